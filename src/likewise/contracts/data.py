@@ -1,0 +1,132 @@
+"""Rows on their way to a model.
+
+Why row ids travel with every batch: batches are cut, shuffled and spread over workers,
+and a difference is worth reporting only if it can be traced back to the row it came from.
+Why inputs are `Columns` and not a dict: a table may stay in the form it was read in
+(Arrow, a live DataFrame) until a model asks for one particular column.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+"""A numpy array; text is an object array of `str`, with None where a value is missing."""
+
+Tensors: TypeAlias = Mapping[str, Array]
+
+
+class Provenance(StrEnum):
+    """Where rows come from; a verdict on generated rows must never look like one on real rows."""
+
+    REAL = "real"
+    RECORDED = "recorded"
+    GENERATED = "generated"
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """Which rows of the source these are: unique numbers, and names where the user has an id column."""
+
+    numbers: Array
+    names: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def name(self, position: int) -> int | str:
+        """What a person calls the row."""
+        if self.names is None:
+            return int(self.numbers[position])
+        value = self.names[position]
+        value = value.item() if hasattr(value, "item") else value
+        return value if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+    def slice(self, start: int, stop: int) -> RowIds:
+        return RowIds(self.numbers[start:stop], None if self.names is None else self.names[start:stop])
+
+
+class Columns(Mapping[str, Array]):
+    """Named inputs of equal length. Slicing and selecting are views, not copies."""
+
+    @abstractmethod
+    def slice(self, start: int, stop: int) -> Columns: ...
+
+    @abstractmethod
+    def select(self, names: Sequence[str]) -> Columns:
+        """These columns in this order."""
+
+    @abstractmethod
+    def frame(self) -> Any:
+        """The same rows as a DataFrame, as a user of the framework would have read them."""
+
+    @abstractmethod
+    def row(self, position: int) -> dict[str, Any]:
+        """One row as plain Python values; large tensors are described, not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows for one or more model calls.
+
+    `stacked` says that axis 0 of every input is the row axis. A batch that is not stacked is
+    one test case whose tensors have no common row axis; it can only be run whole.
+    """
+
+    rows: RowIds
+    inputs: Columns
+    stacked: bool = True
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def slice(self, start: int, stop: int) -> Batch:
+        return Batch(self.rows.slice(start, stop), self.inputs.slice(start, stop))
+
+
+class Source(Protocol):
+    """Rows that can be read again and again, always with the same ids."""
+
+    @property
+    def location(self) -> str:
+        """What a person would call it: a path, or `DataFrame`."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content."""
+        ...
+
+    @property
+    def provenance(self) -> Provenance: ...
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        ...
+
+    def batches(self, size: int) -> Iterator[Batch]: ...
+
+    def shards(self, count: int) -> Sequence[Source]:
+        """At most `count` sources that together hold every row once, under the same ids."""
+        ...
+
+
+class Reader(Protocol):
+    """All knowledge of one kind of data."""
+
+    @property
+    def name(self) -> str: ...
+
+    def claims(self, target: object) -> bool:
+        """Is this ours? Answered without importing a framework or reading more than a few bytes."""
+        ...
+
+    def open(self, target: object) -> Source: ...

@@ -1,0 +1,219 @@
+"""Observed differences, not judged.
+
+A metric looks at one `Pair` of arrays and returns a `Summary`: immutable, bounded, mergeable in
+any order. That is why a comparison gives the same bits whatever the batch size, the number of
+shards or the order they finish in. A `Comparison` is plain data: it can be stored and judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self, TypeAlias
+
+from likewise.contracts.data import Array, Batch, Source
+from likewise.contracts.models import Kind, Label, Model
+
+Json: TypeAlias = Any
+"""A plain JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Two numbers are close when |candidate - reference| <= absolute + relative * |reference|."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpec:
+    """Which output is compared with which, and how that was decided.
+
+    `columns` picks and orders the candidate's columns to match `classes`; `reference_column` is
+    set when the candidate gives one column of what the reference gives in full.
+    """
+
+    reference: str
+    candidate: str
+    kind: Kind
+    matched_by: str
+    classes: tuple[Label, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    reference_column: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the pair is called in limits and reports: the reference's name for it."""
+        return self.reference
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Answers of both models to the same rows, of equal shape, rows along axis 0.
+
+    `margin` is how far the reference's best class is ahead of the next, and `noise` how much of
+    that the tolerance allows to be noise; both only where the pair holds labels and the reference
+    also gave scores.
+    """
+
+    spec: PairSpec
+    batch: Batch
+    reference: Array
+    candidate: Array
+    tolerance: Tolerance
+    margin: Array | None = None
+    noise: Array | None = None
+
+
+class Summary(Protocol):
+    """What a metric saw. Merging is associative and commutative, to the bit."""
+
+    def merge(self, other: Self, /) -> Self: ...
+
+    def measurements(self) -> Mapping[str, float]:
+        """Figures a limit can be set on. A figure that was not measured is absent, never zero."""
+        ...
+
+    def details(self) -> Mapping[str, Json]:
+        """Everything else worth keeping, as plain JSON values of bounded size."""
+        ...
+
+
+class Metric(Protocol):
+    """A pure observation of a pair."""
+
+    @property
+    def name(self) -> str: ...
+
+    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool: ...
+
+    def empty(self) -> Summary: ...
+
+    def observe(self, pair: Pair) -> Summary: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """One input column whose values were changed to fit a model's declared type."""
+
+    side: str
+    input: str
+    column: str
+    source_dtype: str
+    target_dtype: str
+    values: int
+    changed: int
+    largest_relative_change: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A difference in structure: an output without counterpart, another shape, another row count."""
+
+    code: str
+    message: str
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that kept rows from being compared. One incident is enough to be inconclusive."""
+
+    code: str
+    message: str
+    remedy: str = ""
+    side: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """Everything measured on one pair of outputs."""
+
+    name: str
+    pair: PairSpec
+    measures: Mapping[str, float]
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizeFacts:
+    """The candidate at one batch size: against the reference, and against itself at the main size."""
+
+    size: int
+    rows: int
+    outputs: tuple[OutputFacts, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Measured facts about two models on the same rows."""
+
+    rows: int = 0
+    expected_rows: int | None = None
+    rows_beyond: int = 0
+    varied: bool = False
+    tolerance: Tolerance = Tolerance(0.0, 0.0)
+    nan_equal: bool = True
+    outputs: tuple[OutputFacts, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    casts: tuple[Cast, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    notes: tuple[str, ...] = ()
+    batch_sizes: tuple[BatchSizeFacts, ...] = ()
+    fixed_batch: int | None = None
+    quantized_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run is doing now. `side` is the model being called, with the rows it was given."""
+
+    phase: str
+    side: str | None = None
+    first: int = 0
+    last: int = 0
+    done: int = 0
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All an engine needs to compare two models; a description, so that any worker can carry it out."""
+
+    reference: Model
+    candidate: Model
+    source: Source
+    tolerance: Tolerance
+    nan_equal: bool = True
+    batch_size: int | None = None
+    batch_sizes: tuple[int, ...] = ()
+    pair: Mapping[str, str] = field(default_factory=dict)
+    feed: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    expected_rows: int | None = None
+    progress: Callable[[Progress], None] | None = None
+
+
+class Engine(Protocol):
+    """Where a plan is carried out. Every engine gives the same comparison."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, plan: Plan) -> tuple[Comparison, RunFacts]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """How the run went: what may differ between two runs that give the same comparison."""
+
+    batch_size: Mapping[str, int] = field(default_factory=dict)
+    concurrent: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, Json] = field(default_factory=dict)

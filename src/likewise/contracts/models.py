@@ -1,0 +1,116 @@
+"""Models and what they promise.
+
+A `Model` is a description that any worker can open; an `Adapter` holds all knowledge of one
+framework; a `Runner` is an open model that answers batches. The `Signature` is what a model
+declares about itself, so that inputs are fed and outputs are paired by meaning instead of by luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+from likewise.contracts.data import Batch, Tensors
+
+Label: TypeAlias = bool | int | float | str
+Shape: TypeAlias = tuple[int | str | None, ...]
+
+
+class Kind(StrEnum):
+    """What an output means. Outputs of different kinds are never compared by accident."""
+
+    LABEL = "label"
+    PROBABILITY = "probability"
+    SCORE = "score"
+    DISTANCE = "distance"
+    VALUE = "value"
+    EMBEDDING = "embedding"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One declared input. None means the model does not say."""
+
+    name: str
+    dtype: str | None = None
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One declared output.
+
+    `classes` names the columns of probabilities and scores. `view` marks one of several ways
+    of asking the same model (`predict`, `predict_proba`): a candidate may offer fewer views.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str | None = None
+    shape: Shape | None = None
+    classes: tuple[Label, ...] | None = None
+    view: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model declares.
+
+    `inputs` None: it takes whatever the data holds. `outputs` None: known only once it has run.
+    `table`: the inputs are columns of one table, fed together. `batch`: the only batch size it takes.
+    """
+
+    inputs: tuple[InputSpec, ...] | None
+    outputs: tuple[OutputSpec, ...] | None
+    table: bool = False
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is not open yet. `target` is a path, `module:attribute` or a live object."""
+
+    framework: str
+    target: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        if isinstance(self.target, bytes):
+            return f"{self.framework} model of {len(self.target):,} bytes"
+        if isinstance(self.target, str) or hasattr(self.target, "__fspath__"):
+            return str(self.target)
+        return str(getattr(self.target, "__name__", type(self.target).__name__))
+
+
+class Runner(Protocol):
+    """An open model."""
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Facts for the record and for `inspect`: versions, operators, steps. Plain JSON values."""
+        ...
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        """Answer every row. `outputs` names what will be read; a runner may skip the rest."""
+        ...
+
+
+class Adapter(Protocol):
+    """All knowledge of one framework."""
+
+    @property
+    def framework(self) -> str: ...
+
+    def claims(self, target: object) -> bool:
+        """Is this ours? Answered without importing the framework."""
+        ...
+
+    def open(self, model: Model) -> AbstractContextManager[Runner]: ...

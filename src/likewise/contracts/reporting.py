@@ -1,0 +1,123 @@
+"""The audit record, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from likewise.contracts.judging import Outcome, Policy, Verdict
+from likewise.contracts.measuring import Comparison, Json
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A model or a data set, named so that a reader can find the very same one again."""
+
+    name: str
+    kind: str
+    sha256: str | None = None
+    bytes: int | None = None
+    details: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a report comes from. Everything here may differ between two runs with equal answers."""
+
+    reference: Artefact
+    candidate: Artefact
+    data: Artefact
+    created: str
+    versions: Mapping[str, str]
+    machine: Mapping[str, Json]
+    settings: Mapping[str, Json]
+    run: Mapping[str, Json]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One cause, what it covers, and the experiment that showed it."""
+
+    cause: str
+    culprit: str
+    explained_share: float
+    evidence: str
+    remedy: str
+    rows: tuple[int | str, ...] = ()
+
+
+class ParityError(AssertionError):
+    """The candidate does not answer like the reference, or that could not be established."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"{report.outcome}: {report.verdict.headline}")
+        self.report = report
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Comparison, policy, verdict, diagnoses and where they came from. Its truth value is the verdict."""
+
+    comparison: Comparison
+    policy: Policy
+    verdict: Verdict
+    origin: Origin
+    diagnoses: tuple[Diagnosis, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.verdict.outcome
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.outcome is Outcome.PASS
+
+    @property
+    def samples(self) -> int:
+        return self.comparison.rows
+
+    @property
+    def max_abs_diff(self) -> float | None:
+        """The largest difference of any numeric output, or None if none was compared."""
+        return self._largest("max_abs_diff")
+
+    @property
+    def mean_abs_diff(self) -> float | None:
+        """The mean difference of the numeric output where it is largest."""
+        return self._largest("mean_abs_diff")
+
+    @property
+    def abs_tol(self) -> float:
+        return self.policy.tolerance.absolute
+
+    @property
+    def mean_tol(self) -> float | None:
+        """The limit on the mean difference, or None where there is none."""
+        bounds = [limit.bound for limit in self.policy.limits if limit.measure == "mean_abs_diff"]
+        return min(bounds, default=None)
+
+    def raise_for_verdict(self) -> None:
+        """Raise `ParityError` unless the verdict is PASS."""
+        if not self.passed:
+            raise ParityError(self)
+
+    def _largest(self, measure: str) -> float | None:
+        values = [o.measures[measure] for o in self.comparison.outputs if measure in o.measures]
+        broken = [value for value in values if value != value]
+        return broken[0] if broken else max(values, default=None)
+
+
+class Renderer(Protocol):
+    """A report as text. Pure: the same report gives the same text."""
+
+    @property
+    def format(self) -> str: ...
+
+    def render(self, report: Report, **options: Any) -> str: ...

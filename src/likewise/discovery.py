@@ -1,0 +1,70 @@
+"""The folder is the registry.
+
+An extension is a module in one of our folders with an `EXTENSION` constant, or an entry point of
+the group `likewise.<kind>` in somebody else's package. Nothing is listed by hand.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from likewise.contracts.data import Reader, Source
+from likewise.contracts.models import Adapter, Model
+from likewise.errors import DataError, ModelError
+
+
+@cache
+def extensions(kind: str) -> tuple[Any, ...]:
+    """Every extension of a kind: `adapters`, `sources`, `metrics`, `engines`, `reports`."""
+    package = import_module(f"likewise.{kind}")
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+    ours = [import_module(f"{package.__name__}.{name}").EXTENSION for name in names]
+    theirs = [point.load() for point in entry_points(group=f"likewise.{kind}")]
+    return (*ours, *theirs)
+
+
+def adapter(framework: str) -> Adapter:
+    """The adapter of a framework by its name."""
+    for found in extensions("adapters"):
+        if found.framework == framework:
+            return found  # type: ignore[no-any-return]
+    known = ", ".join(found.framework for found in extensions("adapters"))
+    raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
+
+
+def describe_model(target: object, options: dict[str, Any] | None = None) -> Model:
+    """Find the framework a path, a `module:attribute` or a live object belongs to."""
+    if isinstance(target, Model):
+        return target
+    for found in extensions("adapters"):
+        if found.claims(target):
+            return Model(found.framework, target, options or {})
+    name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
+    raise ModelError(
+        f"no framework recognises {name!r} as a model",
+        remedy="Give a .joblib, .pkl, .skops or .onnx file, recorded answers, `module:attribute` "
+        "or `file.py:attribute`",
+    )
+
+
+def open_source(target: object) -> Source:
+    """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
+    for reader in _readers():
+        if reader.claims(target):
+            return reader.open(target)
+    if hasattr(target, "batches") and hasattr(target, "shards"):
+        return target  # type: ignore[return-value]
+    name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
+    raise DataError(
+        f"nothing here can read {name!r} as data",
+        remedy="Give a .parquet, .csv, .arrow, .feather, .jsonl, .npz or .npy file, a folder or glob of "
+        "them, an ONNX test_data_set folder, a DataFrame, or arrays",
+    )
+
+
+def _readers() -> tuple[Reader, ...]:
+    return extensions("sources")

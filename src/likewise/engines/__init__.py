@@ -1,0 +1,1 @@
+"""Where a plan is carried out, one place a file. Every engine gives the same comparison."""

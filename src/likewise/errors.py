@@ -1,0 +1,97 @@
+"""Errors that teach: what happened, where, and the next thing to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class LikewiseError(Exception):
+    """The root of every error likewise raises on purpose.
+
+    `code` is for machines, `remedy` is the next thing to do, `side` is the model it concerns.
+    """
+
+    code = "error"
+
+    def __init__(self, message: str, *, remedy: str = "", side: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.side = side
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(LikewiseError):
+    """The question itself makes no sense: an unknown preset, a negative tolerance."""
+
+    code = "usage"
+
+
+class ModelError(LikewiseError):
+    """A model could not be opened or did not answer."""
+
+    code = "model"
+
+
+class UntrustedModelError(ModelError):
+    """A file refers to code that is not known to be safe; nothing in it was executed."""
+
+    code = "untrusted-model"
+
+
+class MissingExtraError(ModelError):
+    """An optional framework is not installed."""
+
+    code = "missing-extra"
+
+
+class DataError(LikewiseError):
+    """Data could not be read in full."""
+
+    code = "data"
+
+
+class FeedingError(LikewiseError):
+    """The data does not fit what a model takes."""
+
+    code = "feeding"
+
+
+class PairingError(LikewiseError):
+    """It cannot be told which outputs belong together."""
+
+    code = "pairing"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?' for a misspelt name, or nothing."""
+    folded = {entry.casefold().replace(" ", "_"): entry for entry in known}
+    close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[close[0]]!r}?" if close else ""
+
+
+@contextmanager
+def extra(name: str, *, needed_for: str) -> Iterator[None]:
+    """Turn the ImportError of an optional framework into one line that cures it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{needed_for} needs {error.name or name}, which is not installed",
+            remedy=f"Run: pip install 'likewise[{name}]'",
+        ) from error
+
+
+def one_line(error: BaseException, *, limit: int = 500) -> str:
+    """An exception of somebody else's, as one line a person can read."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if isinstance(error, LikewiseError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,1 @@
+"""One format a file: a report goes in, text comes out."""
