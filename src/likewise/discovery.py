@@ -9,7 +9,6 @@ from __future__ import annotations
 import pkgutil
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from likewise.contracts.data import Reader, Source
@@ -17,12 +16,17 @@ from likewise.contracts.models import Adapter, Model
 from likewise.errors import DataError, ModelError
 
 
+def modules(kind: str) -> list[str]:
+    """The names of our own modules of a kind."""
+    return sorted(info.name for info in pkgutil.iter_modules(import_module(f"likewise.{kind}").__path__))
+
+
 @cache
 def extensions(kind: str) -> tuple[Any, ...]:
     """Every extension of a kind: `adapters`, `sources`, `metrics`, `engines`, `reports`."""
-    package = import_module(f"likewise.{kind}")
-    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
-    ours = [import_module(f"{package.__name__}.{name}").EXTENSION for name in names]
+    ours = [import_module(f"likewise.{kind}.{name}").EXTENSION for name in modules(kind)]
+    from importlib.metadata import entry_points
+
     theirs = [point.load() for point in entry_points(group=f"likewise.{kind}")]
     return (*ours, *theirs)
 

@@ -30,8 +30,11 @@ class Tolerance:
 class PairSpec:
     """Which output is compared with which, and how that was decided.
 
-    `columns` picks and orders the candidate's columns to match `classes`; `reference_column` is
-    set when the candidate gives one column of what the reference gives in full.
+    `columns` orders the candidate's columns as `classes` names them. `reference_column` is set when
+    the candidate gives one column of what the reference gives in full, `expand` when the reference
+    gives one column of two: the other is its negative (`negate`) or what it leaves of one
+    (`complement`). `margin_from` is the reference's output that tells how sure a label is, of kind
+    `margin_kind`.
     """
 
     reference: str
@@ -41,11 +44,16 @@ class PairSpec:
     classes: tuple[Label, ...] | None = None
     columns: tuple[int, ...] | None = None
     reference_column: int | None = None
+    expand: str | None = None
+    margin_from: str | None = None
+    margin_kind: Kind | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """What the pair is called in limits and reports: the reference's name for it."""
+        if self.reference_column is not None and self.classes is not None and self.candidate != self.reference:
+            return f"{self.reference}[{self.classes[self.reference_column]}]"
         return self.reference
 
 
@@ -172,7 +180,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run is doing now. `side` is the model being called, with the rows it was given."""
+    """What a run is doing now. `side` is the model being called with these rows, until `finished`."""
 
     phase: str
     side: str | None = None
@@ -180,6 +188,7 @@ class Progress:
     last: int = 0
     done: int = 0
     total: int | None = None
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

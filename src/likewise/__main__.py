@@ -1,0 +1,6 @@
+"""`python -m likewise`."""
+
+from likewise.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Model, Runner, Signature
+from likewise.errors import LikewiseError, ModelError, one_line
+from likewise.estimators import answering, describing, loading
+from likewise.estimators.views import inputs_of, views_of
+
+
+class EstimatorRunner:
+    """A fitted estimator that answers batches."""
+
+    def __init__(self, estimator: Any, name: str, fitted_with: str | None = None) -> None:
+        self._estimator = estimator
+        self._name = name
+        self._fitted_with = fitted_with
+        self._views = views_of(estimator, name)
+        self._seen: dict[str, Array] = {}
+        inputs, table = inputs_of(estimator)
+        self._signature = Signature(inputs, tuple(view.spec for view in self._views), table=table)
+
+    @property
+    def signature(self) -> Signature:
+        return self._signature
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return describing.details(self._estimator, self._fitted_with)
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        wanted = [view for view in self._views if outputs is None or view.name in outputs]
+        if not len(batch):
+            classes = getattr(self._estimator, "classes_", None)
+            return {view.name: answering.empty(view, classes, self._seen) for view in wanted}
+        try:
+            answers = answering.ask(self._estimator, self._data(batch), wanted)
+        except LikewiseError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{self._name} did not answer: {one_line(error)}") from error
+        self._seen |= {name: answer[:0] for name, answer in answers.items()}
+        return answers
+
+    def _data(self, batch: Batch) -> Any:
+        if self._signature.inputs is not None and not self._signature.table:
+            return batch.inputs["X"]
+        only = next(iter(batch.inputs.values())) if len(batch.inputs) == 1 and not self._signature.table else None
+        return only if only is not None and only.ndim > 1 else batch.inputs.frame()
+
+
+class SklearnAdapter:
+    """All knowledge of scikit-learn."""
+
+    framework = "sklearn"
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | os.PathLike):
+            return loading.names_a_model(str(target))
+        if "sklearn" not in sys.modules or isinstance(target, type):
+            return False
+        from sklearn.base import BaseEstimator
+
+        return isinstance(target, BaseEstimator)
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        target, version = model.target, None
+        if isinstance(target, str | os.PathLike):
+            target, version = loading.load(target, trusted=tuple(model.options.get("trusted", ())))
+        else:
+            loading.require_estimator(target, "the live object")
+        yield EstimatorRunner(target, model.name, version)
+
+
+EXTENSION = SklearnAdapter()

@@ -1,0 +1,64 @@
+"""The command line: one file a command, exit codes only here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from likewise.cli.exits import USAGE
+from likewise.errors import LikewiseError
+
+
+class Commands(click.Group):
+    """The commands are the files of a folder."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from likewise.discovery import modules
+
+        return [name.replace("_", "-") for name in modules("cli.commands")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from importlib import import_module
+
+        name = cmd_name.replace("-", "_")
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"likewise.cli.commands.{name}").EXTENSION
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        from likewise.errors import nearest
+
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"there is no command {args[0]!r}{nearest(args[0], self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="likewise", prog_name="likewise")
+def likewise() -> None:
+    """Does the model you are about to deploy give the same answers as the model you trained?
+
+    Exit code 0: PASS. 1: FAIL. 2: the command makes no sense. 3: INCONCLUSIVE, it could not be
+    compared in full. Only 0 deploys.
+    """
+
+
+def main() -> None:
+    """Run the command line; no traceback reaches a user unless they ask with --debug."""
+    try:
+        # In this mode click returns the exit code instead of leaving with it.
+        sys.exit(likewise(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        sys.exit(130)
+    except LikewiseError as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(USAGE if error.code == "usage" else 3)

@@ -1,0 +1,115 @@
+"""`likewise check`: the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from likewise.cli import options
+from likewise.cli.exits import CODES
+from likewise.errors import UsageError, nearest
+
+
+@click.command(short_help="Does the candidate answer like the reference?")
+@click.argument("reference", required=False)
+@click.argument("candidate", required=False)
+@options.data_options
+@options.policy_options
+@click.option(
+    "--pair",
+    multiple=True,
+    callback=options.assignments,
+    metavar="CANDIDATE=REFERENCE",
+    help="Compare this output of the candidate with that of the reference.",
+)
+@click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison.")
+@click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by measuring]")
+@click.option(
+    "--batch-sizes",
+    callback=options.sizes,
+    metavar="N,N",
+    help="Sizes of the sweep, or `none`.  [default: 1,2,4,32,128]",
+)
+@click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended.")
+@click.option(
+    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
+)
+@click.option(
+    "--candidate-option",
+    multiple=True,
+    callback=options.assignments,
+    metavar="NAME=VALUE",
+    help="For its adapter, such as optimization=disable, threads=1 or providers=CUDA.",
+)
+@options.trust_option
+@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@click.option("--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml]")
+@click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
+@options.debug_option
+@click.pass_context
+def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None, **given: Any) -> None:
+    """Run REFERENCE and CANDIDATE on the same rows and judge the differences.
+
+    A model is a path (model.joblib, model.onnx, golden.parquet) or module:attribute. Without
+    arguments, every gate named in likewise.toml or [tool.likewise] is run.
+
+    \b
+    likewise check model.joblib model.onnx --data test.parquet
+    likewise check model.onnx model.int8.onnx --data test.npz --preset quantized
+    """
+    from likewise.cli.gates import carry_out, show, write
+    from likewise.config import settings_from
+
+    shown = {name: given.pop(name) for name in ("as_json", "quiet")}
+    debug, path, chosen = given.pop("debug"), given.pop("config"), given.pop("gates")
+    stated = options.given(**given)
+    stated = {name: value for name, value in stated.items() if value is not False or name == "nan_equal"}
+    for side in ("reference", "candidate"):
+        if f"{side}_option" in stated:
+            stated[f"{side}_options"] = stated.pop(f"{side}_option")
+    if given["batch_sizes"] == ():
+        stated["batch_sizes"] = ()
+    if reference is None:
+        if stated.keys() - {"timeout", "trusted"}:
+            raise UsageError("options without models", remedy="Give REFERENCE, CANDIDATE and --data, or none of them")
+        settings = _gates(path, chosen)
+    else:
+        if candidate is None:
+            raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
+        options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
+        table = {"report": "parity_report.json", **stated, "reference": reference, "candidate": candidate}
+        settings = {"": settings_from(table, where="the command")}
+    worst = 0
+    for name, gate in settings.items():
+        if name and not shown["as_json"]:
+            click.echo(f"{name}:")
+        report = carry_out(gate, quiet=shown["quiet"] or shown["as_json"], debug=debug)
+        show(report, saved=write(report, gate.report), **shown)
+        if len(settings) > 1 and not shown["as_json"]:
+            click.echo()
+        worst = max(worst, CODES[report.outcome])
+    ctx.exit(worst)
+
+
+def _gates(path: str | None, chosen: tuple[str, ...]) -> dict[str, Any]:
+    from likewise.config import find, load_gates
+
+    file = Path(path) if path is not None else find(Path())
+    if file is None:
+        raise UsageError(
+            "there are no models to check: neither arguments nor a likewise.toml",
+            remedy="likewise check REFERENCE CANDIDATE --data FILE, or `likewise init` to write a likewise.toml",
+        )
+    gates = load_gates(file)
+    for name in chosen:
+        if name not in gates:
+            raise UsageError(f"{file} has no gate {name!r}{nearest(name, gates)}", remedy=f"Gates: {', '.join(gates)}")
+    return {name: gate for name, gate in gates.items() if not chosen or name in chosen}
+
+
+EXTENSION = check

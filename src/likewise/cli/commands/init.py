@@ -1,0 +1,81 @@
+"""`likewise init`: a commented configuration and a CI workflow that uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from likewise.errors import UsageError
+
+CONFIGURATION = """\
+# Gates of this project. `likewise check` runs them all; only exit code 0 deploys.
+# Paths are relative to this file. A model is a path or module:attribute.
+
+# Pickled models may use scikit-learn, numpy, pandas and the like. Code of your own must be named:
+# trusted = ["mypackage.*"]
+
+[gates.export]
+reference = "artifacts/model.joblib"     # what was trained: right by definition
+candidate = "artifacts/model.onnx"       # what is to be deployed
+data = "data/test.parquet"               # a file, a glob or a folder
+report = "artifacts/parity_report.json"
+# preset = "float32"       # float32 (default) | strict | standard | quantized | exact
+# abs_tol = 0.01           # largest absolute difference of any value
+# mean_tol = 0.005         # largest mean absolute difference
+# samples = 1000           # the first rows only; all rows if left out
+# drop = ["target"]        # columns that are not features
+# id = "customer_id"       # name rows by this column
+# max_failure_rate = 0.001 # inconclusive unless the rows can show it
+#
+# [gates.export.limits]
+# "probabilities.max_abs_diff" = 0.02
+# label_flips = 0
+
+# The same for the quantised file, with tolerances of its own:
+# [gates.int8]
+# reference = "artifacts/model.joblib"
+# candidate = "artifacts/model.int8.onnx"
+# data = "data/test.parquet"
+# preset = "quantized"
+"""
+
+WORKFLOW = """\
+# Blocks the deployment unless every gate of likewise.toml passes.
+name: likewise
+on: [push, pull_request]
+jobs:
+  parity:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.11"
+      - run: pip install 'likewise[sklearn]'
+      - run: likewise check
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with:
+          name: parity-reports
+          path: "**/parity_report*.json"
+"""
+
+FILES = {"likewise.toml": CONFIGURATION, ".github/workflows/likewise.yml": WORKFLOW}
+
+
+@click.command(short_help="Write a commented likewise.toml and a CI workflow.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def init(*, force: bool) -> None:
+    """Write likewise.toml and .github/workflows/likewise.yml into this folder."""
+    existing = [name for name in FILES if Path(name).exists()]
+    if existing and not force:
+        raise UsageError(f"{existing[0]} exists", remedy="Nothing was written; --force replaces it")
+    for name, content in FILES.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(content, encoding="utf-8")
+        click.echo(f"Wrote {name}")
+    click.echo("Now fill in the paths of likewise.toml and run: likewise check")
+
+
+EXTENSION = init

@@ -1,0 +1,67 @@
+"""`likewise inspect`: what a model says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from likewise.cli import options
+
+
+@click.command(short_help="Inputs, outputs, kinds, dtypes, classes, operators, size.")
+@click.argument("model")
+@options.trust_option
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.debug_option
+def inspect(*, model: str, trusted: tuple[str, ...], timeout: float | None, as_json: bool, debug: bool) -> None:
+    """Show what MODEL declares about itself."""
+    from likewise.cli.supervisor import supervise
+
+    job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted}}
+    found = supervise(job, timeout=timeout, debug=debug)
+    click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    size = f", {found['bytes']:,} bytes" if found["bytes"] is not None else ""
+    yield f"{found['name']}: {found['framework']}{size}"
+    if found["sha256"]:
+        yield f"sha256 {found['sha256']}"
+    for title, entries in (("inputs", found["inputs"]), ("outputs", found["outputs"])):
+        yield ""
+        if entries is None:
+            yield f"{title}: not declared"
+            continue
+        yield f"{title}:"
+        yield from (f"  {_spec(entry)}" for entry in entries)
+    if found["batch"] is not None:
+        yield f"\nbatch size: {found['batch']} only"
+    yield ""
+    for name, value in found["details"].items():
+        if value not in (None, {}, [], ""):
+            yield f"{name}: {_value(value)}"
+
+
+def _spec(entry: Mapping[str, Any]) -> str:
+    shape = (
+        "" if entry["shape"] is None else " (" + ", ".join("n" if d is None else str(d) for d in entry["shape"]) + ")"
+    )
+    parts = [entry["name"], entry.get("kind"), (entry["dtype"] or "any type") + shape]
+    classes = entry.get("classes")
+    if classes:
+        more = f" and {len(classes) - 8} more" if len(classes) > 8 else ""
+        parts.append("classes " + ", ".join(map(repr, classes[:8])) + more)
+    return "  ".join(part for part in parts if part)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {entry}" for name, entry in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+EXTENSION = inspect

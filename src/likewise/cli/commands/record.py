@@ -1,0 +1,45 @@
+"""`likewise record`: answers for machines that do not have the framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from likewise.cli import options
+
+
+@click.command(short_help="Store a model's answers as a reference.")
+@click.argument("model")
+@options.data_options
+@click.option("--output", "-o", required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter.")
+@options.trust_option
+@options.timeout_option
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
+@options.debug_option
+def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
+    """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
+    from likewise.cli.progress import ProgressLine
+    from likewise.cli.supervisor import supervise
+
+    options.required(given["data"], "--data", "Say which rows to answer: --data FILE")
+    arguments = options.given(**given)
+    arguments["row_id"] = arguments.pop("id", None)
+    arguments["options"] = arguments.pop("option", {})
+    line = ProgressLine(shown=not quiet)
+    try:
+        rows = supervise(
+            {"do": "record", "arguments": {"model": model, "output": output, **arguments}},
+            timeout=timeout,
+            on_progress=line.update,
+            on_tick=line.tick,
+            debug=debug,
+        )
+    finally:
+        line.clear()
+    if not quiet:
+        click.echo(f"Recorded the answers to {rows:,} rows in {output}")
+
+
+EXTENSION = record

@@ -1,0 +1,109 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from likewise.errors import UsageError
+from likewise.policies import PRESETS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def assignments(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """`name=value` pairs."""
+    found = {}
+    for text in values:
+        name, sign, value = text.partition("=")
+        if not sign or not name or not value:
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", ctx, parameter)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def numbers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+    """`name=number` pairs."""
+    try:
+        return {name: float(value) for name, value in assignments(ctx, parameter, values).items()}
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from error
+
+
+def sizes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """`1,2,4` as numbers; `none` for no sweep."""
+    if value is None:
+        return None
+    try:
+        return () if value == "none" else tuple(int(part) for part in value.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a list of sizes such as 1,2,4,32,128", ctx, parameter) from error
+
+
+def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+policy_options = _stacked(
+    click.option("--preset", type=click.Choice(list(PRESETS)), help="Named limits.  [default: float32]"),
+    click.option("--abs-tol", type=float, metavar="X", help="Largest absolute difference of any value."),
+    click.option("--rel-tol", type=float, metavar="X", help="Allowed beside --abs-tol, times the reference's value."),
+    click.option("--mean-tol", type=float, metavar="X", help="Largest mean absolute difference."),
+    click.option(
+        "--limit",
+        "limits",
+        multiple=True,
+        callback=numbers,
+        metavar="[OUTPUT.]MEASURE=X",
+        help="A limit on one measure, such as probabilities.max_abs_diff=0.02 or label_flips=0.",
+    ),
+    click.option("--confidence", type=float, metavar="P", help="Confidence of the stated bound.  [default: 0.95]"),
+    click.option(
+        "--max-failure-rate",
+        type=float,
+        metavar="P",
+        help="Inconclusive unless the rows show that fewer than this share are beyond tolerance.",
+    ),
+    click.option("--nan-equal", type=bool, metavar="BOOL", help="NaN on both sides agrees.  [default: true]"),
+)
+data_options = _stacked(
+    click.option("--data", metavar="FILE", help="Rows: .parquet .csv .arrow .jsonl .npz .npy, a glob, or a folder."),
+    click.option("--samples", type=int, metavar="N", help="Use N rows."),
+    click.option("--sample", type=click.Choice(["first", "random"]), help="Which N rows.  [default: first]"),
+    click.option("--seed", type=int, metavar="N", help="Seed of the random sample.  [default: 0]"),
+    click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
+    click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
+    click.option(
+        "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."
+    ),
+)
+trust_option = click.option(
+    "--trust",
+    "trusted",
+    multiple=True,
+    is_flag=False,
+    flag_value="*",
+    metavar="PATTERN",
+    help="Let a pickle use code matching PATTERN, such as 'mypackage.*'. This runs the file's code.",
+)
+timeout_option = click.option("--timeout", type=float, metavar="S", help="Give up after S seconds: inconclusive.")
+debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options a user really gave."""
+    return {name: value for name, value in options.items() if value is not None and value != () and value != {}}
+
+
+def required(value: Any, name: str, remedy: str) -> Any:
+    """A value that must be there."""
+    if value is None:
+        raise UsageError(f"{name} is missing", remedy=remedy)
+    return value

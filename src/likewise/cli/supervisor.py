@@ -1,0 +1,232 @@
+"""Runs a job in a worker process, so that a model that crashes, hangs or is killed takes only the worker along.
+
+The parent stays light: it imports no framework, reads messages, and knows at every moment which
+model was given which rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from likewise.errors import LikewiseError, UsageError
+
+LAST_WORDS = 16_000
+"""Characters of the worker's own output that are kept to explain its death."""
+
+
+class CrashError(LikewiseError):
+    """The worker died or was stopped before it had an answer."""
+
+    code = "crash"
+
+
+class WorkerError(LikewiseError):
+    """The worker met an error that nobody foresaw."""
+
+    code = "internal"
+
+
+def supervise(
+    job: Mapping[str, Any],
+    *,
+    timeout: float | None = None,
+    on_progress: Callable[[Mapping[str, Any]], None] | None = None,
+    on_tick: Callable[[], None] | None = None,
+    debug: bool = False,
+) -> Any:
+    """The result of a job, or an error that says what happened to it."""
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "likewise.cli.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=os.name == "posix",
+    )
+    previous = _on_termination(lambda: _kill(worker))
+    try:
+        return _follow(worker, job, timeout=timeout, on_progress=on_progress, on_tick=on_tick, debug=debug)
+    finally:
+        _kill(worker)
+        for pipe in (worker.stdin, worker.stdout, worker.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _follow(
+    worker: subprocess.Popen[bytes],
+    job: Mapping[str, Any],
+    *,
+    timeout: float | None,
+    on_progress: Callable[[Mapping[str, Any]], None] | None,
+    on_tick: Callable[[], None] | None,
+    debug: bool,
+) -> Any:
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    words = _Tail(worker.stderr, echo=debug)
+    threading.Thread(target=_read, args=(worker.stdout, messages), daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        # The pipe stays open: the worker ends itself when it closes, so that no orphan outlives us.
+        worker.stdin.write(json.dumps(job).encode() + b"\n")
+        worker.stdin.flush()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    doing: dict[str, dict[str, Any]] = {}
+    while True:
+        wait = 0.1 if deadline is None else max(0.0, min(0.1, deadline - time.monotonic()))
+        try:
+            message = messages.get(timeout=wait)
+        except queue.Empty:
+            if on_tick is not None:
+                on_tick()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise CrashError(
+                    f"no answer within {timeout:g} seconds: stopped {_where(doing)}",
+                    remedy="Give it more time with --timeout, or fewer rows with --samples",
+                    side=_side(doing),
+                ) from None
+            continue
+        if message is None:
+            raise _death(worker.wait(), doing, words)
+        if message["type"] == "progress":
+            _keep_track(doing, message)
+            if on_progress is not None:
+                on_progress(message)
+        elif message["type"] == "result":
+            return message["result"]
+        else:
+            raise _error(message, debug=debug)
+
+
+def _keep_track(doing: dict[str, dict[str, Any]], message: dict[str, Any]) -> None:
+    """Remember which model is at work on which rows."""
+    side = message["side"] or ""
+    if message["finished"]:
+        doing.pop(side, None)
+        return
+    if any(entry["phase"] != message["phase"] for entry in doing.values()):
+        doing.clear()
+    doing[side] = message
+
+
+def _read(pipe: IO[bytes], messages: queue.Queue[dict[str, Any] | None]) -> None:
+    with contextlib.suppress(ValueError, OSError):
+        for line in pipe:
+            messages.put(json.loads(line))
+    messages.put(None)
+
+
+class _Tail:
+    """The end of what the worker writes on its own account: models print, runtimes warn."""
+
+    def __init__(self, pipe: IO[bytes], *, echo: bool) -> None:
+        self._pipe, self._echo, self._text = pipe, echo, ""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(ValueError, OSError):
+            for line in self._pipe:
+                text = line.decode(errors="replace")
+                self._text = (self._text + text)[-LAST_WORDS:]
+                if self._echo:
+                    sys.stderr.write(text)
+
+    def text(self) -> str:
+        self._thread.join(timeout=1)
+        return self._text
+
+
+def _death(code: int, doing: Mapping[str, Mapping[str, Any]], words: _Tail) -> CrashError:
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        how = f"the worker was ended by {name}"
+        if name == "SIGKILL":
+            how += ", as when memory runs out"
+    else:
+        how = f"the worker exited with code {code}"
+    side = _blamed(words.text()) or _side(doing)
+    last = words.text().strip().splitlines()
+    said = next((line for line in last if line.startswith("Fatal Python error")), last[-1] if last else "")
+    return CrashError(
+        f"{how} {_where(doing, side)}" + (f"; its last words: {said.strip()[:200]}" if said else ""),
+        remedy="Run the model alone on these rows to see it crash",
+        side=side,
+    )
+
+
+def _blamed(words: str) -> str | None:
+    """The side whose thread crashed, where Python's fault handler could still tell."""
+    _, _, stack = words.partition("Current thread")
+    stack = stack.split("Thread 0x")[0]
+    return next((side for side in ("reference", "candidate") if f"_ask_{side}" in stack), None)
+
+
+def _side(doing: Mapping[str, Mapping[str, Any]]) -> str | None:
+    sides = [side for side in doing if side]
+    return sides[0] if len(sides) == 1 else None
+
+
+def _where(doing: Mapping[str, Mapping[str, Any]], blamed: str | None = None) -> str:
+    """What was going on, in words."""
+    if not doing:
+        return "before it had begun" if blamed is None else f"in the {blamed}"
+    told = [message for side, message in doing.items() if blamed is None or side == blamed] or list(doing.values())
+    parts = []
+    for message in told:
+        if not message.get("side") or message["phase"].startswith("loading"):
+            parts.append(f"while {message['phase']} {message.get('model', '')}".strip())
+        else:
+            rows = f"rows {message['first']} to {message['last']}"
+            parts.append(f"while the {message['side']} {message.get('model', '')} ran {rows}".replace("  ", " "))
+    return " and ".join(parts)
+
+
+def _error(message: Mapping[str, Any], *, debug: bool) -> LikewiseError:
+    if debug and message.get("traceback"):
+        sys.stderr.write(message["traceback"])
+    kind = UsageError if message["code"] == "usage" else WorkerError
+    error = kind(message["message"], remedy=message.get("remedy", ""), side=message.get("side"))
+    error.code = message["code"]
+    return error
+
+
+def _kill(worker: subprocess.Popen[bytes]) -> None:
+    """End the worker and whatever it started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker.pid, signal.SIGKILL)
+    elif worker.poll() is None:
+        worker.kill()
+    worker.wait()
+
+
+def _on_termination(clean_up: Callable[[], None]) -> Any:
+    """Take the worker along when somebody ends us politely."""
+
+    def stop(number: int, frame: object) -> None:
+        clean_up()
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, stop)

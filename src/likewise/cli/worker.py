@@ -1,0 +1,136 @@
+"""The process that opens models. It speaks JSON lines on what was its standard output.
+
+Whatever a model prints goes to standard error, so that it can never be mistaken for a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from likewise.contracts.measuring import Progress
+from likewise.errors import LikewiseError, one_line
+
+
+class Channel:
+    """Messages to the parent."""
+
+    def __init__(self) -> None:
+        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def send(self, **message: Any) -> None:
+        with self._lock:
+            self._file.write(json.dumps(message) + "\n")
+            self._file.flush()
+
+    def progress(self, progress: Progress) -> None:
+        self.send(type="progress", **asdict(progress))
+
+
+def main() -> None:
+    """Carry out one job and answer."""
+    channel = Channel()
+    _die_with_parent()
+    line = sys.stdin.readline()
+    if not line:
+        return
+    threading.Thread(target=_end_when_parent_ends, daemon=True).start()
+    job = json.loads(line)
+    noted: list[str] = []
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
+        try:
+            channel.send(type="result", result=JOBS[job["do"]](job, channel, noted))
+        except LikewiseError as error:
+            channel.send(
+                type="error",
+                code=error.code,
+                message=error.message,
+                remedy=error.remedy,
+                side=error.side,
+                traceback=traceback.format_exc(),
+            )
+        except MemoryError as error:
+            channel.send(type="error", code="memory", message=f"memory ran out: {one_line(error)}")
+        except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+            channel.send(
+                type="error",
+                code="internal",
+                message=f"unforeseen: {one_line(error)}",
+                remedy="Run again with --debug to see where, and tell us",
+                traceback=traceback.format_exc(),
+            )
+    # A framework's threads may refuse to end; the answer is out, and that is all a worker is for.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> str:
+    from dataclasses import replace
+
+    from likewise import verify
+    from likewise.config import settings_from
+    from likewise.reports.json import EXTENSION
+
+    settings = settings_from(job["settings"], where="the command")
+    report = verify.run(settings, progress=channel.progress)
+    report = replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
+    return EXTENSION.render(report)
+
+
+def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:
+    from likewise import verify
+
+    return verify.record(progress=channel.progress, **job["arguments"])
+
+
+def _inspect(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise import verify
+
+    return verify.inspect(**job["arguments"])
+
+
+def _example(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
+    from pathlib import Path
+
+    from likewise import example
+
+    getattr(example, job["step"])(Path(job["folder"]))
+
+
+JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
+    "check": _check,
+    "record": _record,
+    "inspect": _inspect,
+    "example": _example,
+}
+
+
+def _die_with_parent() -> None:
+    """Ask the system to end us with our parent, for the moment when no thread of ours can run."""
+    if sys.platform == "linux":
+        import ctypes
+
+        set_death_signal = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+def _end_when_parent_ends() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What a user asks for: options of a call, or gates named in `likewise.toml` or `[tool.likewise]`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.judging import Policy
+from likewise.errors import UsageError, nearest
+from likewise.policies import make_policy
+
+FILE = "likewise.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One gate: two models, data, and what is acceptable."""
+
+    reference: Any
+    candidate: Any
+    data: Any
+    preset: str | None = None
+    abs_tol: float | None = None
+    rel_tol: float | None = None
+    mean_tol: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    nan_equal: bool = True
+    confidence: float = 0.95
+    max_failure_rate: float | None = None
+    samples: int | None = None
+    sample: str = "first"
+    seed: int = 0
+    drop: tuple[str, ...] = ()
+    id: str | None = None
+    feed: Mapping[str, str] = field(default_factory=dict)
+    pair: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    batch_size: int | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    fixed_batch: bool = False
+    trusted: tuple[str, ...] = ()
+    reference_options: Mapping[str, Any] = field(default_factory=dict)
+    candidate_options: Mapping[str, Any] = field(default_factory=dict)
+    report: str | None = None
+    timeout: float | None = None
+
+    def policy(self) -> Policy:
+        """What is acceptable; a usage error if it makes no sense."""
+        if self.sample not in ("first", "random"):
+            raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
+        for name, value in (("samples", self.samples), ("batch-size", self.batch_size), ("timeout", self.timeout)):
+            if value is not None and not value > 0:
+                raise UsageError(f"--{name} is {value}", remedy="Give a number above zero")
+        if any(size < 1 for size in self.batch_sizes or ()):
+            raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
+        return make_policy(
+            preset=self.preset,
+            abs_tol=self.abs_tol,
+            rel_tol=self.rel_tol,
+            mean_tol=self.mean_tol,
+            limits=self.limits,
+            nan_equal=self.nan_equal,
+            confidence=self.confidence,
+            max_failure_rate=self.max_failure_rate,
+            fixed_batch=self.fixed_batch,
+        )
+
+
+PATHS = ("reference", "candidate", "data", "report")
+"""Settings that name files, relative to the file they are written in."""
+
+
+def find(folder: Path) -> Path | None:
+    """`likewise.toml`, or a `pyproject.toml` with a `[tool.likewise]` table."""
+    own = folder / FILE
+    if own.is_file():
+        return own
+    shared = folder / "pyproject.toml"
+    if shared.is_file() and "likewise" in _parse(shared).get("tool", {}):
+        return shared
+    return None
+
+
+def load_gates(path: Path) -> dict[str, Settings]:
+    """Every gate of a configuration file, by name."""
+    table = _parse(path)
+    if path.name == "pyproject.toml":
+        table = table.get("tool", {}).get("likewise", {})
+    shared = {name: value for name, value in table.items() if name != "gates"}
+    gates = table.get("gates", {})
+    if not isinstance(gates, dict) or not gates:
+        raise UsageError(f"{path} names no gate", remedy="Add a [gates.NAME] table, or run `likewise init`")
+    return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
+
+
+def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
+    """Settings from plain values, checked for unknown names and wrong types."""
+    from pydantic import TypeAdapter, ValidationError
+
+    known = [entry.name for entry in fields(Settings)]
+    for name in table:
+        if name not in known:
+            raise UsageError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
+    missing = [name for name in PATHS[:3] if name not in table]
+    if missing:
+        raise UsageError(f"{where}: {missing[0]!r} is missing", remedy="A gate needs reference, candidate and data")
+    try:
+        return TypeAdapter(Settings).validate_python(dict(table))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{where}: {place}: {first['msg'].lower()}, got {first['input']!r}") from error
+
+
+def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
+    where = f"{path.name}, gate {name!r}"
+    settings = settings_from({"report": f"parity_report.{name}.json", **table}, where=where)
+    return replace(settings, **{key: _beside(path, getattr(settings, key)) for key in PATHS})
+
+
+def _beside(path: Path, value: Any) -> Any:
+    """A path as seen from the configuration file; `module:attribute` is left alone."""
+    if not isinstance(value, str) or (":" in value and not value.split(":")[0].endswith(".py")):
+        return value
+    return value if Path(value).is_absolute() or path.parent == Path() else str(path.parent / value)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}", remedy="Run `likewise init` to write one") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as TOML: {error}") from error

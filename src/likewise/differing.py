@@ -1,0 +1,237 @@
+"""How two arrays of answers differ, element by element: the rules every metric shares.
+
+Differences are taken in float64, whole numbers are widened first and compared exactly, NaN agrees
+with NaN, infinity with infinity of the same sign, and text with nothing but the same text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from likewise.contracts.data import Array
+
+_LARGEST = float(np.finfo(np.float64).max)
+_EXACT = 2**53
+_BLOCK = 2**14
+
+
+def rows_of(array: Array) -> Array:
+    """The array as a table: one line a row, whatever the shape of a row."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))
+
+
+def row_any(marks: Array) -> Array:
+    """Which rows of a two-dimensional array of booleans hold a mark."""
+    return row_max(marks) if marks.shape[1] else np.zeros(len(marks), dtype=bool)
+
+
+def row_max(values: Array) -> Array:
+    """The largest value of each row; column by column where rows are short, which is many times faster."""
+    if values.shape[1] > 16:
+        return np.asarray(values.max(axis=1))
+    largest: Array = reduce(np.maximum, values.T)
+    return largest
+
+
+def is_numeric(array: Array) -> bool:
+    """Whether the array holds numbers or booleans, not text or objects."""
+    return array.dtype.kind in "biuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Some consecutive rows of a pair.
+
+    The arrays are flat and hold only elements that are finite on both sides; `finite` says which
+    those are and `broken` which are non-finite on one side only or of opposite sign. Both are None
+    when every element is finite. `precision` is the coarser float type of the two sides, if any.
+    """
+
+    rows: int
+    width: int
+    reference: Array
+    candidate: Array
+    difference: Array
+    precision: np.dtype[Any] | None
+    finite: Array | None = None
+    broken: Array | None = None
+    nan_both: int = 0
+
+    @property
+    def values(self) -> int:
+        return self.rows * self.width
+
+    def by_row(self, of_finite: Array, *, broken: Any) -> Array:
+        """Values of the finite elements back in their rows; zero where both sides agree on being non-finite."""
+        if self.finite is None or self.broken is None:
+            rows: Array = of_finite.reshape(self.rows, self.width)
+            return rows
+        full = np.zeros(self.values, dtype=of_finite.dtype)
+        full[self.finite] = of_finite
+        full[self.broken] = broken
+        return full.reshape(self.rows, self.width)
+
+    def largest_ulp(self) -> int:
+        """The most doubles (or floats, or halves) that lie between two answers; -0.0 and 0.0 are one apart."""
+        if self.precision is None:
+            return int(np.abs(self.difference).max())
+        reference, candidate = _ordered(self.reference, self.precision), _ordered(self.candidate, self.precision)
+        unsigned = np.dtype(f"u{self.precision.itemsize}")
+        upper, lower = np.maximum(reference, candidate), np.minimum(reference, candidate)
+        return int((upper.view(unsigned) - lower.view(unsigned)).max())
+
+
+def differences(reference: Array, candidate: Array) -> Iterator[Differences]:
+    """Walk two numeric arrays of equal shape, some rows at a time."""
+    width = math.prod(reference.shape[1:])
+    step = max(1, _BLOCK // max(1, width))
+    for first in range(0, len(reference), step):
+        yield _differences(width, reference[first : first + step], candidate[first : first + step])
+
+
+def _differences(width: int, reference: Array, candidate: Array) -> Differences:
+    rows, precision = len(reference), _precision(reference.dtype, candidate.dtype)
+    own, other = _widened(reference), _widened(candidate)
+    if precision is None:
+        difference = _whole_difference(reference.ravel(), candidate.ravel(), own, other)
+        return Differences(rows, width, own, other, difference, precision)
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = other - own
+    fits = np.isfinite(difference)
+    if fits.all():
+        return Differences(rows, width, own, other, difference, precision)
+    finite = np.isfinite(own) & np.isfinite(other)
+    nan_both = np.isnan(own) & np.isnan(other)
+    broken = ~(finite | nan_both | (own == other))
+    # The difference of two finite numbers may be too large for a double; it stays finite to be summed.
+    difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
+    count = int(np.count_nonzero(nan_both))
+    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, count)
+
+
+def _widened(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=np.float64).ravel()
+
+
+def _precision(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
+    floats = [np.dtype(f"f{min(dtype.itemsize, 8)}") for dtype in dtypes if dtype.kind == "f"]
+    return min(floats, key=lambda dtype: dtype.itemsize, default=None)
+
+
+def _whole_difference(reference: Array, candidate: Array, own: Array, other: Array) -> Array:
+    """The difference of whole numbers, rounded once: from the doubles where these are exact."""
+    difference = other - own
+    if max(reference.dtype.itemsize, candidate.dtype.itemsize) < 8:
+        return difference
+    large = (np.abs(own) >= _EXACT) | (np.abs(other) >= _EXACT)
+    if not large.any():
+        return difference
+    difference[large] = _large_difference(reference[large], candidate[large])
+    return difference
+
+
+def _large_difference(reference: Array, candidate: Array) -> Array:
+    if reference.dtype.kind == candidate.dtype.kind:
+        # Two integers of one signedness are less than 2**64 apart: subtraction modulo 2**64 is exact.
+        apart = candidate.astype(np.uint64) - reference.astype(np.uint64)
+        back = reference.astype(np.uint64) - candidate.astype(np.uint64)
+        signed: Array = np.where(candidate >= reference, apart.astype(np.float64), -back.astype(np.float64))
+        return signed
+    exact = [int(theirs) - int(ours) for ours, theirs in zip(reference.tolist(), candidate.tolist(), strict=True)]
+    return np.array([float(value) for value in exact], dtype=np.float64)
+
+
+def _ordered(values: Array, precision: np.dtype[Any]) -> Array:
+    """Integers in the order of the numbers, neighbours one apart."""
+    with np.errstate(over="ignore"):
+        bits = values.astype(precision, copy=False).view(np.dtype(f"i{precision.itemsize}"))
+    width = precision.itemsize * 8
+    ordered: Array = bits ^ ((bits >> (width - 1)) & bits.dtype.type(2 ** (width - 1) - 1))
+    return ordered
+
+
+def same_labels(reference: Array, candidate: Array) -> Array:
+    """Where two labels are the same: equal numbers of any type, equal text, or missing on both sides."""
+    if is_numeric(reference) and is_numeric(candidate):
+        return _same_numbers(reference, candidate)
+    if reference.dtype.kind == candidate.dtype.kind == "U":
+        return np.asarray(reference == candidate)
+    reference, candidate = reference.astype(object), candidate.astype(object)
+    same = np.asarray(reference == candidate, dtype=bool)
+    doubtful = ~same
+    ours, theirs = reference[doubtful], candidate[doubtful]
+    # Only NaN differs from itself.
+    same[doubtful] = np.asarray(ours != ours, dtype=bool) & np.asarray(theirs != theirs, dtype=bool)
+    return same
+
+
+def _same_numbers(reference: Array, candidate: Array) -> Array:
+    same = np.asarray(reference == candidate)
+    kinds = reference.dtype.kind, candidate.dtype.kind
+    if kinds == ("f", "f"):
+        return same | (np.isnan(reference) & np.isnan(candidate))
+    if "f" in kinds and max(reference.dtype.itemsize, candidate.dtype.itemsize) == 8:
+        # numpy rounds the integer to a double before it compares; Python does not.
+        doubtful = same & (np.abs(reference.astype(np.float64)) >= _EXACT)
+        if doubtful.any():
+            pairs = zip(reference[doubtful].tolist(), candidate[doubtful].tolist(), strict=True)
+            same[doubtful] = [ours == theirs for ours, theirs in pairs]
+    return same
+
+
+@dataclass(frozen=True, slots=True)
+class Constancy:
+    """Whether every row so far had the same answer: a digest of that answer, or the fact that answers vary."""
+
+    answer: str = ""
+    varied: bool = False
+
+    @staticmethod
+    def of(array: Array) -> Constancy:
+        if not len(array):
+            return Constancy()
+        digest = _digest(array[0])
+        # Most outputs vary, and then the last row tells.
+        if _digest(array[-1]) != digest or not _repeats(array):
+            return Constancy(varied=True)
+        return Constancy(digest)
+
+    def merge(self, other: Constancy, /) -> Constancy:
+        if not self.answer and not self.varied:
+            return other
+        if self == other or (not other.answer and not other.varied):
+            return self
+        return Constancy(varied=True)
+
+    @property
+    def constant(self) -> bool:
+        return bool(self.answer)
+
+
+def _digest(row: Any) -> str:
+    """Rows that `same_labels` calls the same have the same digest."""
+    row = np.asarray(row)
+    if row.dtype.kind == "f":
+        content = np.where(np.isnan(row), row.dtype.type(np.nan), row + row.dtype.type(0)).tobytes()
+    elif is_numeric(row):
+        content = row.tobytes()
+    else:
+        content = repr([_canonical(value) for value in row.ravel().tolist()]).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, int | float) and math.isfinite(value) and value == int(value):
+        return int(value)
+    return value
+
+
+def _repeats(array: Array) -> bool:
+    return bool(same_labels(array, np.broadcast_to(array[:1], array.shape)).all())

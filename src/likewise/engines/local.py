@@ -1,0 +1,296 @@
+"""This machine: reads ahead, runs both models at once where that helps, reduces as it goes.
+
+The time belongs to the models: while they run on one chunk, the next is being read and the one
+before is being reduced. Memory is a few chunks, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from likewise.calling import RowCountError, Side, answers
+from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe, prepare
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.measuring import Cast, Comparison, Incident, Json, Mismatch, Plan, Progress, RunFacts
+from likewise.contracts.models import Model, Runner
+from likewise.discovery import adapter
+from likewise.errors import LikewiseError
+from likewise.sweeping import ROWS, Head, sweep, with_drift
+
+CHUNK_ROWS = 16_384
+CHUNK_BYTES = 64 * 2**20
+CALL_SIZES = (256, 2_048)
+"""Sizes tried on the first chunk before a whole chunk a call."""
+
+CALL_SECONDS = 2.0
+"""A call should not take longer than this, so that progress is seen and a hang is noticed."""
+
+
+class LocalEngine:
+    """Carries out a plan in this process."""
+
+    name = "local"
+
+    def run(self, plan: Plan) -> tuple[Comparison, RunFacts]:
+        with ExitStack() as stack:
+            try:
+                reference = _open(plan.reference, "reference", stack, plan)
+                candidate = _open(plan.candidate, "candidate", stack, plan)
+                details = {"reference": dict(reference.details), "candidate": dict(candidate.details)}
+                prepared = prepare(plan, reference, candidate)
+            except LikewiseError as error:
+                return _refused(plan, error), RunFacts()
+            if isinstance(prepared, Incident):
+                return _empty(plan, incidents=(prepared,)), RunFacts(details=details)
+            if not prepared.pairing.pairs:
+                return finish(prepared, Partial(), replace(plan, expected_rows=None)), RunFacts(details=details)
+            return _Run(plan, prepared).carry_out(details)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a prepared plan."""
+
+    plan: Plan
+    prepared: Prepared
+    sizes: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {"reference": 0.0, "candidate": 0.0})
+    concurrent: bool = False
+    partial: Partial = field(default_factory=Partial)
+    head: Head | None = None
+
+    def carry_out(self, details: Mapping[str, Json]) -> tuple[Comparison, RunFacts]:
+        began = time.perf_counter()
+        try:
+            self._compare()
+        except LikewiseError as error:
+            self._stop(error)
+        comparison = finish(self.prepared, self.partial, self.plan)
+        if self.head is not None and self.plan.batch_sizes and not comparison.incidents:
+            self._report("batch sizes", CANDIDATE, self.head.batch)
+            sizes = sweep(self.prepared, self.head, self.plan.batch_sizes)
+            comparison = replace(comparison, batch_sizes=sizes, outputs=with_drift(comparison.outputs, sizes))
+        seconds = {**self.seconds, "total": time.perf_counter() - began}
+        return comparison, RunFacts(self.sizes, self.concurrent, seconds, details)
+
+    def _compare(self) -> None:
+        chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
+        with ThreadPoolExecutor(2, thread_name_prefix="likewise") as pool:
+            pending: _Answers | None = None
+            paces: list[float] = []
+            for number, chunk in enumerate(chunks):
+                answered = self._sized(chunk) if number == 0 else self._start(pool, chunk)
+                if pending is not None:
+                    self._reduce(pending)
+                began = time.perf_counter()
+                answered.wait()
+                # The second chunk runs one model after the other and the third both at once; the faster way stays.
+                if number in (1, 2):
+                    paces.append((time.perf_counter() - began) / len(chunk) if number == 1 else self._pace(answered))
+                    self.concurrent = number == 1 or paces[1] < paces[0]
+                pending = answered
+            if pending is not None:
+                self._reduce(pending)
+
+    def _pace(self, answered: _Answers) -> float:
+        return answered.elapsed() / len(answered.chunk)
+
+    def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
+        first = pool.submit(self._ask_reference, chunk)
+        if self.concurrent:
+            return _Answers(chunk, first, pool.submit(self._ask_candidate, chunk))
+
+        def second() -> _Answer:
+            first.result()
+            return self._ask_candidate(chunk)
+
+        return _Answers(chunk, first, pool.submit(second))
+
+    # Two names for one thing, so that the stack of a crash tells which model it was.
+    def _ask_reference(self, chunk: Batch) -> _Answer:
+        return self._ask(self.prepared.reference, chunk)
+
+    def _ask_candidate(self, chunk: Batch) -> _Answer:
+        return self._ask(self.prepared.candidate, chunk)
+
+    def _ask(self, side: Side, chunk: Batch) -> _Answer:
+        self._report("comparing", side.name, chunk)
+        began = time.perf_counter()
+        tensors, casts = answers(side, chunk, self.sizes[side.name])
+        ended = time.perf_counter()
+        self.seconds[side.name] += ended - began
+        self._report("comparing", side.name, chunk, finished=True)
+        return _Answer(tensors, casts, began, ended)
+
+    def _sized(self, chunk: Batch) -> _Answers:
+        """Answer the first chunk while finding the call size that suits each model."""
+        return _Answers(
+            chunk,
+            _done(self._measured(self.prepared.reference, chunk)),
+            _done(self._measured(self.prepared.candidate, chunk)),
+        )
+
+    def _measured(self, side: Side, chunk: Batch) -> _Answer:
+        ask = self._ask_reference if side is self.prepared.reference else self._ask_candidate
+        fixed = side.fixed_batch or self.plan.batch_size
+        if fixed is not None or not chunk.stacked:
+            self.sizes[side.name] = fixed or len(chunk)
+            return ask(chunk)
+        parts: list[_Answer] = []
+        paces: dict[int, float] = {}
+        start = 0
+        for size in (*CALL_SIZES, CHUNK_ROWS):
+            part = chunk.slice(start, min(start + size, len(chunk)))
+            if not len(part):
+                break
+            self.sizes[side.name] = size
+            parts.append(ask(part))
+            paces[size] = (parts[-1].ended - parts[-1].began) / len(part)
+            start += len(part)
+            if paces[size] * CHUNK_ROWS > CALL_SECONDS:
+                break
+        # A larger call is preferred unless a smaller one is clearly faster, so that runs repeat.
+        best = min(paces.values())
+        size = max(size for size, pace in paces.items() if pace <= 1.25 * best)
+        self.sizes[side.name] = max(1, min(size, int(CALL_SECONDS / max(best, 1e-9))))
+        if start < len(chunk):
+            parts.append(ask(chunk.slice(start, len(chunk))))
+        return _joined(parts)
+
+    def _reduce(self, answered: _Answers) -> None:
+        ours, theirs = answered.reference.result(), answered.candidate.result()
+        observed = observe(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
+        if self.head is None and answered.chunk.stacked:
+            self.head = Head(answered.chunk, ours.tensors, theirs.tensors).slice(ROWS)
+        self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
+
+    def _stop(self, error: LikewiseError) -> None:
+        if isinstance(error, RowCountError) and error.side == CANDIDATE:
+            ended = Partial(mismatches=frozenset({Mismatch(error.code, error.message)}))
+        else:
+            ended = Partial(incidents=(_incident(error),))
+        self.partial = self.partial.merge(ended)
+
+    def _chunk_rows(self) -> int:
+        """Rows read at once: bounded in bytes, and a multiple of the batch size asked for."""
+        first = next(self.plan.source.batches(1))
+        width = max(1, sum(array.nbytes for array in first.inputs.values()))
+        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))
+        step = self.prepared.candidate.fixed_batch or self.plan.batch_size
+        return step * max(1, rows // step) if step else rows
+
+    def _report(self, phase: str, side: str, chunk: Batch, *, finished: bool = False) -> None:
+        if self.plan.progress is not None and len(chunk):
+            first, last = int(chunk.rows.numbers[0]), int(chunk.rows.numbers[-1])
+            done, total = self.partial.rows, self.plan.expected_rows
+            self.plan.progress(Progress(phase, side, first, last, done, total, finished))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    tensors: dict[str, Array]
+    casts: tuple[Cast, ...]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    chunk: Batch
+    reference: Future[_Answer]
+    candidate: Future[_Answer]
+
+    def wait(self) -> None:
+        """Until both are there; the reference's error is the one that counts."""
+        self.reference.result()
+        self.candidate.result()
+
+    def elapsed(self) -> float:
+        both = (self.reference.result(), self.candidate.result())
+        return max(one.ended for one in both) - min(one.began for one in both)
+
+
+def _joined(parts: list[_Answer]) -> _Answer:
+    import numpy as np
+
+    tensors = {name: np.concatenate([part.tensors[name] for part in parts]) for name in parts[0].tensors}
+    return _Answer(tensors, tuple(cast for part in parts for cast in part.casts), parts[0].began, parts[-1].ended)
+
+
+def _done(answer: _Answer) -> Future[_Answer]:
+    future: Future[_Answer] = Future()
+    future.set_result(answer)
+    return future
+
+
+def _read_ahead(batches: Callable[[int], Iterator[Batch]], size: int) -> Iterator[Batch]:
+    """The batches, read by a thread of their own, two ahead."""
+    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(2)
+    stopped = threading.Event()
+
+    def put(entry: Batch | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+            return
+
+    def read() -> None:
+        try:
+            for batch in batches(size):
+                if stopped.is_set():
+                    return
+                put(batch)
+            put(None)
+        except BaseException as error:  # noqa: BLE001 - handed over to the thread that consumes the batches
+            put(error)
+
+    threading.Thread(target=read, name="likewise-reader", daemon=True).start()
+    try:
+        while (entry := ready.get()) is not None:
+            if isinstance(entry, BaseException):
+                raise entry
+            yield entry
+    finally:
+        stopped.set()
+
+
+def _open(model: Model, side: str, stack: ExitStack, plan: Plan) -> Runner:
+    if plan.progress is not None:
+        plan.progress(Progress(f"loading the {side}", side))
+    try:
+        return stack.enter_context(adapter(model.framework).open(model))
+    except LikewiseError as error:
+        error.side = side
+        error.message = f"the {side} cannot be opened: {error.message}"
+        raise
+
+
+def _refused(plan: Plan, error: LikewiseError) -> Comparison:
+    if isinstance(error, RowCountError) and error.side == CANDIDATE:
+        return _empty(plan, mismatches=(Mismatch(error.code, error.message),))
+    return _empty(plan, incidents=(_incident(error),))
+
+
+def _empty(plan: Plan, *, incidents: tuple[Incident, ...] = (), mismatches: tuple[Mismatch, ...] = ()) -> Comparison:
+    return Comparison(
+        expected_rows=plan.expected_rows,
+        tolerance=plan.tolerance,
+        nan_equal=plan.nan_equal,
+        incidents=incidents,
+        mismatches=mismatches,
+    )
+
+
+def _incident(error: LikewiseError) -> Incident:
+    return Incident(error.code, error.message, error.remedy, error.side)
+
+
+EXTENSION = LocalEngine()

@@ -1,0 +1,228 @@
+"""A summary that a person understands in five seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.judging import Check, Outcome, Severity
+from likewise.contracts.reporting import Report
+from likewise.policies import AT_LEAST
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
+MARKS = {Severity.FAILURE: "✗", Severity.INCONCLUSIVE: "?", Severity.WARNING: "!", Severity.NOTE: "·"}
+ROWS_SHOWN = 3
+CHECKS_SHOWN = 12
+
+
+class TerminalRenderer:
+    """The report for a terminal; every name from a model or the data is text, never markup."""
+
+    format = "terminal"
+
+    def render(self, report: Report, **options: Any) -> str:
+        """`width` and `colour` describe the terminal, `quiet` asks for the verdict alone, `saved` is the file."""
+        from rich.console import Console
+
+        console = Console(
+            file=StringIO(),
+            width=options.get("width", 80),
+            force_terminal=bool(options.get("colour")),
+            no_color=not options.get("colour"),
+            color_system="standard" if options.get("colour") else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+        for part in _parts(report, quiet=bool(options.get("quiet")), saved=options.get("saved")):
+            console.print(part)
+        file = console.file
+        assert isinstance(file, StringIO)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _parts(report: Report, *, quiet: bool, saved: str | None) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    origin = report.origin
+    yield Text.assemble(
+        (f" {report.outcome} ", f"bold reverse {COLOURS[report.outcome]}"),
+        "  ",
+        (_short(origin.reference.name), "bold"),
+        " → ",
+        (_short(origin.candidate.name), "bold"),
+    )
+    yield Text(_sentence(report.verdict.headline))
+    if quiet:
+        return
+    if report.verdict.checks:
+        yield ""
+        yield _checks(report)
+        yield ""
+        yield from _differences(report)
+    yield from _worst(report)
+    yield from _findings(report)
+    yield ""
+    yield from _reach(report)
+    if saved:
+        yield Text(f"Report: {saved}", style="dim")
+
+
+def _checks(report: Report) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading, justify in (
+        ("output", "left"),
+        ("measure", "left"),
+        ("value", "right"),
+        ("", "center"),
+        ("limit", "left"),
+    ):
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column("")
+    shown = _most_telling(report.verdict.checks)
+    for check in shown:
+        mark, style = {
+            Outcome.PASS: ("✓", "green"),
+            Outcome.FAIL: ("✗", "red"),
+            Outcome.INCONCLUSIVE: ("?", "yellow"),
+        }[check.outcome]
+        sign = "≥" if check.measure in AT_LEAST else "≤"
+        where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
+        table.add_row(
+            Text(check.output),
+            Text(check.measure + where),
+            Text(figure(check.value), style=style),
+            sign,
+            figure(check.bound),
+            Text(mark, style=style),
+        )
+    return table
+
+
+def _differences(report: Report) -> Iterator[RenderableType]:
+    """The size of the differences in plain words, beside the limits they are judged by."""
+    from rich.text import Text
+
+    tolerance = report.policy.tolerance
+    allowed = f"{tolerance.absolute:g}" + (f" + {tolerance.relative:g}·|reference|" if tolerance.relative else "")
+    for output in report.comparison.outputs:
+        found = output.measures
+        if "max_abs_diff" in found:
+            largest, mean = figure(found["max_abs_diff"]), figure(found["mean_abs_diff"])
+            text = f"{output.name}: largest difference {largest}, mean {mean}"
+            yield Text(f"{text}; allowed {allowed}", style="dim")
+        elif "label_flips" in found:
+            flips = f"{figure(found['label_flips'])} of {report.samples:,} labels changed"
+            yield Text(f"{output.name}: {flips}, {figure(found['material_flips'])} by more than noise", style="dim")
+
+
+def _most_telling(checks: tuple[Check, ...]) -> list[Check]:
+    """What failed, then the limits on all rows; a batch size is named where it fails and all rows together do not."""
+    known = {(c.output, c.measure) for c in checks if c.outcome is not Outcome.PASS and c.batch_size is None}
+    failed = [
+        check
+        for check in checks
+        if check.outcome is not Outcome.PASS
+        and (check.batch_size is None or (check.output, check.measure) not in known)
+    ]
+    held = [check for check in checks if check.outcome is Outcome.PASS and check.batch_size is None]
+    return [*failed, *held][:CHECKS_SHOWN]
+
+
+def _worst(report: Report) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if report.passed:
+        return
+    for output in report.comparison.outputs:
+        rows = output.details.get("worst_rows", {}).get("rows", [])
+        if not rows:
+            continue
+        yield ""
+        yield Text(f"Worst rows of {output.name}", style="dim")
+        for row in rows[:ROWS_SHOWN]:
+            difference = row.get("abs_diff")
+            apart = f", {figure(difference)} apart" if difference is not None else ""
+            changed = f": {_answer(row['reference'])} became {_answer(row['candidate'])}{apart}"
+            yield Padding(Text.assemble(("row ", "dim"), (str(row["row"]), "bold"), changed), (0, 0, 0, 2))
+            yield Padding(Text(_inputs(row["inputs"]), style="dim"), (0, 0, 0, 4))
+
+
+def _findings(report: Report) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    failed = {(check.output, check.measure) for check in report.verdict.checks if check.outcome is Outcome.FAIL}
+    shown = [
+        finding
+        for finding in report.verdict.findings
+        if (finding.output, finding.code) not in failed
+        and not (finding.message == report.verdict.headline and not finding.remedy)
+    ]
+    if shown:
+        yield ""
+    styles = {
+        Severity.FAILURE: "red",
+        Severity.INCONCLUSIVE: "yellow",
+        Severity.WARNING: "yellow",
+        Severity.NOTE: "dim",
+    }
+    for finding in shown:
+        text = _sentence(finding.message) if finding.message != report.verdict.headline else ""
+        body = Text.assemble(text, (" " if text else "", ""), (_sentence(finding.remedy), "italic"))
+        yield Text.assemble((f"{MARKS[finding.severity]} ", styles[finding.severity]), body)
+
+
+def _reach(report: Report) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    origin, facts = report.origin, report.comparison
+    sizes = sorted({facts_at.size for facts_at in facts.batch_sizes if not facts_at.incidents})
+    swept = f"; batch sizes {', '.join(map(str, sizes))} too" if sizes else ""
+    yield Text(f"{facts.rows:,} rows of {_short(origin.data.name)} ({origin.data.kind}){swept}", style="dim")
+    if report.verdict.confidence is not None:
+        yield Text(_sentence(report.verdict.confidence.statement), style="dim")
+
+
+def figure(value: float | str | None) -> str:
+    """A figure as a person reads it."""
+    if value is None:
+        return "not measured"
+    if isinstance(value, str):
+        return value
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return f"{int(value):,}" if whole else f"{value:.4g}"
+
+
+def _answer(answer: Any) -> str:
+    if isinstance(answer, list):
+        shown = ", ".join(_answer(entry) for entry in answer[:4])
+        return f"[{shown}{', …' if len(answer) > 4 else ''}]"
+    if isinstance(answer, Mapping):
+        return _answer(answer.get("worst", answer.get("head")))
+    return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
+
+
+def _inputs(inputs: Mapping[str, Any]) -> str:
+    shown = [f"{name}={_answer(value)}" for name, value in list(inputs.items())[:8]]
+    return ", ".join(shown) + (f" and {len(inputs) - 8} more" if len(inputs) > 8 else "")
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:] if text[:1].islower() and "." not in text.split(" ")[0] else text
+    return text if not text or text.endswith((".", "?", "!")) else text + "."
+
+
+def _short(name: str, limit: int = 48) -> str:
+    return name if len(name) <= limit else "…" + name[-limit + 1 :]
+
+
+EXTENSION = TerminalRenderer()

@@ -1,0 +1,350 @@
+"""Totals, tallies and quantiles that do not depend on the order in which numbers arrive.
+
+A float sum depends on its order; here every number is split into integers first, so partial
+results of any batches merge to the same bits. numpy is imported where it is used: judging reads
+stored figures through this module and needs no arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from likewise.contracts.data import Array
+
+BLOCK = 2**14
+"""Elements worked on at a time: temporaries stay in the cache and off the page-fault path."""
+
+SCALE = 2304
+"""A sum counts units of 2**-SCALE, fine enough for the product of the two smallest doubles."""
+
+_SAFE_SMALL = 2.0**-960
+_SAFE_LARGE = 2.0**960
+_LOW_BITS = 26
+_HUGE = slice(1023 + 960, 2048)
+_HUGE_NEGATIVE = slice(2048 + 1023 + 960, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSum:
+    """A sum of doubles without rounding, as a whole number of units of 2**-2304."""
+
+    units: int = 0
+
+    @staticmethod
+    def of(values: Array) -> ExactSum:
+        """The sum of finite float64 values."""
+        adder = Adder()
+        adder.add(values)
+        return adder.total()
+
+    @staticmethod
+    def of_products(left: Array, right: Array) -> ExactSum:
+        """The sum of elementwise products, each rounded to 53 bits; none overflows or underflows."""
+        adder = Adder()
+        adder.add_products(left, right)
+        return adder.total()
+
+    def merge(self, other: ExactSum, /) -> ExactSum:
+        return ExactSum(self.units + other.units)
+
+    def minus(self, other: ExactSum) -> ExactSum:
+        return ExactSum(self.units - other.units)
+
+    @property
+    def value(self) -> float:
+        """The double nearest to the sum."""
+        return self.mean(1)
+
+    def mean(self, count: int) -> float:
+        """The double nearest to the sum divided by `count`, or infinity where no double is that large."""
+        return ratio(self.units, count << SCALE)
+
+
+def ratio(numerator: int, denominator: int) -> float:
+    """The double nearest to a quotient of whole numbers."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if (numerator < 0) == (denominator < 0) else -math.inf
+
+
+class Adder:
+    """Adds up arrays, block after block, into exact sums.
+
+    Each value is split into the upper and the lower half of its mantissa, and the halves are summed
+    apart for each sign and exponent. Values of one exponent are multiples of one power of two, and
+    2**24 halves of 27 bits stay below 2**53 such multiples, so no addition of floats ever rounds.
+    """
+
+    __slots__ = ("_added", "_lowers", "_units", "_uppers")
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._uppers = np.zeros(4096)
+        self._lowers = np.zeros(4096)
+        self._added = 0
+        self._units = [0, 0]
+
+    def add(self, values: Array) -> None:
+        """Add finite float64 values."""
+        import numpy as np
+
+        flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
+        for start in range(0, flat.size, BLOCK):
+            self._add_block(flat[start : start + BLOCK])
+
+    def add_products(self, left: Array, right: Array) -> None:
+        """Add the products of finite float64 values, each rounded to 53 bits, at any exponent."""
+        import numpy as np
+
+        if not left.size:
+            return
+        with np.errstate(all="ignore"):
+            products = left * right
+        sizes = np.abs(products)
+        if sizes.min() >= _SAFE_SMALL and sizes.max() < math.inf:
+            self.add(products)
+            return
+        unsafe = ~((sizes >= _SAFE_SMALL) & (sizes < math.inf)) & (left != 0) & (right != 0)
+        self.add(products[~unsafe])
+        self._add_extreme_products(left[unsafe], right[unsafe])
+
+    def signed(self) -> tuple[ExactSum, ExactSum]:
+        """What the positive values add up to, and what the negative ones do, both as magnitudes."""
+        self._fold()
+        return ExactSum(self._units[0]), ExactSum(-self._units[1])
+
+    def total(self) -> ExactSum:
+        self._fold()
+        return ExactSum(sum(self._units))
+
+    def _add_block(self, block: Array) -> None:
+        import numpy as np
+
+        bits = block.view(np.uint64)
+        keys = (bits >> np.uint64(52)).view(np.int64)
+        upper = (bits & np.uint64(2**64 - 2**_LOW_BITS)).view(np.float64)
+        uppers = np.bincount(keys, upper, 4096)
+        if uppers[_HUGE].any() or uppers[_HUGE_NEGATIVE].any():
+            self._add_huge(block)
+            return
+        self._uppers += uppers
+        self._lowers += np.bincount(keys, block - upper, 4096)
+        self._added += block.size
+        if self._added > 2**24 - BLOCK:
+            self._fold()
+
+    def _add_huge(self, block: Array) -> None:
+        """Values so large that adding a few would overflow are scaled down first, which is exact."""
+        import numpy as np
+
+        huge = np.abs(block) >= _SAFE_LARGE
+        self._add_block(block[~huge])
+        scaled = Adder()
+        scaled.add(block[huge] * 2.0**-200)
+        self._take(scaled, shift=200)
+
+    def _add_extreme_products(self, left: Array, right: Array) -> None:
+        """Products beyond the range of a double: mantissas are multiplied, exponents added apart."""
+        import numpy as np
+
+        left, left_exponents = np.frexp(left)
+        right, right_exponents = np.frexp(right)
+        exponents = left_exponents.astype(np.int64) + right_exponents
+        groups = exponents >> 8
+        products = np.ldexp(left * right, exponents & 255)
+        for group in np.unique(groups).tolist():
+            scaled = Adder()
+            scaled.add(products[groups == group])
+            self._take(scaled, shift=group * 256)
+
+    def _take(self, scaled: Adder, *, shift: int) -> None:
+        scaled._fold()
+        for sign, units in enumerate(scaled._units):
+            self._units[sign] += units << shift if shift >= 0 else units >> -shift
+
+    def _fold(self) -> None:
+        """Turn the sums of each exponent into units."""
+        import numpy as np
+
+        used = np.flatnonzero((self._uppers != 0) | (self._lowers != 0))
+        exponents = np.maximum(used & 2047, 1) - 1075
+        uppers = np.ldexp(self._uppers[used], -(exponents + _LOW_BITS)).astype(np.int64).tolist()
+        lowers = np.ldexp(self._lowers[used], -exponents).astype(np.int64).tolist()
+        for key, exponent, upper, lower in zip(used.tolist(), exponents.tolist(), uppers, lowers, strict=True):
+            self._units[key >> 11] += ((upper << _LOW_BITS) + lower) << (exponent + SCALE)
+        self._uppers[used] = self._lowers[used] = 0.0
+        self._added = 0
+
+
+_BUCKET_BITS = 45
+_BUCKETS = (2047 << (52 - _BUCKET_BITS)) + 1
+BUCKET_ERROR = 2.0**-7
+"""A quantile from a histogram is too large by at most this share of itself, and never too small."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogHistogram:
+    """How often non-negative numbers occur, in fixed buckets of less than 0.8% width.
+
+    A bucket holds the doubles whose bit pattern is in (k-1, k] * 2**45, so its upper edge is itself
+    a member and zero has a bucket of its own. Buckets and counts are int64 arrays kept as bytes,
+    because bytes are immutable and can be compared.
+    """
+
+    buckets: bytes = b""
+    counts: bytes = b""
+    maximum: float = 0.0
+
+    @staticmethod
+    def of(*blocks: Array) -> LogHistogram:
+        """Count float64 values that are not negative and not NaN."""
+        return LogHistogram.of_blocks(blocks)
+
+    @staticmethod
+    def of_blocks(blocks: Iterable[Array]) -> LogHistogram:
+        """Count the values of many arrays, one after the other."""
+        import numpy as np
+
+        counts = np.zeros(_BUCKETS, dtype=np.int64)
+        first, last, maximum = _BUCKETS, 0, 0.0
+        for block in blocks:
+            if not block.size:
+                continue
+            values = np.abs(np.ascontiguousarray(block, dtype=np.float64).ravel())
+            maximum = max(maximum, float(values.max()))
+            keys = (values.view(np.int64) + (2**_BUCKET_BITS - 1)) >> _BUCKET_BITS
+            if not values.min() > 0:
+                # Zeros are far from every other bucket; counting them apart keeps the window small.
+                above_zero = keys[keys > 0]
+                counts[0] += keys.size - above_zero.size
+                keys = above_zero
+                if not keys.size:
+                    continue
+            lowest, highest = int(keys.min()), int(keys.max())
+            counts[lowest : highest + 1] += np.bincount(keys - lowest)
+            first, last = min(first, lowest), max(last, highest)
+        buckets = np.flatnonzero(counts[first : last + 1]) + first
+        if counts[0]:
+            buckets = np.append(0, buckets)
+        return LogHistogram(buckets.astype(np.int64).tobytes(), counts[buckets].tobytes(), maximum)
+
+    def merge(self, other: LogHistogram, /) -> LogHistogram:
+        import numpy as np
+
+        if not self.buckets or not other.buckets:
+            return self if self.buckets else other
+        keys, amounts = (np.concatenate(both) for both in zip(self._arrays(), other._arrays(), strict=True))
+        order = np.argsort(keys, kind="stable")
+        keys, amounts = keys[order], amounts[order]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        buckets, counts = keys[starts], np.add.reduceat(amounts, starts)
+        return LogHistogram(buckets.tobytes(), counts.tobytes(), max(self.maximum, other.maximum))
+
+    @property
+    def count(self) -> int:
+        return int(self._arrays()[1].sum())
+
+    def quantile(self, share: float) -> float:
+        """A number that at least this share of the values do not exceed, at most 0.8% above the smallest such."""
+        import numpy as np
+
+        buckets, counts = self._arrays()
+        reached = np.cumsum(counts)
+        rank = max(1, math.ceil(share * int(reached[-1])))
+        edge = _upper_edge(int(buckets[np.searchsorted(reached, rank)]))
+        return min(edge, self.maximum)
+
+    def count_above(self, threshold: float) -> tuple[int, int]:
+        """How many values exceed a threshold: at least, and at most."""
+        return _count_above(self.spans(finest=True), threshold)
+
+    def spans(self, *, finest: bool = False) -> list[list[float]]:
+        """Occupied buckets as [above, up to, count]: 16 to a power of two, or as fine as they were counted."""
+        buckets, counts = self._arrays()
+        merging = 0 if finest else 3
+        amounts: dict[int, int] = {}
+        for bucket, amount in zip(buckets.tolist(), counts.tolist(), strict=True):
+            group = -(-bucket >> merging)
+            amounts[group] = amounts.get(group, 0) + amount
+        return [
+            [_upper_edge(max(group - 1, 0) << merging), _upper_edge(group << merging), amount]
+            for group, amount in amounts.items()
+        ]
+
+    def quarter_decades(self) -> list[list[float]]:
+        """The histogram to draw: [above, up to, count] with four bars to a power of ten."""
+        amounts: dict[int | None, int] = {}
+        for _, edge, amount in self.spans(finest=True):
+            quarter = math.ceil(4 * math.log10(min(edge, sys.float_info.max))) if edge > 0 else None
+            amounts[quarter] = amounts.get(quarter, 0) + int(amount)
+        return [
+            [0.0, 0.0, amount] if quarter is None else [_power(quarter - 1), _power(quarter), amount]
+            for quarter, amount in amounts.items()
+        ]
+
+    def _arrays(self) -> tuple[Array, Array]:
+        import numpy as np
+
+        return np.frombuffer(self.buckets, dtype=np.int64), np.frombuffer(self.counts, dtype=np.int64)
+
+
+def _upper_edge(bucket: int) -> float:
+    import numpy as np
+
+    return float(np.int64(bucket << _BUCKET_BITS).view(np.float64))
+
+
+def _power(quarter: int) -> float:
+    try:
+        return float(10.0 ** (quarter / 4))
+    except OverflowError:
+        return math.inf
+
+
+def _count_above(spans: Iterable[Any], threshold: float) -> tuple[int, int]:
+    certain = possible = 0
+    for above, up_to, amount in spans:
+        if float(up_to) > threshold:
+            possible += int(amount)
+            # A bucket excludes its lower edge, except the bucket of zero, which is never above anything.
+            certain += int(amount) if float(above) >= threshold else 0
+    return certain, possible
+
+
+def flips_above(margins: Mapping[str, Any], threshold: float) -> tuple[int, int]:
+    """How many of the stored flips had a margin above a threshold: at least, and at most.
+
+    `margins` is what the agreement metric keeps in its details. A flip whose margin is unknown
+    counts as above.
+    """
+    certain, possible = _count_above(margins["spans"], threshold)
+    return certain + int(margins["unknown"]), possible + int(margins["unknown"])
+
+
+def mismatch_bounds(magnitudes: Iterable[Mapping[str, Any]], absolute: float, relative: float) -> tuple[bool, bool]:
+    """Whether some stored element is certainly, and whether one is possibly, beyond another tolerance.
+
+    `magnitudes` is what the closeness metric keeps in its details: the largest difference of the
+    elements whose reference lies in [2**(exponent-1), 2**exponent), or is zero (exponent null).
+    """
+    certain = possible = False
+    for entry in magnitudes:
+        least, most = _magnitude_range(entry["exponent"])
+        largest = float(entry["max_abs_diff"])
+        possible |= not largest <= absolute + relative * least
+        certain |= not largest <= absolute + relative * most
+    return certain, possible
+
+
+def _magnitude_range(exponent: int | None) -> tuple[float, float]:
+    if exponent is None:
+        return 0.0, 0.0
+    least = 0.0 if exponent < sys.float_info.min_exp else math.ldexp(0.5, exponent)
+    most = math.ldexp(1.0, exponent) if exponent < sys.float_info.max_exp else sys.float_info.max
+    return least, most

@@ -1,0 +1,267 @@
+"""An unpickler that asks before it imports, calls or changes anything."""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+from likewise.errors import ModelError, one_line
+from likewise.unpickling import rights
+from likewise.unpickling.rights import Right
+from likewise.unpickling.streams import ArrayOnDisk
+
+if TYPE_CHECKING:
+    _Unpickler: Any
+else:
+    _Unpickler = pickle._Unpickler  # the one in C cannot be asked about calls
+
+
+class Inert:
+    """Stands in for what was refused: takes any call and any state, does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __new__(cls, *_: object, **__: object) -> Inert:
+        return super().__new__(cls)
+
+
+class Gate:
+    """What one file may do, and what it was refused; shared by the pickles nested in it."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        self.open = "*" in trusted
+        self.refused: dict[str, str] = {}
+        self.sklearn_versions: set[str] = set()
+        self._trusted = tuple(trusted)
+        self._granted: dict[int, tuple[object, Right]] = {}
+        self.grant(Inert, Right.CALL)
+        self.grant(ArrayOnDisk, Right.MAKE)
+
+    def trusts(self, reference: str | None) -> bool:
+        return reference is not None and any(fnmatchcase(reference, pattern) for pattern in self._trusted)
+
+    def grant(self, found: Any, right: Right) -> Any:
+        self._granted[id(found)] = (found, right)  # keeps it alive, so that its id stays its own
+        return found
+
+    def has(self, found: object, right: Right) -> bool:
+        return self._granted.get(id(found), (None, 0))[1] >= right
+
+    def refuse(self, reference: str, action: str = "") -> type[Inert]:
+        self.refused[f"{action} {reference}" if action else reference] = reference
+        return Inert
+
+    def find(self, module: str, name: str) -> Any:
+        """The object of that name with the rights it has, or a stand-in."""
+        reference = f"{module}.{name}"
+        trusted = self.open or self.trusts(reference)
+        if not trusted and not rights.importable(module, name):
+            return self.refuse(reference)
+        try:
+            found = rights.resolve(module, name)
+        except (ImportError, AttributeError) as error:
+            raise _missing(module, name, error) from error
+        own = rights.identity(found)
+        # A trusted module may import anything: what it lends must be its own, or trusted as well.
+        borrowed = isinstance(found, ModuleType) or (own is not None and not _same_package(own, module))
+        if self.open or (trusted and (not borrowed or self.trusts(own))):
+            return self.grant(found, Right.CALL)
+        right = rights.right_to(reference, found)
+        return self.refuse(own or reference) if right is None else self.grant(found, right)
+
+
+class Reader(_Unpickler):  # type: ignore[misc]
+    """Reads a pickle, or joblib's mixture of pickle and raw arrays, under a gate."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Unpickler.dispatch)
+
+    def __init__(self, stream: BinaryIO, gate: Gate) -> None:
+        super().__init__(stream)
+        self._stream = stream
+        self._gate = gate
+
+    def find_class(self, module: str, name: str) -> Any:
+        module, name = _modern_name(module, name, python2=self.proto < 3)
+        replacement = {
+            "joblib.numpy_pickle.NumpyArrayWrapper": ArrayOnDisk,
+            "copyreg._reconstructor": self._reconstruct,
+            "copyreg.__newobj__": self._make,
+            "copyreg.__newobj_ex__": lambda cls, args, kwargs: self._make(cls, *args, **kwargs),
+            "builtins.getattr": self._method,
+        }.get(f"{module}.{name}")
+        if replacement is None or (self._gate.open and replacement is not ArrayOnDisk):
+            return self._gate.find(module, name)
+        return self._gate.grant(replacement, Right.MAKE if replacement is ArrayOnDisk else Right.CALL)
+
+    def get_extension(self, code: int) -> None:
+        # The original keeps what it found for the whole process and hands it out without asking.
+        registered = copyreg._inverted_registry.get(code)  # type: ignore[attr-defined]
+        if registered is None:
+            raise pickle.UnpicklingError(f"unregistered extension code {code}")
+        self.append(self.find_class(*registered))
+
+    def _call(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        gate = self._gate
+        if isinstance(function, Inert):
+            return function
+        allowed = gate.has(function, Right.CALL) and rights.arguments_allowed(function, arguments)
+        if not allowed and not gate.open:
+            return gate.refuse(_describe(function), "calling")()
+        return function(*arguments)
+
+    def _make(self, cls: Any, *arguments: Any, **options: Any) -> Any:
+        gate = self._gate
+        if isinstance(cls, Inert):
+            return cls
+        if not gate.open and not (isinstance(cls, type) and gate.has(cls, Right.MAKE)):
+            return gate.refuse(_describe(cls), "making")()
+        return cls.__new__(cls, *arguments, **options)
+
+    def _reconstruct(self, cls: Any, base: Any, state: Any) -> Any:
+        """How protocols 0 and 1 make an object: `copyreg._reconstructor`, with a check."""
+        if base is object or cls is Inert:
+            return self._make(cls)
+        for made in (cls, base):
+            if not (isinstance(made, type) and self._gate.has(made, Right.MAKE)):
+                return self._gate.refuse(_describe(made), "making")()
+        made = base.__new__(cls, state)
+        base.__init__(made, state)
+        return made
+
+    def _method(self, owner: Any, name: Any) -> Any:
+        if isinstance(owner, Inert) or owner is Inert:
+            return Inert
+        if not rights.method_allowed(owner, name):
+            return self._gate.refuse(f"{_describe(owner)}.{name}")
+        return getattr(owner, name)
+
+    def _instantiate(self, cls: Any, arguments: list[Any]) -> None:
+        self.append(self._call(cls, tuple(arguments)))
+
+    def load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = self._call(self.stack[-1], arguments)
+
+    def load_newobj(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = self._make(self.stack[-1], *arguments)
+
+    def load_newobj_ex(self) -> None:
+        options, arguments = self.stack.pop(), self.stack.pop()
+        self.stack[-1] = self._make(self.stack[-1], *arguments, **options)
+
+    def load_build(self) -> None:
+        state, target = self.stack[-1], self.stack[-2]
+        if isinstance(target, Inert) or target is Inert:
+            self.stack.pop()
+            return
+        if not self._gate.open and (self._gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
+            self._gate.refuse(_describe(target), "changing")
+            self.stack.pop()
+            return
+        if isinstance(state, dict) and isinstance(version := state.get("_sklearn_version"), str):
+            self._gate.sklearn_versions.add(version)
+        # Looked up on the class: an attribute of the object could be any callable the file names.
+        setter = getattr(type(target), "__setstate__", None)
+        if setter is None:
+            super().load_build()
+        else:
+            setter(target, self.stack.pop())
+        if isinstance(target, ArrayOnDisk):
+            self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, self._gate).load())
+
+    def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, kind):
+            getattr(type(target), method)(target, items)
+        elif not isinstance(target, Inert):
+            self._gate.refuse(_describe(target), "changing")
+
+    def load_append(self) -> None:
+        value = self.stack.pop()
+        self._extend((list, deque), "extend", [value])
+
+    def load_appends(self) -> None:
+        items = self.pop_mark()
+        self._extend((list, deque), "extend", items)
+
+    def load_additems(self) -> None:
+        items = self.pop_mark()
+        self._extend((set,), "update", items)
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, dict):
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                target[key] = value
+        elif not isinstance(target, Inert):
+            self._gate.refuse(_describe(target), "changing")
+
+    dispatch.update(
+        {
+            pickle.REDUCE[0]: load_reduce,
+            pickle.NEWOBJ[0]: load_newobj,
+            pickle.NEWOBJ_EX[0]: load_newobj_ex,
+            pickle.BUILD[0]: load_build,
+            pickle.APPEND[0]: load_append,
+            pickle.APPENDS[0]: load_appends,
+            pickle.ADDITEMS[0]: load_additems,
+            pickle.SETITEM[0]: load_setitem,
+            pickle.SETITEMS[0]: load_setitems,
+        }
+    )
+
+
+def _modern_name(module: str, name: str, *, python2: bool) -> tuple[str, str]:
+    """Names of Python 2, which protocols up to 2 write, and of numpy 1, whose old paths warn in numpy 2."""
+    import _compat_pickle
+
+    import numpy as np
+
+    if python2 and (module, name) in _compat_pickle.NAME_MAPPING:
+        return _compat_pickle.NAME_MAPPING[module, name]
+    if python2:
+        module = _compat_pickle.IMPORT_MAPPING.get(module, module)
+    if module.startswith("numpy.core.") and not np.__version__.startswith("1."):
+        module = f"numpy._core.{module.removeprefix('numpy.core.')}"
+    return module, name
+
+
+def _describe(found: Any) -> str:
+    return rights.identity(found) or rights.identity(type(found)) or type(found).__name__
+
+
+def _same_package(own: str, module: str) -> bool:
+    return own.partition(".")[0] == module.partition(".")[0]
+
+
+def _missing(module: str, name: str, error: ImportError | AttributeError) -> ModelError:
+    """The file may use it, but it is not here."""
+    if module == "__main__":
+        return ModelError(
+            f"it needs {name}, which was defined in a script or notebook and is not in the file",
+            remedy="Move it into a module that can be imported, and save the model again from there",
+        )
+    package = module.partition(".")[0]
+    if package in sys.modules:
+        return ModelError(
+            f"it needs {module}.{name}, which the installed {package} does not have ({one_line(error)})",
+            remedy=f"Install the version of {package} the model was saved with",
+        )
+    return ModelError(
+        f"it needs the module {module}, which cannot be imported ({one_line(error)})",
+        remedy=f"Install {package}, or put the folder that holds it on PYTHONPATH",
+    )

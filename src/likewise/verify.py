@@ -1,0 +1,326 @@
+"""The composition root: the only module that knows every layer."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from os import PathLike, cpu_count
+from pathlib import Path
+from typing import Any
+
+from likewise import config, judging, selecting
+from likewise.config import Settings
+from likewise.contracts.data import Source
+from likewise.contracts.judging import Policy
+from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts
+from likewise.contracts.models import Model
+from likewise.contracts.reporting import Artefact, Origin, Report
+from likewise.discovery import adapter, describe_model, extensions, open_source
+from likewise.errors import DataError, LikewiseError, UsageError, nearest
+from likewise.policies import make_policy
+from likewise.reports import json as json_report
+from likewise.sweeping import DEFAULT_SIZES
+
+LIBRARIES = ("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx")
+
+
+def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
+    """Run both models on the same rows and judge the differences.
+
+    `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
+    glob, a folder, a DataFrame, an array or a dict of arrays. Options are those of the command line
+    with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
+    `pair`, `batch_size`, `trusted` and so on. The report is true when the verdict is PASS. What could
+    not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
+    """
+    known = [entry.name for entry in fields(Settings)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"check() has no option {name!r}{nearest(name, known)}")
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    report = run(Settings(reference=reference, candidate=candidate, data=data, **options))
+    if report_path := options.get("report"):
+        save(report, Path(report_path))
+    return report
+
+
+def run(settings: Settings, *, progress: Callable[[Progress], None] | None = None) -> Report:
+    """Carry out one gate."""
+    policy = settings.policy()
+    source: Source | None = None
+    models: dict[str, Model] = {}
+    try:
+        models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
+        models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
+        source = _source(settings)
+        plan = _plan(settings, policy, models, source, progress)
+        comparison, facts = _engine("local").run(plan)
+        comparison = _with_lineage(comparison, source, facts)
+    except UsageError:
+        raise
+    except LikewiseError as error:
+        incident = Incident(error.code, error.message, error.remedy, error.side)
+        comparison, facts = Comparison(tolerance=policy.tolerance, incidents=(incident,)), RunFacts()
+    return _report(settings, policy, comparison, facts, models, source)
+
+
+def could_not_run(settings: Settings, error: LikewiseError) -> Report:
+    """The report of a gate whose worker died: inconclusive, with what is known."""
+    policy = settings.policy()
+    incident = Incident(error.code, error.message, error.remedy, error.side)
+    comparison = Comparison(tolerance=policy.tolerance, incidents=(incident,))
+    return _report(settings, policy, comparison, RunFacts(), {}, None)
+
+
+def judge(report: Report, **options: Any) -> Report:
+    """Judge a finished run again, without running the models: only what is named changes."""
+    before = report.policy
+    limits = {limit.text: limit.bound for limit in before.limits if limit.explicit and limit.measure not in _BUILT_IN}
+    kept: dict[str, Any] = {
+        "preset": before.preset,
+        "nan_equal": before.nan_equal,
+        "confidence": before.confidence,
+        "max_failure_rate": before.max_failure_rate,
+        "fixed_batch": before.fixed_batch,
+        "limits": {**limits, **options.pop("limits", {})},
+    }
+    if options.get("preset") is None:
+        kept |= {
+            "abs_tol": before.tolerance.absolute,
+            "rel_tol": before.tolerance.relative,
+            "mean_tol": report.mean_tol,
+        }
+    if options.get("abs_tol") is not None and options.get("rel_tol") is None:
+        kept["rel_tol"] = None
+    policy = make_policy(**{**kept, **{name: value for name, value in options.items() if value is not None}})
+    return replace(report, policy=policy, verdict=judging.judge(report.comparison, policy))
+
+
+_BUILT_IN = frozenset({"max_abs_diff", "mismatch_rate", "mean_abs_diff"})
+
+
+def record(
+    model: Any,
+    data: Any,
+    output: str | PathLike[str],
+    *,
+    options: Mapping[str, Any] | None = None,
+    trusted: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+    **selection: Any,
+) -> int:
+    """Store a model's answers, for machines that do not have its framework. Returns the number of rows."""
+    from likewise.calling import Side, answers
+    from likewise.feeding import plan as plan_feed
+    from likewise.pairing import observed
+    from likewise.recording import Writer
+
+    described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
+    feed = selection.pop("feed", {})
+    row_id = selection.get("row_id")
+    source = selecting.select(open_source(data), **selection)
+    with adapter(described.framework).open(described) as runner:
+        first = next(source.batches(1), None)
+        if first is None or not first.stacked:
+            raise DataError(f"{source.location} holds no rows", remedy="Give a table or arrays to record answers for")
+        fed = plan_feed(first, runner.signature, side="reference", mapping=feed)
+        side = Side("reference", described.name, runner, fed)
+        artefact = _model_artefact(described.target, described, {})
+        with Writer(
+            Path(output),
+            model=artefact.name,
+            sha256=artefact.sha256,
+            fingerprint=source.fingerprint,
+            inputs=fed.columns if fed.columns is not None and runner.signature.table else (),
+            keyed_by_name=row_id is not None,
+        ) as writer:
+            for batch in source.batches(16_384):
+                if progress is not None:
+                    first_row, last_row = int(batch.rows.numbers[0]), int(batch.rows.numbers[-1])
+                    progress(Progress("recording", "reference", first_row, last_row, writer.rows, source.rows))
+                tensors, _ = answers(side, batch)
+                writer.write(batch.rows, tensors, observed(runner.signature, tensors))
+            return writer.rows
+
+
+def inspect(model: Any, *, trusted: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a model says about itself: inputs, outputs, kinds, dtypes, classes, operators, size."""
+    described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
+    with adapter(described.framework).open(described) as runner:
+        artefact = _model_artefact(described.target, described, {})
+        signature = asdict(runner.signature)
+        return {
+            "name": artefact.name,
+            "framework": described.framework,
+            "bytes": artefact.bytes,
+            "sha256": artefact.sha256,
+            **signature,
+            "details": dict(runner.details),
+        }
+
+
+def load(path: str | PathLike[str]) -> Report:
+    """A report from its file."""
+    try:
+        return json_report.loads(Path(path).read_bytes(), name=str(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def save(report: Report, path: Path) -> None:
+    """Write a report so that a crash leaves either the old file or the new one."""
+    from likewise.recording import atomically
+
+    atomically(path, json_report.EXTENSION.render(report).encode())
+
+
+def _plan(
+    settings: Settings,
+    policy: Policy,
+    models: Mapping[str, Model],
+    source: Source,
+    progress: Callable[[Progress], None] | None,
+) -> Plan:
+    sizes = DEFAULT_SIZES if settings.batch_sizes is None else settings.batch_sizes
+    return Plan(
+        reference=models["reference"],
+        candidate=models["candidate"],
+        source=source,
+        tolerance=policy.tolerance,
+        nan_equal=policy.nan_equal,
+        batch_size=settings.batch_size,
+        batch_sizes=() if settings.fixed_batch else sizes,
+        pair=settings.pair,
+        feed=settings.feed,
+        ignore=settings.ignore,
+        expected_rows=getattr(source, "expected_rows", source.rows),
+        progress=progress,
+    )
+
+
+def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
+    try:
+        return describe_model(target, {**options, "trusted": settings.trusted})
+    except LikewiseError as error:
+        error.side = side
+        raise
+
+
+def _source(settings: Settings) -> Source:
+    return selecting.select(
+        open_source(settings.data),
+        samples=settings.samples,
+        sample=settings.sample,
+        seed=settings.seed,
+        drop=settings.drop,
+        row_id=settings.id,
+    )
+
+
+def _engine(name: str) -> Engine:
+    engines: tuple[Engine, ...] = extensions("engines")
+    return next(engine for engine in engines if engine.name == name)
+
+
+def _with_lineage(comparison: Comparison, source: Source, facts: RunFacts) -> Comparison:
+    """Answers recorded by row number belong to the very data they were recorded for."""
+    for side, details in facts.details.items():
+        recorded = details.get("data_fingerprint")
+        if recorded is not None and recorded != source.fingerprint:
+            incident = Incident(
+                "other-data",
+                f"the answers of the {side} were recorded for other data than {source.location}",
+                "Record them again for this data, or name rows by a column: --id COLUMN",
+                side,
+            )
+            return replace(comparison, incidents=(incident, *comparison.incidents))
+    return comparison
+
+
+def _report(
+    settings: Settings,
+    policy: Policy,
+    comparison: Comparison,
+    facts: RunFacts,
+    models: Mapping[str, Model],
+    source: Source | None,
+) -> Report:
+    verdict = judging.judge(comparison, policy)
+    origin = Origin(
+        reference=_model_artefact(settings.reference, models.get("reference"), facts.details.get("reference")),
+        candidate=_model_artefact(settings.candidate, models.get("candidate"), facts.details.get("candidate")),
+        data=_data_artefact(settings.data, source),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+        machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
+        settings=_stated(settings),
+        run={
+            "call_sizes": dict(facts.batch_size),
+            "concurrent": facts.concurrent,
+            "seconds": {name: round(value, 3) for name, value in facts.seconds.items()},
+        },
+    )
+    return Report(comparison, policy, verdict, origin)
+
+
+def _model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] | None) -> Artefact:
+    name = (
+        model.name
+        if model is not None
+        else str(target)
+        if isinstance(target, str | PathLike)
+        else type(target).__name__
+    )
+    kind = model.framework if model is not None else "unknown"
+    sha256, size = None, None
+    if isinstance(target, bytes):
+        sha256, size = hashlib.sha256(target).hexdigest(), len(target)
+    elif hasattr(target, "SerializeToString"):
+        content = target.SerializeToString()
+        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+    elif isinstance(target, str | PathLike):
+        path = Path(str(target).rpartition(":")[0] or str(target)) if ".py:" in str(target) else Path(target)
+        if path.is_file():
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            size = path.stat().st_size
+    return Artefact(name, kind, sha256, size, details)
+
+
+def _data_artefact(target: Any, source: Source | None) -> Artefact:
+    if source is None:
+        name = str(target) if isinstance(target, str | PathLike) else type(target).__name__
+        return Artefact(name, "unknown")
+    try:
+        fingerprint: str | None = source.fingerprint
+    except LikewiseError:
+        fingerprint = None
+    return Artefact(source.location, str(source.provenance), fingerprint)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
+    """The settings as a user gave them; live objects by their type."""
+    stated: dict[str, Any] = {}
+    for entry in fields(Settings):
+        value = getattr(settings, entry.name)
+        if value is None or value == () or value == {}:
+            continue
+        if entry.name in config.PATHS and not isinstance(value, str):
+            value = str(value) if isinstance(value, PathLike) else type(value).__name__
+        stated[entry.name] = list(value) if isinstance(value, tuple) else value
+    return stated

@@ -1,0 +1,132 @@
+"""Labels, compared again by Python's own equality."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from making_pairs import label_pairs, make_pair, text
+
+from likewise.contracts.models import Kind
+from likewise.metrics.agreement import EXTENSION, MOST_DISTINCT, rows_beyond
+from likewise.summing import flips_above
+
+
+def agree(ours, theirs):
+    return ours == theirs or (ours != ours and theirs != theirs)
+
+
+def observed(reference, candidate, **given):
+    return EXTENSION.observe(make_pair(reference, candidate, Kind.LABEL, **given))
+
+
+@settings(max_examples=120, deadline=None)
+@given(label_pairs())
+def test_every_figure_is_what_a_loop_finds(pair):
+    flips = material = 0
+    columns = np.zeros(math.prod(pair.reference.shape[1:]), dtype=int)
+    for row, (ours, theirs) in enumerate(zip(pair.reference, pair.candidate, strict=True)):
+        ours, theirs = np.ravel(ours).tolist(), np.ravel(theirs).tolist()
+        differing = [not agree(a, b) for a, b in zip(ours, theirs, strict=True)]
+        columns += differing
+        flips += any(differing)
+        material += any(differing) and (pair.margin is None or not pair.margin[row] <= pair.noise[row])
+    summary = EXTENSION.observe(pair)
+    rows = len(pair.reference)
+    expected = {"label_flips": flips, "flip_rate": flips / rows, "material_flips": material} if rows else {}
+    assert dict(summary.measurements()) == expected
+    assert np.count_nonzero(rows_beyond(pair)) == material
+    if rows and columns.size > 1:
+        assert summary.details()["flips_by_column"] == columns.tolist()
+    assert sum(entry["count"] for entry in summary.details()["confusion"]) == columns.sum()
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "flips"),
+    [
+        (np.array([True, False]), np.array([1, 0]), 0),
+        (np.array([True, False]), np.array([0, 1], "u1"), 2),
+        (np.array([1, 2]), np.array([1.0, 2.5]), 1),
+        (np.array([1, 2]), np.array(["1", "2"]), 2),
+        (np.array([1, 2]), text(["1", 2]), 1),
+        (np.array(["a", "bb"]), text(["a", "bb"]), 0),
+        (text(["a", None]), text(["a", None]), 0),
+        (text(["a", None]), text(["a", ""]), 1),
+        (np.array([math.nan, 1.0]), np.array([math.nan, math.nan]), 1),
+        (np.array([math.nan]), text([float("nan")]), 0),
+        (np.array([2**53 + 1]), np.array([2.0**53]), 1),
+        (np.array([2**63 - 1]), np.array([2.0**63]), 1),
+        (np.array([-1]), np.array([2**64 - 1], "u8"), 1),
+        (np.array([-0.0]), np.array([0]), 0),
+    ],
+)
+def test_what_is_the_same_label(reference, candidate, flips):
+    assert observed(reference, candidate).measurements()["label_flips"] == flips
+    assert observed(candidate, reference).measurements()["label_flips"] == flips
+
+
+def test_a_row_of_many_labels_flips_once():
+    summary = observed([[1, 0, 1], [0, 0, 0]], [[0, 1, 1], [0, 0, 0]])
+    assert summary.measurements() == {"label_flips": 1.0, "flip_rate": 0.5, "material_flips": 1.0}
+    assert summary.details()["flips_by_column"] == [1, 1, 0]
+
+
+def test_flips_within_noise_are_not_material():
+    margin, noise = [0.05, 0.5, math.nan, 0.9], [0.1, 0.1, 0.1, 0.1]
+    summary = observed([0, 0, 0, 0], [1, 1, 1, 0], margin=margin, noise=noise)
+    assert summary.measurements()["material_flips"] == 2
+    margins = summary.details()["margins"]
+    assert margins["unknown"] == 1
+    assert flips_above(margins, 0.1) == (2, 2)
+    assert flips_above(margins, 0.9) == (1, 1)
+    assert flips_above(margins, 0.01) == (3, 3)
+
+
+def test_flips_without_margins_are_material():
+    summary = observed([0, 1], [1, 1])
+    assert summary.measurements()["material_flips"] == 1
+    assert flips_above(summary.details()["margins"], 5.0) == (1, 1)
+
+
+def test_confusion_lists_the_most_frequent_first_and_ties_by_label():
+    details = observed(text(["b", "a", "a", "c"]), text(["x", "x", "x", "c"])).details()
+    assert details["confusion"] == [
+        {"reference": "a", "candidate": "x", "count": 2},
+        {"reference": "b", "candidate": "x", "count": 1},
+    ]
+    assert details["candidate_labels"] == [{"label": "x", "count": 3}, {"label": "c", "count": 1}]
+
+
+def test_too_many_different_labels_leave_only_totals():
+    labels = np.arange(MOST_DISTINCT + 1)
+    details = observed(labels, labels + 1).details()
+    assert details["confusion"] is None
+    assert details["reference_labels"] is None
+    half = len(labels) // 2
+    merged = observed(labels[:half], labels[:half] + 1).merge(observed(labels[half:], labels[half:] + 1))
+    assert merged == observed(labels, labels + 1)
+
+
+def test_long_text_is_shortened_and_still_told_apart():
+    details = observed(text(["x" * 5000]), text(["x" * 4999 + "y"])).details()
+    (entry,) = details["confusion"]
+    assert entry["reference"] != entry["candidate"]
+    assert len(entry["reference"]) < 200
+
+
+def test_text_against_numbers_is_told():
+    assert observed(text(["a", None]), np.array([1, 2])).details()["types_differ"]
+    assert not observed(text(["a", None]), np.array(["a", "b"])).details()["types_differ"]
+    assert not observed(np.array([True]), np.array([1.0])).details()["types_differ"]
+
+
+def test_constant_labels_are_noticed():
+    details = observed(text(["a", "b", "a"]), np.array(["a", "a", "a"])).details()
+    assert (details["constant_reference"], details["constant_candidate"]) == (False, True)
+
+
+def test_applies_to_labels_and_to_all_text():
+    label, value = make_pair([1], [1], Kind.LABEL).spec, make_pair([1], [1]).spec
+    assert EXTENSION.applies_to(label, numeric=True)
+    assert EXTENSION.applies_to(value, numeric=False)
+    assert not EXTENSION.applies_to(value, numeric=True)

@@ -1,0 +1,256 @@
+"""A column is the same array whatever it was read from."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from likewise.columns import (
+    ArrayColumns,
+    ArrowColumns,
+    CaseColumns,
+    FrameColumns,
+    arrow_to_array,
+    concatenate,
+    plain,
+    take,
+)
+
+NAN = float("nan")
+TIMES = [dt.datetime(2024, 1, 1, 12), None]
+ROME = [dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=1))), None]
+
+
+def categories(*values):
+    return pa.array(values).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype", "expected"),
+    [
+        (pa.array([1, 2]), "int64", [1, 2]),
+        (pa.array([1, None]), "float64", [1, NAN]),
+        (pa.array([1, None], pa.uint8()), "float64", [1, NAN]),
+        (pa.array([1.5, None], pa.float32()), "float32", [1.5, NAN]),
+        (pa.array([True, False]), "bool", [True, False]),
+        (pa.array([True, None]), "float64", [1, NAN]),
+        (pa.array([None, None]), "float64", [NAN, NAN]),
+        (pa.array(["a", None]), "object", ["a", None]),
+        (pa.array(["a", None], pa.large_string()), "object", ["a", None]),
+        (pa.array(["a", None], pa.string_view()), "object", ["a", None]),
+        (pa.array([b"a", None]), "object", [b"a", None]),
+        (categories("a", None, "b"), "object", ["a", None, "b"]),
+        (categories(3, None, 3), "float64", [3, NAN, 3]),
+        (
+            pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["a"], pa.string_view())),
+            "object",
+            ["a", None],
+        ),
+        (pa.array([Decimal("1.25"), None]), "float64", [1.25, NAN]),
+        (pa.array([dt.date(2024, 1, 1), None]), "datetime64[D]", np.array(["2024-01-01", "NaT"], "M8[D]")),
+        (pa.array(TIMES), "datetime64[us]", np.array(["2024-01-01T12", "NaT"], "M8[us]")),
+        (pa.array(TIMES, pa.timestamp("ns")), "datetime64[ns]", np.array(["2024-01-01T12", "NaT"], "M8[ns]")),
+        (pa.array(ROME, pa.timestamp("us", "Europe/Rome")), "datetime64[us]", np.array(["2024-01-01T11", "NaT"], "M8")),
+        (pa.array([dt.timedelta(seconds=1), None]), "timedelta64[us]", np.array([10**6, "NaT"], "m8[us]")),
+        (pa.array([[1, 2], [3, 4]]), "int64", [[1, 2], [3, 4]]),
+        (pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2)), "float32", [[1, 2], [3, 4]]),
+        (pa.array([[1, None], [3, 4]]), "float64", [[1, NAN], [3, 4]]),
+        (pa.array([[[1], [2]], [[3], [4]]]), "int64", [[[1], [2]], [[3], [4]]]),
+        (pa.array([["a", None], ["b", "c"]]), "object", [["a", None], ["b", "c"]]),
+        (pa.array([[1, 2], [3, 4], [5, 6]]).slice(1), "int64", [[3, 4], [5, 6]]),
+        (pa.array([], pa.list_(pa.float32(), 2)), "float32", np.empty((0, 2))),
+        (pa.array([], pa.string()), "object", []),
+        (
+            pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12.0).reshape(2, 2, 3)),
+            "float64",
+            np.arange(12.0).reshape(2, 2, 3),
+        ),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_arrow_types(column, dtype, expected):
+    for form in (column, pa.chunked_array([column]), pa.chunked_array([column[:1], column[1:]])):
+        array = arrow_to_array(form)
+        assert str(array.dtype) == dtype
+        np.testing.assert_array_equal(array, np.asarray(expected, dtype=array.dtype))
+
+
+def test_ragged_lists_are_arrays_in_an_object_array():
+    array = arrow_to_array(pa.array([[1, 2], None, [3], []]))
+    assert (array.dtype, array.shape) == (object, (4,))
+    assert [None if cell is None else cell.tolist() for cell in array] == [[1, 2], None, [3], []]
+
+
+FRAMES = {
+    "pandas": pd.DataFrame(
+        {
+            "Int64": pd.array([1, None], dtype="Int64"),
+            "boolean": pd.array([True, None], dtype="boolean"),
+            "string": pd.array(["a", None], dtype="string"),
+            "str": ["a", np.nan],
+            "object": pd.Series(["a", np.nan], dtype=object),
+            "category": pd.Categorical(["a", None]),
+            "float": [1.5, np.nan],
+            "when": pd.to_datetime(["2024-01-01 12:00", None]),
+            "zone": pd.to_datetime(["2024-01-01 12:00", None]).tz_localize("Europe/Rome"),
+            "step": pd.to_timedelta(["1s", None]),
+            "money": [Decimal("1.25"), None],
+            "mixed": pd.Series([1, "a"], dtype=object),
+            "none": pd.Series([None, None], dtype=object),
+            "vector": [np.array([1, 2]), np.array([3, 4])],
+        }
+    ),
+    "polars": pl.DataFrame(
+        {
+            "Int64": [1, None],
+            "boolean": [True, None],
+            "string": ["a", None],
+            "category": pl.Series(["a", None], dtype=pl.Categorical),
+            "enum": pl.Series(["a", None], dtype=pl.Enum(["b", "a"])),
+            "float": [1.5, None],
+            "when": TIMES,
+            "zone": pl.Series([dt.datetime(2024, 1, 1, 11), None]).dt.replace_time_zone("UTC"),
+            "step": [dt.timedelta(seconds=1), None],
+            "money": [Decimal("1.25"), None],
+            "mixed": pl.Series([1, "a"], dtype=pl.Object),
+            "none": [None, None],
+            "vector": pl.Series([[1, 2], [3, 4]], dtype=pl.Array(pl.Int64, 2)),
+        }
+    ),
+}
+EXPECTED = {
+    "Int64": np.array([1, NAN]),
+    "boolean": np.array([1, NAN]),
+    **{name: np.array(["a", None], object) for name in ("string", "str", "object", "category", "enum")},
+    "float": np.array([1.5, NAN]),
+    "when": np.array(["2024-01-01T12", "NaT"], "M8[us]"),
+    "zone": np.array(["2024-01-01T11", "NaT"], "M8[us]"),
+    "step": np.array([10**6, "NaT"], "m8[us]"),
+    "money": np.array([1.25, NAN]),
+    "mixed": np.array([1, "a"], object),
+    "none": np.array([NAN, NAN]),
+    "vector": np.array([[1, 2], [3, 4]]),
+}
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_frame_types(library):
+    frame = FRAMES[library]
+    columns = FrameColumns(frame)
+    for name in frame.columns:
+        array = columns[name]
+        assert array.dtype.kind == EXPECTED[name].dtype.kind, name
+        np.testing.assert_array_equal(array, EXPECTED[name], err_msg=name)
+    assert columns.frame() is frame
+    json.dumps([columns.row(0), columns.row(1)])
+    row = columns.row(0)
+    assert (row["when"], row["money"], row["category"]) == ("2024-01-01T12:00:00", "1.25", "a")
+    assert columns.row(1)["when"] is None
+
+
+def forms():
+    table = {"a": [1, 2, 3, 4], "t": ["x", None, "y", "x"]}
+    return {
+        "arrays": ArrayColumns({"a": np.array(table["a"]), "t": np.array(table["t"], object)}),
+        "arrow": ArrowColumns(pa.table(table)),
+        "pandas": FrameColumns(pd.DataFrame(table)),
+        "polars": FrameColumns(pl.DataFrame(table)),
+    }
+
+
+@pytest.mark.parametrize("form", forms())
+def test_slices_selections_and_gathering(form):
+    columns = forms()[form]
+    assert columns.slice(1, 3).slice(1, 2)["a"].tolist() == [3]
+    assert columns.slice(1, 3).slice(0, 9)["a"].tolist() == [2, 3]
+    assert list(columns.select(["t", "a"])) == ["t", "a"]
+    assert columns.select(["t"]).slice(1, 3)["t"].tolist() == [None, "y"]
+    with pytest.raises(KeyError):
+        columns.select(["t"])["a"]
+    with pytest.raises(KeyError):
+        columns.select(["b"])
+    assert "a" in columns
+    assert "b" not in columns
+    assert take(columns, np.array([3, 0]))["a"].tolist() == [4, 1]
+    joined = concatenate([columns.slice(0, 1), columns.slice(2, 4)])
+    assert joined["t"].tolist() == ["x", "y", "x"]
+    assert list(joined.frame()["a"]) == [1, 3, 4]
+    assert type(joined) is type(columns)
+    assert columns.row(1) == {"a": 2, "t": None}
+    assert pickle.loads(pickle.dumps(columns))["a"].tolist() == [1, 2, 3, 4]
+    assert len(columns) == 2
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas", "polars"])
+def test_a_column_is_converted_once(form):
+    columns = forms()[form]
+    chosen = columns.select(["t"])
+    assert chosen["t"] is columns["t"]
+    assert columns.select(["t", "a"])["t"] is columns["t"]
+
+
+def test_two_threads_may_read_one_batch():
+    columns = ArrowColumns(pa.table({f"c{i}": [str(i)] * 100 for i in range(50)}))
+    with ThreadPoolExecutor(4) as pool:
+        read = list(pool.map(lambda i: columns[f"c{i % 50}"].tolist(), range(400)))
+    assert all(cells == [str(i % 50)] * 100 for i, cells in enumerate(read))
+
+
+def test_numbers_are_not_copied():
+    column = pa.array(np.arange(10.0))
+    table = ArrowColumns(pa.table({"a": column}))
+    assert np.shares_memory(table["a"], column.to_numpy())
+    frame = pd.DataFrame({"a": np.arange(10.0)})
+    assert np.shares_memory(FrameColumns(frame)["a"], frame["a"].to_numpy())
+
+
+def test_a_test_case_is_one_row():
+    case = CaseColumns({"a": np.zeros((2, 3)), "b": np.array(1)})
+    assert case.slice(0, 1) is case
+    with pytest.raises(ValueError, match="whole"):
+        case.slice(0, 2)
+    assert case.row(0)["b"] == 1
+    assert case.frame()["a"][0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.float64(0.5), 0.5),
+        (np.int8(3), 3),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        (None, None),
+        (np.datetime64("2024-01-01T12:00:00.000000001", "ns"), "2024-01-01T12:00:00.000000001"),
+        (np.datetime64("NaT"), None),
+        (pd.NaT, None),
+        (pd.NA, None),
+        (pd.Timestamp("2024-01-01", tz="UTC"), "2024-01-01T00:00:00+00:00"),
+        (dt.date(2024, 1, 1), "2024-01-01"),
+        (dt.time(12, 30), "12:30:00"),
+        (Decimal("1.10"), "1.10"),
+        (b"\x00\xff", "00ff"),
+        (bytes(100), {"bytes": 100, "head": "00" * 16}),
+        (np.arange(3), [0, 1, 2]),
+        (np.zeros((10, 10)), {"shape": [10, 10], "head": [0.0] * 16}),
+        (list(range(100)), {"shape": [100], "head": list(range(16))}),
+        ({1: np.int64(2)}, {"1": 2}),
+        ((1, None), [1, None]),
+        (1 + 2j, "(1+2j)"),
+    ],
+)
+def test_plain_values(value, expected):
+    shown = plain(value)
+    assert shown == expected
+    assert type(shown) is type(expected)
+    json.dumps(shown)

@@ -1,0 +1,112 @@
+"""A fingerprint is of the content: the same for the same rows, another for any change."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from likewise import fingerprints
+from likewise.discovery import open_source
+
+CELLS = {
+    "int": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "float": (pa.float64(), st.floats(allow_nan=False)),
+    "bool": (pa.bool_(), st.booleans()),
+    "text": (pa.string(), st.text(max_size=5)),
+    "view": (pa.string_view(), st.text(max_size=20)),
+    "category": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from("abc")),
+    "list": (pa.list_(pa.int32()), st.lists(st.integers(0, 9), max_size=3)),
+    "when": (pa.timestamp("us"), st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2030, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_arrow_content(kind, data):
+    arrow_type, cells = CELLS[kind]
+    values = data.draw(st.lists(st.none() | cells, min_size=1, max_size=20))
+    padding = data.draw(st.lists(st.none() | cells, max_size=9))
+    whole = pa.table({"c": pa.array(padding + values + padding, arrow_type)})
+    expected = fingerprints.of_table(pa.table({"c": pa.array(values, arrow_type)}))
+    sliced = whole.slice(len(padding), len(values))
+    assert fingerprints.of_table(sliced) == expected
+    cut = data.draw(st.integers(0, len(values)))
+    assert fingerprints.of_table(pa.concat_tables([sliced.slice(0, cut), sliced.slice(cut)])) == expected
+    other = data.draw(st.lists(st.none() | cells, min_size=1, max_size=20))
+    same = pa.array(other, arrow_type).equals(pa.array(values, arrow_type))
+    same = same or repr(pa.array(other, arrow_type).to_pylist()) == repr(pa.array(values, arrow_type).to_pylist())
+    if other != values and not same:
+        assert fingerprints.of_table(pa.table({"c": pa.array(other, arrow_type)})) != expected
+
+
+def of(target):
+    return open_source(target).fingerprint
+
+
+FRAME = pd.DataFrame(
+    {
+        "i": range(10),
+        "t": list("abcdefghij"),
+        "m": pd.Series([1, "a"] * 5, dtype=object),
+        "c": pd.Categorical(["x", "y"] * 5),
+    }
+)
+
+
+def changed(column, value, row=4):
+    other = FRAME.copy()
+    other.loc[row, column] = value
+    return other
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed("i", 99),
+        changed("t", "z"),
+        changed("m", "b"),
+        changed("c", "y"),
+        changed("t", None),
+        FRAME[::-1],
+        FRAME[:9],
+        FRAME[["t", "i", "m", "c"]],
+        FRAME.rename(columns={"i": "j"}),
+        FRAME.astype({"i": "int32"}),
+        FRAME.assign(c=FRAME["c"].cat.reorder_categories(["y", "x"])),
+    ],
+)
+def test_a_changed_frame_has_another_fingerprint(other):
+    assert of(other) != of(FRAME)
+
+
+def test_the_same_frame_has_the_same_fingerprint():
+    assert of(FRAME.copy()) == of(FRAME)
+    assert of(FRAME[2:7]) == of(FRAME[2:7].reset_index(drop=True).copy())
+    frame = pl.DataFrame({"a": [1, None, 3], "t": ["x", "y", None]})
+    assert of(frame[1:]) == of(pl.DataFrame({"a": [None, 3], "t": ["y", None]}))
+    assert of(pl.DataFrame({"a": [1.0, None]})) != of(pl.DataFrame({"a": [1.0, float("nan")]}))
+    assert of(FRAME) == open_source(FRAME).shards(3)[1].fingerprint
+
+
+def test_arrays():
+    array = np.arange(12.0).reshape(3, 4)
+    assert of({"a": array}) == of({"a": np.asfortranarray(array)})
+    assert of({"a": array[:, ::2]}) == of({"a": array[:, ::2].copy()})
+    prints = {
+        of({"a": array}),
+        of({"b": array}),
+        of({"a": array.astype("f4")}),
+        of({"a": array.reshape(3, 2, 2)}),
+        of({"a": array + (array == 5)}),
+        of({"a": np.array(["a", "b", None], object)}),
+        of({"a": np.array(["a", "b", "c"])}),
+    }
+    assert len(prints) == 7

@@ -1,0 +1,280 @@
+"""Data that cannot be read in full is refused, by the name of the file and of the column."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from likewise.discovery import open_source
+from likewise.errors import DataError
+from likewise.sources.tables import delimited, jsonlines
+
+FRAME = pd.DataFrame({"age": range(1000), "city": ["Rome"] * 1000})
+
+
+def refusal(target, *words):
+    """The error of reading everything; it must hold these words and a next step."""
+    with pytest.raises(DataError) as caught:
+        for _ in open_source(target).batches(100):
+            pass
+    for word in words:
+        assert re.search(word, caught.value.message), f"{word!r} not in: {caught.value}"
+    assert caught.value.remedy
+    assert not caught.value.message.endswith(".")
+    return caught.value
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 200)
+
+
+@pytest.mark.parametrize("name", ["val.parquet", "val.csv", "val.arrow", "val.jsonl", "val.npz", "val.npy"])
+def test_missing_file(tmp_path, name):
+    (tmp_path / f"my_{name}").write_text("x")
+    refusal(tmp_path / name, f"no file .*{name}", f"did you mean 'my_{name}'")
+
+
+def test_missing_folder_and_remote_file(tmp_path):
+    refusal(tmp_path / "nowhere" / "val.csv", "nowhere")
+    assert "download" in refusal("s3://bucket/val.parquet", "s3://bucket").remedy
+
+
+def test_glob_without_match(tmp_path):
+    refusal(str(tmp_path / "*.parquet"), r"no file matches .*\*\.parquet")
+
+
+def test_a_name_with_brackets_is_a_name_if_it_exists(tmp_path):
+    FRAME.to_csv(tmp_path / "val[1].csv", index=False)
+    assert sum(map(len, open_source(str(tmp_path / "val[1].csv")).batches(100))) == 1000
+
+
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.csv", "a.csv.gz", "a.arrow", "a.feather", "a.jsonl", "a.npz", "a.npy"]
+)
+def test_empty_file(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    refusal(tmp_path / name, name)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.feather", "a.csv.gz", "a.npz", "a.npy", "a.jsonl.gz"])
+def test_noise_is_not_data(tmp_path, name):
+    (tmp_path / name).write_bytes(np.random.default_rng(0).bytes(5000))
+    refusal(tmp_path / name, name)
+
+
+def test_truncated_parquet(tmp_path):
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[: len(content) // 2])
+    refusal(tmp_path / "a.parquet", "a.parquet cannot be read")
+
+
+def test_corrupt_page_in_parquet(tmp_path):
+    FRAME.to_parquet(tmp_path / "a.parquet", row_group_size=200)
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 400] = b"\xff" * 400
+    (tmp_path / "a.parquet").write_bytes(content)
+    refusal(tmp_path / "a.parquet", "a.parquet cannot be read")
+
+
+def test_parquet_with_fewer_rows_than_promised(tmp_path, monkeypatch):
+    FRAME.to_parquet(tmp_path / "a.parquet", row_group_size=500)
+    original = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(
+        pq.ParquetFile,
+        "iter_batches",
+        lambda self, *args, **options: (batch.slice(1) for batch in original(self, *args, **options)),
+    )
+    refusal(tmp_path / "a.parquet", "a.parquet promises 500 rows in row group 0 and delivers 499")
+
+
+def arrow_bytes(open_writer):
+    table = pa.Table.from_pandas(FRAME)
+    sink = pa.BufferOutputStream()
+    with open_writer(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("cut", [8, 4, 100, 5000])
+@pytest.mark.parametrize("open_writer", [pa.ipc.new_file, pa.ipc.new_stream], ids=["file", "stream"])
+def test_truncated_arrow(tmp_path, open_writer, cut):
+    (tmp_path / "a.arrow").write_bytes(arrow_bytes(open_writer)[:-cut])
+    refusal(tmp_path / "a.arrow", "a.arrow")
+
+
+def test_feather_version_1(tmp_path):
+    (tmp_path / "a.feather").write_bytes(b"FEA1" + b"\x00" * 50)
+    refusal(tmp_path / "a.feather", "a.feather is Feather version 1")
+
+
+@pytest.mark.parametrize("cut", [4, 12, 500])
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz"])
+def test_truncated_gzip(tmp_path, name, cut):
+    text = FRAME.to_csv(index=False) if "csv" in name else FRAME.to_json(orient="records", lines=True)
+    (tmp_path / name).write_bytes(gzip.compress(text.encode())[:-cut])
+    refusal(tmp_path / name, f"{name} cannot be read")
+
+
+def test_csv_row_with_too_many_fields(tmp_path, small_blocks):
+    (tmp_path / "a.csv").write_text("age,city\n" + "1,Rome\n" * 500 + "2,Rome,Italy\n" + "1,Rome\n" * 500)
+    refusal(tmp_path / "a.csv", "a.csv: row 500 .*3 fields where the header has 2: '2,Rome,Italy'")
+
+
+def test_csv_row_with_too_few_fields(tmp_path):
+    (tmp_path / "a.csv").write_text("age,city\n1,Rome\n2")
+    refusal(tmp_path / "a.csv", "a.csv: row 1 .*1 fields where the header has 2")
+
+
+@pytest.mark.parametrize("late", ["1.5", "old"])
+def test_csv_column_that_changes_type(tmp_path, small_blocks, late):
+    (tmp_path / "a.csv").write_text("city,age\n" + "Rome,1\n" * 200 + f"Rome,{late}\n")
+    error = refusal(tmp_path / "a.csv", "a.csv", "'age'", "int64", late)
+    assert "to_parquet" in error.remedy
+
+
+def test_csv_types_hold_for_the_following_files(tmp_path):
+    (tmp_path / "0.csv").write_text("age,city\n1,Rome\n")
+    (tmp_path / "1.csv").write_text("city,age\nOslo,old\n")
+    refusal(tmp_path, "1.csv", "'age'", "int64", "old")
+
+
+def test_csv_with_an_open_quotation_mark(tmp_path):
+    (tmp_path / "a.csv").write_text('age,city\n1,"Rome\n2,Oslo\n3,Bonn\n')
+    refusal(tmp_path / "a.csv", "a.csv has a quotation mark that is never closed")
+
+
+def test_csv_with_inches_and_newlines_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text('a,pipe\n1,5" wide\n2,"two\nlines, ""quoted"""\n')
+    (batch,) = open_source(tmp_path / "a.csv").batches(10)
+    assert batch.inputs["pipe"].tolist() == ['5" wide', 'two\nlines, "quoted"']
+
+
+def test_csv_that_is_not_utf8(tmp_path):
+    (tmp_path / "a.csv").write_bytes("age,city\n1,Zürich\n".encode("latin-1"))
+    refusal(tmp_path / "a.csv", "a.csv is not UTF-8", "'city'")
+    (tmp_path / "b.csv").write_bytes("age,größe\n1,2\n".encode("latin-1"))
+    refusal(tmp_path / "b.csv", "b.csv has a header that cannot be read")
+
+
+def test_csv_of_empty_lines(tmp_path):
+    (tmp_path / "a.csv").write_text("\n\n")
+    refusal(tmp_path / "a.csv", "a.csv has no header")
+
+
+def test_half_written_json_line(tmp_path, small_blocks):
+    (tmp_path / "a.jsonl").write_text('{"age": 1, "city": "Rome"}\n' * 30 + '{"age": 2, "ci')
+    refusal(tmp_path / "a.jsonl", "a.jsonl, line 31 is not JSON", '"ci')
+
+
+def test_json_lines_that_are_no_objects(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1]\n')
+    refusal(tmp_path / "a.jsonl", "line 2 is not an object")
+    (tmp_path / "b.jsonl").write_text("\n\n")
+    refusal(tmp_path / "b.jsonl", "b.jsonl holds no lines")
+
+
+@pytest.mark.parametrize("late", ["1.5", '"old"', "true"])
+def test_json_field_that_changes_type(tmp_path, small_blocks, late):
+    (tmp_path / "a.jsonl").write_text('{"age": null}\n{"age": 1}\n' * 30 + f'{{"age": {late}}}\n')
+    refusal(tmp_path / "a.jsonl", "a.jsonl", "'age'", "int64", "line 61", re.escape(late))
+
+
+def test_json_field_that_changes_type_among_the_first_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"age": null}\n{"age": 1}\n{"age": "old"}\n')
+    refusal(tmp_path / "a.jsonl", "a.jsonl", "'age'", "line 3", "old")
+
+
+def test_json_field_that_comes_late(tmp_path, small_blocks):
+    (tmp_path / "a.jsonl").write_text('{"age": 1}\n' * 30 + '{"age": 1, "height": 3}\n')
+    refusal(tmp_path / "a.jsonl", "line 31 brings a field 'height'")
+
+
+def test_folder_of_mixed_formats(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv")
+    FRAME.to_parquet(tmp_path / "b.parquet")
+    refusal(tmp_path, "2 formats", "csv, parquet", "a.csv, b.parquet")
+
+
+def test_folder_called_like_a_table_without_files(tmp_path):
+    (tmp_path / "a.parquet").mkdir()
+    refusal(tmp_path / "a.parquet", "a.parquet holds no table files")
+
+
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [
+        (FRAME.rename(columns={"city": "town"}), "lacks 'city'.*also has 'town'"),
+        (FRAME.astype({"age": float}), "'age' is int64, then double"),
+    ],
+)
+def test_files_of_different_schemas(tmp_path, other, word):
+    FRAME.to_parquet(tmp_path / "0.parquet")
+    other.to_parquet(tmp_path / "1.parquet")
+    refusal(tmp_path, "0.parquet and .*1.parquet", word)
+
+
+def test_csv_files_of_different_columns(tmp_path):
+    (tmp_path / "0.csv").write_text("age,city\n1,Rome\n")
+    (tmp_path / "1.csv").write_text("age,town\n1,Rome\n")
+    refusal(tmp_path, "1.csv lacks 'city'.*also has 'town'")
+
+
+def test_duplicate_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("age,city,age\n1,Rome,2\n")
+    refusal(tmp_path / "a.csv", "a.csv has more than one column called 'age'")
+    pq.write_table(pa.table([[1], [2]], names=["x", "x"]), tmp_path / "a.parquet")
+    refusal(tmp_path / "a.parquet", "a.parquet has more than one column called 'x'")
+    refusal(pd.DataFrame([[1, 2]], columns=[1, "1"]), "DataFrame has more than one column called '1'")
+    refusal(pa.table([[1], [2]], names=["x", "x"]), "Table has more than one column called 'x'")
+
+
+def test_lazy_frame_is_asked_to_be_collected():
+    assert "collect" in refusal(pl.LazyFrame({"a": [1]}), "LazyFrame").remedy
+
+
+def test_arrays_of_different_lengths(tmp_path):
+    arrays = {"x": np.zeros((3, 2)), "y": np.zeros(4)}
+    refusal(arrays, r"x \(3, 2\), y \(4,\)")
+    np.savez(tmp_path / "a.npz", **arrays)
+    refusal(tmp_path / "a.npz", r"a.npz .*x \(3, 2\), y \(4,\)")
+
+
+def test_arrays_that_are_none(tmp_path):
+    refusal({"x": np.zeros(3), "threshold": 0.5}, r"scalar.*threshold \(\)")
+    refusal(np.array(3.0), "scalar")
+    refusal({}, "no arrays")
+    refusal({"x": [[1], [2, 3]]}, "'x' is no array")
+    refusal({"x": np.ma.masked_array([1.0, 2.0], mask=[True, False])}, "'x' is masked")
+    refusal({"x": np.zeros(2, dtype=[("a", "f4")])}, "'x' is structured")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_arrays_of_objects_are_not_unpickled(tmp_path, name):
+    objects = np.array([{"a": 1}, None], dtype=object)
+    np.save(tmp_path / name, objects) if name == "a.npy" else np.savez(tmp_path / name, X=objects)
+    refusal(tmp_path / name, f"{name}: array 'X' holds Python objects")
+
+
+def test_truncated_arrays(tmp_path):
+    for name, save in (("a.npy", np.save), ("a.npz", np.savez_compressed)):
+        save(tmp_path / name, np.random.default_rng(0).random((100, 10)))
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match=name):
+            [dict(batch.inputs) for batch in open_source(tmp_path / name).batches(10)]
+
+
+def test_what_nobody_reads():
+    refusal(object(), "object")
+    refusal("model.onnx", "model.onnx")
+    refusal([1, 2], "list")
