@@ -13,10 +13,22 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from likewise.arrow_arrays import arrow_to_array, series_to_array, without_views
 from likewise.contracts.data import Array, Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+__all__ = [
+    "ArrayColumns",
+    "ArrowColumns",
+    "CaseColumns",
+    "FrameColumns",
+    "arrow_to_array",
+    "concatenate",
+    "plain",
+    "take",
+]
 
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
@@ -175,7 +187,13 @@ class ArrowColumns(_LazyColumns):
         return ArrowColumns(self._table.select([*names, *index]), self._cache, names=names)
 
     def take(self, positions: Array) -> Columns:
-        return ArrowColumns(self._table.take(positions), names=self._names)
+        import pyarrow as pa
+
+        schema = self._table.schema
+        older = [without_views(column) for column in self._table.columns]
+        fields = [schema.field(i).with_type(column.type) for i, column in enumerate(older)]
+        table = pa.Table.from_arrays(older, schema=pa.schema(fields, metadata=schema.metadata))
+        return ArrowColumns(table.take(positions), names=self._names)
 
     def frame(self) -> Any:
         table = self._table
@@ -218,7 +236,13 @@ class FrameColumns(_LazyColumns):
 
     def row(self, position: int) -> dict[str, Any]:
         cells = self._frame[position : position + 1].iter_columns()
-        return {name: plain(cell.to_list()[0]) for name, cell in zip(self._names, cells, strict=True)}
+        return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True)}
+
+
+def _cell(series: Any) -> Any:
+    """The only value of a Series; the NaN that pandas puts in text is a missing value."""
+    value = plain(series.to_list()[0])
+    return None if value != value and not series.dtype.is_numeric() else value
 
 
 def take(columns: Columns, positions: Array) -> Columns:
@@ -246,82 +270,6 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         frames = [part._frame for part in parts if isinstance(part, FrameColumns)]
         return FrameColumns(nw.concat(frames).to_native())
     return ArrayColumns({name: np.concatenate([part[name] for part in parts]) for name in first})
-
-
-def series_to_array(series: Any) -> Array:
-    """A column of a live DataFrame (a narwhals Series) as numpy, by the rules of `arrow_to_array`."""
-    import numpy as np
-    import pyarrow as pa
-
-    native = series.to_native()
-    dtype = getattr(native, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufcmM":
-        return np.asarray(native.to_numpy())
-    try:
-        return arrow_to_array(series.to_arrow())
-    except (pa.ArrowException, TypeError, ValueError):
-        # Arrow has no column of mixed Python objects; they travel as they are.
-        objects = np.empty(len(series), dtype=object)
-        objects[:] = [None if value is None or value is np.nan else value for value in series.to_list()]
-        return objects
-
-
-def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
-    """An Arrow column as numpy.
-
-    Text and binary are objects with None where missing; dictionaries are decoded. A null among
-    numbers or booleans is NaN in float64, in times NaT; a column without a type, which holds
-    nothing but nulls, is NaN too. Times with a zone are UTC, decimals are float64. Lists of one
-    length are a further axis, others an object array of arrays.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        array = arrow_to_array(_storage(column))
-        return array.reshape(len(column), *kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else array
-    if pa.types.is_dictionary(kind):
-        # Not by to_numpy(): on a chunked dictionary it puts a value in the place of a null.
-        decoded = [chunk.dictionary.take(chunk.indices) for chunk in _chunks(column)]
-        return arrow_to_array(pa.chunked_array(decoded, type=kind.value_type))
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _lists_to_array(column)
-    if pa.types.is_boolean(kind) and column.null_count:
-        column = column.cast(pa.int8()).cast(pa.float64())
-    if pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    array = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
-    return np.asarray(array)
-
-
-def _lists_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-    fixed = getattr(column.type, "list_size", 0)
-    if None not in lengths and len(lengths) <= 1:
-        values = pa.chunked_array([chunk.flatten() for chunk in _chunks(column)], type=column.type.value_type)
-        flat = arrow_to_array(values)
-        return flat.reshape(len(column), lengths[0] if lengths else fixed, *flat.shape[1:])
-    ragged = np.empty(len(column), dtype=object)
-    for position, entry in enumerate(column):
-        ragged[position] = arrow_to_array(entry.values) if entry.is_valid else None
-    return ragged
-
-
-def _chunks(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    return list(column.chunks) if hasattr(column, "chunks") else [column]
-
-
-def _storage(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    return pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=column.type.storage_type)
 
 
 _STRAY_INDEX = re.compile(r"__index_level_\d+__")

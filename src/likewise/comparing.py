@@ -188,8 +188,11 @@ def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Ar
             spec.name,
         )
     if spec.kind is not Kind.LABEL and _numeric(reference) != _numeric(candidate):
-        text = REFERENCE if _numeric(candidate) else CANDIDATE
-        return Mismatch("type", f"output {spec.name!r} is text in the {text} and numbers in the other", spec.name)
+        return Mismatch(
+            "type",
+            f"output {spec.name!r} is {_type(reference)} in the reference and {_type(candidate)} in the candidate",
+            spec.name,
+        )
     return reference, candidate
 
 
@@ -284,6 +287,10 @@ def _metrics() -> tuple[Metric, ...]:
 
 def _numeric(array: Array) -> bool:
     return array.dtype.kind in "biuf"
+
+
+def _type(array: Array) -> str:
+    return "text" if array.dtype.kind in "OUST" else str(array.dtype)
 
 
 def _row_shape(array: Array) -> str:

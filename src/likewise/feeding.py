@@ -49,7 +49,9 @@ class Feed:
         if self.routes is None:
             return batch, ()
         if self.table and all(route.split is None for route in self.routes):
-            return Batch(batch.rows, batch.inputs.select([route.columns[0] for route in self.routes])), ()
+            return Batch(
+                batch.rows, batch.inputs.select([route.columns[0] for route in self.routes]), batch.stacked
+            ), ()
         inputs: dict[str, Array] = {}
         casts: list[Cast] = []
         for route in self.routes:

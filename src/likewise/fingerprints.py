@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from likewise.arrow_arrays import decoded, series_to_arrow, without_views
 from likewise.contracts.data import Array
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def of_arrays(arrays: Mapping[str, Array]) -> str:
 
 def of_series(columns: Iterable[Any]) -> str:
     """Names, types and values of the columns of a DataFrame (narwhals Series), in their order."""
-    import pyarrow as pa
-
     digest = hashlib.sha256()
     for series in columns:
         native_type = getattr(series.to_native(), "dtype", series.dtype)
@@ -58,10 +57,8 @@ def of_series(columns: Iterable[Any]) -> str:
         digest.update(repr((str(series.name), str(native_type), known, len(series))).encode())
         for start in range(0, len(series), BLOCK):
             block = series[start : start + BLOCK]
-            try:
-                digest.update(_arrow_bytes(block.to_arrow()))
-            except (pa.ArrowException, TypeError, ValueError):
-                digest.update(repr(block.to_list()).encode())
+            arrow = series_to_arrow(block)
+            digest.update(repr(block.to_list()).encode() if arrow is None else _arrow_bytes(arrow))
     return digest.hexdigest()
 
 
@@ -84,10 +81,8 @@ def _arrow_bytes(block: pa.ChunkedArray | pa.Array) -> bytes:
     import numpy as np
     import pyarrow as pa
 
-    chunks = block.chunks if isinstance(block, pa.ChunkedArray) else [block]
-    if pa.types.is_dictionary(block.type):
-        chunks = [chunk.dictionary.take(chunk.indices) for chunk in chunks]
-    block = pa.concat_arrays(chunks)
+    block = decoded(block) if pa.types.is_dictionary(block.type) else without_views(block)
+    block = pa.concat_arrays(block.chunks if isinstance(block, pa.ChunkedArray) else [block])
     # `take` writes the values anew, from offset 0 and with zeros under nulls.
     fresh = block.take(pa.array(np.arange(len(block))))
     batch = pa.record_batch([fresh], names=["values"])

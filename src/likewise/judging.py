@@ -6,6 +6,7 @@ inconclusive, never a pass.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -51,7 +52,8 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         _judge_outputs(case)
     _judge_batch_sizes(case)
     _judge_inputs(case)
-    bound = confidence(comparison.rows_beyond, comparison.rows, policy.confidence)
+    beyond = _rows_beyond(case)
+    bound = None if beyond is None else confidence(beyond, comparison.rows, policy.confidence)
     _judge_reach(case, bound)
     outcome = _outcome(case)
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
@@ -91,22 +93,30 @@ def _judge_limits(case: _Judgement) -> None:
 
 def _judge_outputs(case: _Judgement) -> None:
     judged = {check.output for check in case.checks if check.measure != "nonfinite_mismatch"}
+    mismatched = {mismatch.output for mismatch in case.comparison.mismatches}
     for output in case.comparison.outputs:
         measures = output.measures
-        if output.name not in judged and (output.pair.kind is not Kind.LABEL or not judged):
-            reason = (
-                "none of its values is finite on both sides"
-                if "nonfinite_mismatch" in measures
-                else "no limit applies to it"
-            )
+        hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures
+        unjudged = output.name not in judged and output.name not in mismatched
+        if hollow or (unjudged and (output.pair.kind is not Kind.LABEL or not judged)):
             case.add(
                 Severity.INCONCLUSIVE,
                 "not-judged",
-                f"output {output.name!r} was not judged: {reason}",
+                f"output {output.name!r} was not judged: "
+                + ("none of its values is finite on both sides" if hollow else "no limit applies to it"),
                 output=output.name,
                 remedy="Set a limit that applies, such as --limit label_flips=0"
                 if output.pair.kind is Kind.LABEL
                 else "Look at the worst rows in the report, and at the models' answers to them",
+            )
+        elif unjudged and measures.get("label_flips"):
+            case.add(
+                Severity.WARNING,
+                "label-flips",
+                f"{int(measures['label_flips']):,} of {case.comparison.rows:,} labels of {output.name!r} changed, "
+                f"{int(measures['material_flips']):,} by more than noise, and no limit applies to them",
+                output=output.name,
+                remedy="Set one with --limit material_flips=0",
             )
         if measures.get("nan_both"):
             severity = Severity.NOTE if case.policy.nan_equal else Severity.FAILURE
@@ -191,7 +201,17 @@ def _judge_inputs(case: _Judgement) -> None:
 
 def _judge_reach(case: _Judgement, bound: Confidence | None) -> None:
     rate = case.policy.max_failure_rate
-    if rate is None or bound is None or bound.upper_bound <= rate:
+    if rate is None or not case.comparison.rows:
+        return
+    if bound is None:
+        case.add(
+            Severity.INCONCLUSIVE,
+            "undecided",
+            "how many rows are beyond the new tolerance cannot be told from the stored facts",
+            remedy="Run the check again with this tolerance",
+        )
+        return
+    if bound.upper_bound <= rate:
         return
     if bound.violations:
         message = (
@@ -215,38 +235,57 @@ def _check(case: _Judgement, limit: Limit, output: OutputFacts, batch_size: int 
         return
     within = value >= limit.bound if limit.measure in AT_LEAST else value <= limit.bound
     outcome = Outcome.PASS if within else Outcome.FAIL
-    if case.policy.tolerance != case.comparison.tolerance and batch_size is None:
-        decided = _again(case, limit, output)
-        if decided is not None:
-            outcome = decided
+    if case.policy.tolerance != case.comparison.tolerance and limit.measure in ("mismatch_rate", "material_flips"):
+        outcome, value = _again(case, limit, output)
     if outcome is Outcome.INCONCLUSIVE:
+        where = f" at batch size {batch_size}" if batch_size is not None else ""
         case.add(
             Severity.INCONCLUSIVE,
             "undecided",
-            f"{output.name}.{limit.measure} cannot be decided under the new tolerance from the stored facts",
+            f"{output.name}.{limit.measure}{where} cannot be decided under the new tolerance from the stored facts",
             output=output.name,
             remedy="Run the check again with this tolerance",
         )
     yield Check(output.name, limit.measure, value, limit.bound, outcome, batch_size)
 
 
-def _again(case: _Judgement, limit: Limit, output: OutputFacts) -> Outcome | None:
-    """Measures that depend on the tolerance, under another tolerance than the run's: from the stored facts."""
-    tolerance = case.policy.tolerance
-    if limit.measure == "mismatch_rate":
-        magnitudes = output.details.get("closeness", {}).get("magnitudes", [])
-        certain, possible = mismatch_bounds(magnitudes, tolerance.absolute, tolerance.relative)
-        certain = certain or bool(output.measures.get("nonfinite_mismatch"))
-        low, high = float(certain), float(possible or certain)
-    elif limit.measure == "material_flips":
-        margins = output.details.get("agreement", {}).get("margins", {})
-        low, high = map(float, flips_above(margins, 2 * tolerance.absolute))
-        low = low if tolerance.relative == 0 else 0.0
-    else:
-        return None
+def _again(case: _Judgement, limit: Limit, output: OutputFacts) -> tuple[Outcome, float | None]:
+    """A measure that depends on the tolerance, under another tolerance than the run's.
+
+    The stored facts bound it from both sides: what is published is the bound that decides.
+    """
+    low, high = _bounds(output, limit.measure, case.policy.tolerance)
     if high <= limit.bound:
-        return Outcome.PASS
-    return Outcome.INCONCLUSIVE if low <= limit.bound else Outcome.FAIL
+        return Outcome.PASS, high
+    return (Outcome.INCONCLUSIVE, None) if low <= limit.bound else (Outcome.FAIL, low)
+
+
+def _bounds(output: OutputFacts, measure: str, tolerance: Tolerance) -> tuple[float, float]:
+    """The least and the most that `mismatch_rate` or `material_flips` can be under a tolerance."""
+    if measure == "material_flips":
+        flips = output.measures["label_flips"]
+        margins = output.details.get("agreement", {}).get("margins")
+        if margins is None:  # a batch size: no details are kept
+            return 0.0, flips
+        low, high = map(float, flips_above(margins, 2 * tolerance.absolute))
+        return low if tolerance.relative == 0 else 0.0, high
+    broken = output.measures["nonfinite_mismatch"]
+    facts = output.details.get("closeness")
+    if facts is None:
+        within = output.measures.get("max_abs_diff", 0.0) <= tolerance.absolute
+        return float(broken > 0) * sys.float_info.min, 0.0 if within and not broken else 1.0
+    certain, possible = mismatch_bounds(facts["magnitudes"], tolerance.absolute, tolerance.relative)
+    return max(broken, certain) / facts["values"], 1.0 if possible or broken else 0.0
+
+
+def _rows_beyond(case: _Judgement) -> int | None:
+    """How many rows the tolerance does not cover; None where the facts of a run under another one do not tell."""
+    comparison, tolerance = case.comparison, case.policy.tolerance
+    if tolerance == comparison.tolerance:
+        return comparison.rows_beyond
+    measures = ("mismatch_rate", "material_flips")
+    most = [_bounds(o, m, tolerance)[1] for o in comparison.outputs for m in measures if m in o.measures]
+    return 0 if most and not any(most) and not comparison.mismatches else None
 
 
 def _outcome(case: _Judgement) -> Outcome:
@@ -265,8 +304,9 @@ def _headline(outcome: Outcome, case: _Judgement) -> str:
     if outcome is Outcome.INCONCLUSIVE:
         return _first(case.findings, Severity.INCONCLUSIVE) or "nothing was judged"
     if outcome is Outcome.FAIL:
-        beyond = f"; {comparison.rows_beyond:,} of {comparison.rows:,} rows are beyond tolerance"
-        return (_first(case.findings, Severity.FAILURE) or "") + (beyond if comparison.rows_beyond else "")
+        count = _rows_beyond(case)
+        beyond = f"; {count:,} of {comparison.rows:,} rows are beyond tolerance" if count else ""
+        return (_first(case.findings, Severity.FAILURE) or "") + beyond
     differences = [o.measures["max_abs_diff"] for o in comparison.outputs if "max_abs_diff" in o.measures]
     largest = f", largest difference {max(differences):.3g}" if differences else ""
     return f"{comparison.rows:,} rows agree{largest}"

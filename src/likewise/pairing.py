@@ -71,6 +71,11 @@ def pair(
     for theirs_name, ours_name in (overrides or {}).items():
         _require_known([theirs_name], candidate, "of the candidate")
         _require_known([ours_name], reference, "of the reference")
+        if {theirs_name, ours_name} & set(ignore):
+            raise PairingError(
+                f"{theirs_name!r} is to be paired with {ours_name!r}, and one of them to be ignored",
+                remedy="Say --pair or --ignore, not both",
+            )
         ours = next(spec for spec in reference if spec.name == ours_name)
         match(ours, left_candidate[theirs_name], "the user")
     for kind in Kind:
@@ -183,8 +188,11 @@ def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, 
         notes.append("the reference gives the positive class only; the other column is taken as its " + other)
         return replace(spec, expand=other, notes=tuple(notes)), None
     notes += _squeezed(ours, theirs)
-    if kind not in (Kind.PROBABILITY, Kind.SCORE) or not wide or wide != narrow or wide == 1:
+    if kind not in (Kind.PROBABILITY, Kind.SCORE) or not wide or wide == narrow == 1:
         return replace(spec, notes=tuple(notes)), None
+    if wide != narrow:
+        differ = bool(ours.classes and theirs.classes) and len(ours.classes or ()) != len(theirs.classes or ())
+        return replace(spec, notes=tuple(notes)), _other_classes(ours, theirs) if differ else None
     return _by_class(spec, ours, theirs, notes)
 
 
@@ -204,10 +212,15 @@ def _by_class(
     if theirs.classes == tuple(range(len(ours.classes))):
         notes.append(f"the candidate numbers its classes; its columns are taken as {list(ours.classes)}")
         return replace(spec, notes=tuple(notes)), None
+    return replace(spec, notes=tuple(notes)), _other_classes(ours, theirs)
+
+
+def _other_classes(ours: OutputSpec, theirs: OutputSpec) -> Mismatch:
     message = (
-        f"the classes of {spec.reference!r} differ: reference {list(ours.classes)}, candidate {list(theirs.classes)}"
+        f"the classes of {ours.name!r} differ: reference {list(ours.classes or ())}, "
+        f"candidate {list(theirs.classes or ())}"
     )
-    return replace(spec, notes=tuple(notes)), Mismatch("classes", message, spec.reference)
+    return Mismatch("classes", message, ours.name)
 
 
 def _with_margin(spec: PairSpec, label: OutputSpec, reference: Sequence[OutputSpec]) -> PairSpec:

@@ -88,7 +88,7 @@ def make_policy(
         bounds.append(Limit("mean_abs_diff", mean, explicit=mean_tol is not None))
     if chosen.flips is not None:
         bounds.append(Limit(chosen.flips, 0.0))
-    if chosen.bit_equal and not explicit:
+    if chosen.bit_equal and absolute == relative == 0:
         bounds.append(Limit("max_ulp_diff", 0.0))
     bounds.append(Limit("nonfinite_mismatch", 0.0))
     extra = [_limit(text, bound) for text, bound in (limits or {}).items()]

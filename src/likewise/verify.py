@@ -318,9 +318,10 @@ def _stated(settings: Settings) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for entry in fields(Settings):
         value = getattr(settings, entry.name)
+        # A live frame or array does not compare like a value: it is named before anything is asked of it.
+        if entry.name in config.PATHS and value is not None and not isinstance(value, str):
+            value = str(value) if isinstance(value, PathLike) else type(value).__name__
         if value is None or value == () or value == {}:
             continue
-        if entry.name in config.PATHS and not isinstance(value, str):
-            value = str(value) if isinstance(value, PathLike) else type(value).__name__
         stated[entry.name] = list(value) if isinstance(value, tuple) else value
     return stated

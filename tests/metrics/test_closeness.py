@@ -199,6 +199,7 @@ def test_directions():
     assert figures([1e200, 1e-200], [1e200, 1e-200])["cosine"] == 1.0
     assert figures([3.0, 4.0], [3.0, 4.0])["sqnr_db"] == math.inf
     assert figures([10.0], [11.0])["sqnr_db"] == 20.0
+    assert figures([1.0], [1e160])["sqnr_db"] == pytest.approx(-3200.0, rel=1e-14)
 
 
 def test_a_difference_too_large_for_a_double_is_the_largest_double():

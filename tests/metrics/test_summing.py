@@ -72,6 +72,14 @@ def test_a_long_sum_is_exact_where_a_plain_sum_is_not():
     assert ExactSum.of(numbers[::-1]).units == ExactSum.of(numbers).units
 
 
+def test_millions_of_full_mantissas_add_up_without_rounding():
+    number, adder = math.nextafter(2.0, 0.0), Adder()
+    block = np.full(2**14, number)
+    for _ in range(1_100):
+        adder.add(block)
+    assert Fraction(adder.total().units, 2**2304) == Fraction(number) * 2**14 * 1_100
+
+
 def test_sums_beyond_the_range_of_a_double():
     huge = np.full(20_000, 1.7e308)
     assert ExactSum.of(huge).value == math.inf
@@ -154,3 +162,8 @@ def test_stored_magnitudes_bracket_the_judgement_under_another_tolerance(element
 )
 def test_mismatch_bounds(entry, expected):
     assert mismatch_bounds([entry], 1e-4, 1e-3) == expected
+
+
+def test_a_subnormal_reference_may_be_as_small_as_it_gets():
+    entry = {"exponent": -1022, "count": 1, "max_abs_diff": 5e-324}
+    assert mismatch_bounds([entry], 0.0, 1e-3) == (False, True)

@@ -28,7 +28,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("kind", CELLS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_arrow_content(kind, data):
     arrow_type, cells = CELLS[kind]

@@ -76,7 +76,7 @@ class SklearnAdapter:
         if isinstance(target, str | os.PathLike):
             target, version = loading.load(target, trusted=tuple(model.options.get("trusted", ())))
         else:
-            loading.require_estimator(target, "the live object")
+            loading.require_estimator(target)
         yield EstimatorRunner(target, model.name, version)
 
 

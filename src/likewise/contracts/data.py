@@ -88,7 +88,7 @@ class Batch:
         return len(self.rows)
 
     def slice(self, start: int, stop: int) -> Batch:
-        return Batch(self.rows.slice(start, stop), self.inputs.slice(start, stop))
+        return Batch(self.rows.slice(start, stop), self.inputs.slice(start, stop), self.stacked)
 
 
 class Source(Protocol):
@@ -112,7 +112,9 @@ class Source(Protocol):
         """How many rows there are, where that is known without reading them."""
         ...
 
-    def batches(self, size: int) -> Iterator[Batch]: ...
+    def batches(self, size: int) -> Iterator[Batch]:
+        """All rows, in ascending order of their numbers, `size` at a time."""
+        ...
 
     def shards(self, count: int) -> Sequence[Source]:
         """At most `count` sources that together hold every row once, under the same ids."""

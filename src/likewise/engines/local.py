@@ -29,7 +29,7 @@ CALL_SIZES = (256, 2_048)
 """Sizes tried on the first chunk before a whole chunk a call."""
 
 CALL_SECONDS = 2.0
-"""A call should not take longer than this, so that progress is seen and a hang is noticed."""
+"""A call should not take much longer than this, so that progress is seen and a hang is noticed."""
 
 
 class LocalEngine:
@@ -151,14 +151,14 @@ class _Run:
                 break
             self.sizes[side.name] = size
             parts.append(ask(part))
-            paces[size] = (parts[-1].ended - parts[-1].began) / len(part)
+            elapsed = parts[-1].ended - parts[-1].began
+            paces[size] = elapsed / len(part)
             start += len(part)
-            if paces[size] * CHUNK_ROWS > CALL_SECONDS:
+            # The next size is eight times as large, and may take eight times as long.
+            if elapsed > CALL_SECONDS / 2:
                 break
         # A larger call is preferred unless a smaller one is clearly faster, so that runs repeat.
-        best = min(paces.values())
-        size = max(size for size, pace in paces.items() if pace <= 1.25 * best)
-        self.sizes[side.name] = max(1, min(size, int(CALL_SECONDS / max(best, 1e-9))))
+        self.sizes[side.name] = max(size for size, pace in paces.items() if pace <= 1.5 * min(paces.values()))
         if start < len(chunk):
             parts.append(ask(chunk.slice(start, len(chunk))))
         return _joined(parts)

@@ -7,20 +7,41 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.errors import ModelError
-from likewise.estimators.views import View
+from likewise.estimators.views import View, is_multilabel
 
 _LARGEST_DENSE = 1 << 30
 
 _BY_DEFINITION = frozenset(
-    """BaggingClassifier CalibratedClassifierCV DecisionTreeClassifier ExtraTreeClassifier ExtraTreesClassifier
-    LabelPropagation LabelSpreading RandomForestClassifier VotingClassifier""".split()  # noqa: SIM905
+    (
+        "BaggingClassifier",
+        "CalibratedClassifierCV",
+        "DecisionTreeClassifier",
+        "ExtraTreeClassifier",
+        "ExtraTreesClassifier",
+        "LabelPropagation",
+        "LabelSpreading",
+        "RandomForestClassifier",
+        "VotingClassifier",
+    )
 )
 """Their `predict` takes the class at the argmax of `predict_proba`; read in the source of each."""
 
 _UP_TO_ROUNDING = frozenset(
-    """AdaBoostClassifier BernoulliNB CategoricalNB ComplementNB GaussianNB GradientBoostingClassifier
-    HistGradientBoostingClassifier LinearDiscriminantAnalysis LogisticRegression LogisticRegressionCV MLPClassifier
-    MultinomialNB QuadraticDiscriminantAnalysis""".split()  # noqa: SIM905
+    (
+        "AdaBoostClassifier",
+        "BernoulliNB",
+        "CategoricalNB",
+        "ComplementNB",
+        "GaussianNB",
+        "GradientBoostingClassifier",
+        "HistGradientBoostingClassifier",
+        "LinearDiscriminantAnalysis",
+        "LogisticRegression",
+        "LogisticRegressionCV",
+        "MLPClassifier",
+        "MultinomialNB",
+        "QuadraticDiscriminantAnalysis",
+    )
 )
 """Their probabilities rise with the scores `predict` compares, so both choose the same class unless nearly tied."""
 
@@ -28,8 +49,7 @@ _UP_TO_ROUNDING = frozenset(
 def ask(model: Any, data: Any, views: Sequence[View]) -> dict[str, Array]:
     """The answers of the views to the rows, as arrays with a row each."""
     methods = dict.fromkeys(view.method for view in views)
-    if "transform" not in methods:
-        model, data = _apply_steps(model, data)
+    model, data = _apply_steps(model, data)
     answers = {method: getattr(model, method)(data) for method in methods if method != "predict"}
     if "predict" in methods:
         labels = _labels_from(model, answers.get("predict_proba"))
@@ -61,7 +81,7 @@ def _labels_from(model: Any, probabilities: Any) -> Array | None:
     if not isinstance(probabilities, np.ndarray) or probabilities.ndim != 2 or probabilities.shape[1] < 2:
         return None
     classes = getattr(model, "classes_", None)
-    if not isinstance(classes, np.ndarray) or classes.shape != probabilities.shape[1:] or _is_multilabel(model):
+    if not isinstance(classes, np.ndarray) or classes.shape != probabilities.shape[1:] or is_multilabel(model, classes):
         return None
     rule = _rule(model)
     if rule is None or (rule is _UP_TO_ROUNDING and _nearly_tied(probabilities)):
@@ -78,11 +98,6 @@ def _rule(model: Any) -> frozenset[str] | None:
     if kind.__name__ == "VotingClassifier" and model.voting != "soft":
         return None
     return next((rule for rule in (_BY_DEFINITION, _UP_TO_ROUNDING) if kind.__name__ in rule), None)
-
-
-def _is_multilabel(model: Any) -> bool:
-    binarizer = getattr(model, "_label_binarizer", None)
-    return str(getattr(binarizer, "y_type_", "")).startswith("multilabel")
 
 
 def _nearly_tied(probabilities: Array) -> bool:

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from likewise.columns import plain
-from likewise.estimators.views import innermost, inputs_of, plain_classes
+from likewise.estimators.views import innermost, inputs_of, plain_classes, steps_of
 
 _MOST_SHOWN = 50
 _LONGEST_VALUE = 80
@@ -17,7 +17,7 @@ def one_line(model: Any) -> str:
     name = type(model).__name__
     if hasattr(model, "best_estimator_"):
         return f"{name}({one_line(model.best_estimator_)})"
-    if steps := _steps(model):
+    if steps := steps_of(model):
         return f"{name}({' → '.join(one_line(step) for _, step in steps)})"
     return "passthrough" if model is None or isinstance(model, str) else name
 
@@ -29,7 +29,7 @@ def details(model: Any, fitted_with: str | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"estimator": one_line(model), "sklearn": sklearn.__version__}
     if fitted_with:
         facts["fitted_with"] = fitted_with
-    if steps := _steps(getattr(model, "best_estimator_", model)):
+    if steps := steps_of(getattr(model, "best_estimator_", model)):
         facts["steps"] = [{"name": str(name), "class": one_line(step)} for name, step in steps]
     classes = getattr(model, "classes_", None)
     if classes is not None and not isinstance(classes, list):
@@ -40,12 +40,6 @@ def details(model: Any, fitted_with: str | None) -> dict[str, Any]:
         facts["features"] = len(inputs) if table else width
     facts["parameters"] = _parameters(innermost(model))
     return facts
-
-
-def _steps(model: Any) -> list[tuple[str, Any]]:
-    from sklearn.pipeline import Pipeline
-
-    return list(model.steps) if isinstance(model, Pipeline) else []
 
 
 def _parameters(model: Any) -> dict[str, Any]:

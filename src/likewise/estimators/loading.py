@@ -60,10 +60,11 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         ) from error
 
 
-def require_estimator(value: Any, name: str) -> None:
-    """Refuse what cannot answer: no estimator, or one that was never fitted."""
+def require_estimator(value: Any, name: str | None = None) -> None:
+    """Refuse what cannot answer: no estimator, or one that was never fitted. `name` is the file it was in."""
+    holds = f"{name} holds" if name else "the model is"
     if not is_estimator(value):
-        raise ModelError(f"{name} holds {_content(value)}, not a scikit-learn estimator", remedy=_way_out(value))
+        raise ModelError(f"{holds} {_content(value)}, not a scikit-learn estimator", remedy=_way_out(value))
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
@@ -71,7 +72,7 @@ def require_estimator(value: Any, name: str) -> None:
     searched = hasattr(value, "refit") and hasattr(value, "cv_results_") and not hasattr(value, "best_estimator_")
     if searched:
         raise ModelError(
-            f"{name} holds a {type(value).__name__} with refit=False, which has no model to ask",
+            f"{holds} a {type(value).__name__} with refit=False, which has no model to ask",
             remedy="Search with refit=True, or save the estimator fitted with best_params_",
         )
     try:
@@ -79,14 +80,13 @@ def require_estimator(value: Any, name: str) -> None:
             check_is_fitted(value)
     except NotFittedError as error:
         raise ModelError(
-            f"{name} holds a {type(value).__name__} that is not fitted", remedy="Call fit, then save the model again"
+            f"{holds} a {type(value).__name__} that is not fitted", remedy="Call fit, then save the model again"
         ) from error
 
 
 def is_estimator(value: object) -> bool:
     """Does this behave like an estimator? Classes do not: they have to be made and fitted first."""
-    answers = hasattr(value, "predict") or hasattr(value, "transform") or hasattr(value, "fit_predict")
-    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params") and answers
+    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
 def _content(value: Any) -> str:
@@ -107,6 +107,6 @@ def _way_out(value: Any) -> str:
     inside = [f"{key!r} ({type(entry).__name__})" for key, entry in list(entries)[:100] if is_estimator(entry)]
     if inside:
         return f"Save the estimator itself: the entry {' or '.join(inside)}"
-    if hasattr(value, "predict") or callable(value):
+    if not isinstance(value, type) and (hasattr(value, "predict") or callable(value)):
         return "Give a Python function that calls it instead: `file.py:function`"
     return "Save the fitted estimator itself, with its preprocessing, as a Pipeline"

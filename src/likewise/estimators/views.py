@@ -31,7 +31,7 @@ def innermost(model: Any) -> Any:
             model = model.best_estimator_
         elif _is(model, "sklearn.frozen") and hasattr(model, "estimator"):
             model = model.estimator
-        elif _steps(model) and model.steps[-1][1] not in (None, "passthrough"):
+        elif steps_of(model) and model.steps[-1][1] not in (None, "passthrough"):
             model = model.steps[-1][1]
         else:
             return model
@@ -42,7 +42,7 @@ def outermost(model: Any) -> Any:
     while True:
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
-        elif steps := [step for _, step in _steps(model) if step not in (None, "passthrough")]:
+        elif steps := [step for _, step in steps_of(model) if step not in (None, "passthrough")]:
             model = steps[0]
         else:
             return model
@@ -64,28 +64,29 @@ def inputs_of(model: Any) -> tuple[tuple[InputSpec, ...] | None, bool]:
 
 def views_of(model: Any, name: str) -> tuple[View, ...]:
     """Every way the model can be asked about new rows; an error if there is none."""
-    from sklearn.base import is_classifier, is_regressor
-
+    kind = _type_of(model)
     if not hasattr(model, "predict"):
         if hasattr(model, "transform"):
             return (_view("value", Kind.VALUE, "transform"),)
         remedy = "Compare a model with predict or transform, such as a classifier trained on its labels"
         only = (
-            "can only label the rows it was fitted on (fit_predict)" if hasattr(model, "fit_predict") else "has neither"
+            "can only label the rows it was fitted on (fit_predict)"
+            if hasattr(model, "fit_predict")
+            else "has neither predict nor transform"
         )
         raise ModelError(
             f"{name}: {type(innermost(model)).__name__} {only}, so it cannot answer new rows", remedy=remedy
         )
-    if is_regressor(model):
+    if kind == "regressor":
         return (_view("value", Kind.VALUE, "predict"),)
-    if _is_outlier_detector(model):
+    if kind == "outlier_detector":
         label = _view("label", Kind.LABEL, "predict", shape=(None,), classes=(-1, 1))
         return (label, *_if_it_has(model, _view("scores", Kind.SCORE, "decision_function", shape=(None,))))
-    if is_classifier(model) or hasattr(model, "classes_"):
+    if kind == "classifier" or hasattr(model, "classes_"):
         return _classifier_views(model)
     if hasattr(model, "predict_proba"):
         return _mixture_views(model)
-    if _is_clusterer(model):
+    if kind == "clusterer":
         label = _view("label", Kind.LABEL, "predict", shape=(None,))
         return (label, *_if_it_has(model, _view("distances", Kind.DISTANCE, "transform")))
     return (_view("value", Kind.VALUE, "predict"),)
@@ -93,7 +94,7 @@ def views_of(model: Any, name: str) -> tuple[View, ...]:
 
 def _classifier_views(model: Any) -> tuple[View, ...]:
     classes = getattr(model, "classes_", None)
-    if classes is None or _is_multilabel(innermost(model), classes):
+    if classes is None or is_multilabel(innermost(model), classes):
         return _multilabel_views(model, classes)
     labels = tuple(plain_classes(classes))
     count = len(labels)
@@ -113,7 +114,7 @@ def _multilabel_views(model: Any, classes: Any) -> tuple[View, ...]:
     """Several labels a row: probabilities come as one array, or as a list with an array a label."""
     label = _view("label", Kind.LABEL, "predict")
     scores = _view("scores", Kind.SCORE, "decision_function")
-    probabilities = (_view("probabilities", Kind.PROBABILITY, "predict_proba"),)
+    probabilities: tuple[View, ...] = (_view("probabilities", Kind.PROBABILITY, "predict_proba"),)
     apart = isinstance(classes, list) and not _is(innermost(model), "sklearn.multioutput", "ClassifierChain")
     if apart and len({len(options) for options in classes}) > 1:
         probabilities = tuple(
@@ -159,7 +160,8 @@ def _if_it_has(model: Any, *views: View) -> tuple[View, ...]:
     return tuple(view for view in views if hasattr(model, view.method))
 
 
-def _is_multilabel(model: Any, classes: Any) -> bool:
+def is_multilabel(model: Any, classes: Any) -> bool:
+    """Does the classifier give several labels a row?"""
     if isinstance(classes, list) or getattr(model, "multilabel_", False) or getattr(model, "outputs_2d_", False):
         return True
     binarizer = getattr(model, "_label_binarizer", None)
@@ -172,18 +174,15 @@ def _is_one_against_one(model: Any) -> bool:
     return getattr(model, "decision_function_shape", None) == "ovo"
 
 
-def _is_outlier_detector(model: Any) -> bool:
-    from sklearn.base import is_outlier_detector
+def _type_of(model: Any) -> str | None:
+    """What the estimator says it is: `classifier`, `regressor`, `clusterer`, `outlier_detector` …"""
+    try:
+        from sklearn.utils import get_tags
 
-    return bool(is_outlier_detector(model))
-
-
-def _is_clusterer(model: Any) -> bool:
-    import sklearn.base
-
-    if hasattr(sklearn.base, "is_clusterer"):
-        return bool(sklearn.base.is_clusterer(model))
-    return getattr(model, "_estimator_type", None) == "clusterer"  # scikit-learn before 1.6
+        kind = get_tags(model).estimator_type
+    except (ImportError, AttributeError):  # scikit-learn before 1.6, or a class that only looks like its own
+        kind = getattr(model, "_estimator_type", None)
+    return None if kind is None else str(kind)
 
 
 def _takes_text(model: Any) -> bool:
@@ -192,7 +191,8 @@ def _takes_text(model: Any) -> bool:
     return isinstance(model, CountVectorizer | HashingVectorizer)
 
 
-def _steps(model: Any) -> list[tuple[str, Any]]:
+def steps_of(model: Any) -> list[tuple[str, Any]]:
+    """The steps of a Pipeline; nothing else has any."""
     from sklearn.pipeline import Pipeline
 
     return list(model.steps) if isinstance(model, Pipeline) else []

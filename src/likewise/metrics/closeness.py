@@ -7,6 +7,7 @@ however the rows were cut.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -61,7 +62,8 @@ class Sums:
         if not signal:
             return -math.inf
         quotient = ratio(signal, noise)
-        if 0 < quotient < math.inf:
+        # Beyond the normal doubles the quotient has lost digits that the logarithms keep.
+        if sys.float_info.min <= quotient < math.inf:
             return 10 * math.log10(quotient)
         return 10 * (math.log10(signal) - math.log10(noise))
 

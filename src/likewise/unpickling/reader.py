@@ -157,24 +157,19 @@ class Reader(_Unpickler):  # type: ignore[misc]
         self.stack[-1] = self._make(self.stack[-1], *arguments, **options)
 
     def load_build(self) -> None:
-        state, target = self.stack[-1], self.stack[-2]
+        state = self.stack.pop()
+        target = self.stack[-1]
+        gate = self._gate
         if isinstance(target, Inert) or target is Inert:
-            self.stack.pop()
             return
-        if not self._gate.open and (self._gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
-            self._gate.refuse(_describe(target), "changing")
-            self.stack.pop()
+        if not gate.open and (gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
+            gate.refuse(_describe(target), "changing")
             return
         if isinstance(state, dict) and isinstance(version := state.get("_sklearn_version"), str):
-            self._gate.sklearn_versions.add(version)
-        # Looked up on the class: an attribute of the object could be any callable the file names.
-        setter = getattr(type(target), "__setstate__", None)
-        if setter is None:
-            super().load_build()
-        else:
-            setter(target, self.stack.pop())
+            gate.sklearn_versions.add(version)
+        _set_state(target, state)
         if isinstance(target, ArrayOnDisk):
-            self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, self._gate).load())
+            self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, gate).load())
 
     def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
         target = self.stack[-1]
@@ -223,6 +218,19 @@ class Reader(_Unpickler):  # type: ignore[misc]
             pickle.SETITEMS[0]: load_setitems,
         }
     )
+
+
+def _set_state(target: Any, state: Any) -> None:
+    """What pickle does, with the setter looked up on the class: the object's own could be any callable of the file."""
+    setter = getattr(type(target), "__setstate__", None)
+    if setter is not None:
+        setter(target, state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for name, value in (attributes or {}).items():
+        target.__dict__[sys.intern(name) if type(name) is str else name] = value
+    for name, value in (slots or {}).items():
+        setattr(target, name, value)
 
 
 def _modern_name(module: str, name: str, *, python2: bool) -> tuple[str, str]:
