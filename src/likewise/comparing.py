@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from likewise import feeding, pairing
-from likewise.calling import Side, answers, columns_used, merged_casts
+from likewise.calling import RowCountError, Side, answers, columns_used, merged_casts
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.measuring import (
     Cast,
@@ -136,7 +136,8 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
 def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
     """Plain facts."""
     incidents = [*partial.incidents, *prepared.pairing.incidents]
-    if plan.expected_rows is not None and partial.rows < plan.expected_rows and not partial.incidents:
+    stopped = bool(partial.incidents) or any(mismatch.code == RowCountError.code for mismatch in partial.mismatches)
+    if plan.expected_rows is not None and partial.rows < plan.expected_rows and not stopped:
         incidents.append(
             Incident(
                 "ended-early",

@@ -97,9 +97,7 @@ def load_gates(path: Path) -> dict[str, Settings]:
 
 
 def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
-    """Settings from plain values, checked for unknown names and wrong types."""
-    from pydantic import TypeAdapter, ValidationError
-
+    """Settings from plain values of the right types, checked for unknown and missing names."""
     known = [entry.name for entry in fields(Settings)]
     for name in table:
         if name not in known:
@@ -107,8 +105,16 @@ def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
     missing = [name for name in PATHS[:3] if name not in table]
     if missing:
         raise UsageError(f"{where}: {missing[0]!r} is missing", remedy="A gate needs reference, candidate and data")
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Settings(**values)
+
+
+def _require_types(settings: Settings, *, where: str) -> Settings:
+    """What a file says may be of any type; a wrong one is said where it stands."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        return TypeAdapter(Settings).validate_python(dict(table))
+        return TypeAdapter(Settings).validate_python({e.name: getattr(settings, e.name) for e in fields(Settings)})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -118,6 +124,7 @@ def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
 def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
     where = f"{path.name}, gate {name!r}"
     settings = settings_from({"report": f"parity_report.{name}.json", **table}, where=where)
+    settings = _require_types(settings, where=where)
     return replace(settings, **{key: _beside(path, getattr(settings, key)) for key in PATHS})
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import pkgutil
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.data import Reader, Source
-from likewise.contracts.models import Adapter, Model
 from likewise.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from likewise.contracts.data import Reader, Source
+    from likewise.contracts.models import Adapter, Model
 
 
 def modules(kind: str) -> list[str]:
@@ -42,6 +44,8 @@ def adapter(framework: str) -> Adapter:
 
 def describe_model(target: object, options: dict[str, Any] | None = None) -> Model:
     """Find the framework a path, a `module:attribute` or a live object belongs to."""
+    from likewise.contracts.models import Model
+
     if isinstance(target, Model):
         return target
     for found in extensions("adapters"):

@@ -171,7 +171,8 @@ def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, 
     """How the columns of two outputs correspond: by class where both name their classes."""
     kind = ours.kind if ours.kind is not Kind.VALUE else theirs.kind
     both_exact = not _floating(ours) and not _floating(theirs)
-    if Kind.LABEL in (ours.kind, theirs.kind):
+    # Classes may be floats; a number that only one side calls a label may be any number.
+    if ours.kind is not theirs.kind and Kind.LABEL in (ours.kind, theirs.kind):
         kind = Kind.LABEL if both_exact else Kind.VALUE
     spec = PairSpec(ours.name, theirs.name, kind, how, ours.classes)
     notes = (

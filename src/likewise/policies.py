@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from likewise.contracts.judging import Limit, Policy
-from likewise.contracts.measuring import Tolerance
 from likewise.errors import UsageError, nearest
 
+if TYPE_CHECKING:
+    from likewise.contracts.judging import Limit, Policy
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+
+class Preset(NamedTuple):
     """A named set of limits. Relative tolerance above zero makes the elementwise rule `mismatch_rate`."""
 
     absolute: float
@@ -72,6 +72,9 @@ def make_policy(
     An absolute tolerance alone is a gate on the absolute difference: the relative part of the
     preset goes unless it is asked for too.
     """
+    from likewise.contracts.judging import Limit, Policy
+    from likewise.contracts.measuring import Tolerance
+
     name = preset or DEFAULT_PRESET
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}{nearest(name, PRESETS)}", remedy=f"Presets: {', '.join(PRESETS)}")
@@ -105,6 +108,8 @@ def make_policy(
 
 
 def _limit(text: str, bound: float) -> Limit:
+    from likewise.contracts.judging import Limit
+
     output, _, measure = text.rpartition(".")
     known = AT_LEAST | AT_MOST
     if measure not in known:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from likewise.cli.exits import USAGE
+from likewise.cli.exits import INCONCLUSIVE, INTERRUPTED, USAGE
 from likewise.errors import LikewiseError
 
 
@@ -56,9 +56,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except LikewiseError as error:
         if "--debug" in sys.argv:
             raise
         click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE if error.code == "usage" else 3)
+        sys.exit(USAGE if error.code == "usage" else INCONCLUSIVE)

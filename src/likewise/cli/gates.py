@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ def carry_out(settings: Settings, *, quiet: bool, debug: bool) -> Report:
     """One gate in a worker of its own. Whatever happens to the worker, there is a report."""
     line = ProgressLine(shown=not quiet)
     settings.policy()
+    threading.Thread(target=_prepare_to_show, daemon=True).start()
     try:
         text = supervise(
             {"do": "check", "settings": _plain(settings)},
@@ -43,6 +45,16 @@ def carry_out(settings: Settings, *, quiet: bool, debug: bool) -> Report:
     from likewise.reports.json import loads
 
     return loads(text, name="the worker's report")
+
+
+def _prepare_to_show() -> None:
+    """Import what the report needs while the worker is busy with the models."""
+    from importlib import import_module
+
+    from likewise.reports.json import adapter
+
+    adapter()
+    import_module("rich.table")
 
 
 def show(report: Report, *, as_json: bool, quiet: bool, saved: str | None) -> None:

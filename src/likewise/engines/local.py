@@ -84,22 +84,21 @@ class _Run:
         with ThreadPoolExecutor(2, thread_name_prefix="likewise") as pool:
             pending: _Answers | None = None
             paces: list[float] = []
-            for number, chunk in enumerate(chunks):
-                answered = self._sized(chunk) if number == 0 else self._start(pool, chunk)
+            try:
+                for number, chunk in enumerate(chunks):
+                    answered = self._sized(chunk) if number == 0 else self._start(pool, chunk)
+                    if pending is not None:
+                        self._reduce(pending)
+                        pending = None
+                    answered.wait()
+                    pending = answered
+                    # Two chunks run one model after the other and two both at once; the faster way stays.
+                    if 1 <= number <= 4:
+                        paces.append(pending.elapsed() / len(chunk))
+                        self.concurrent = number in (2, 3) or (number == 4 and min(paces[2:]) < min(paces[:2]))
+            finally:
                 if pending is not None:
                     self._reduce(pending)
-                began = time.perf_counter()
-                answered.wait()
-                # The second chunk runs one model after the other and the third both at once; the faster way stays.
-                if number in (1, 2):
-                    paces.append((time.perf_counter() - began) / len(chunk) if number == 1 else self._pace(answered))
-                    self.concurrent = number == 1 or paces[1] < paces[0]
-                pending = answered
-            if pending is not None:
-                self._reduce(pending)
-
-    def _pace(self, answered: _Answers) -> float:
-        return answered.elapsed() / len(answered.chunk)
 
     def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
         first = pool.submit(self._ask_reference, chunk)

@@ -10,7 +10,8 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.judging import Check, Confidence, Finding, Outcome, Policy, Verdict
 from likewise.contracts.measuring import (
@@ -24,6 +25,9 @@ from likewise.contracts.measuring import (
 )
 from likewise.contracts.reporting import SCHEMA_VERSION, Diagnosis, Origin, Report
 from likewise.errors import DataError, one_line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 WORST_ROWS = "worst_rows"
 
@@ -133,16 +137,24 @@ def worst_rows(report: Report) -> tuple[WorstRow, ...]:
     )
 
 
+@cache
+def adapter() -> TypeAdapter[Document]:
+    """Reads and describes the document; building it takes a while, so it is built once."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Document)
+
+
 def loads(text: str | bytes, *, name: str = "the report") -> Report:
     """A report from its JSON, as strictly as it was written."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         found = json.loads(text)
         version = found.get("schema_version") if isinstance(found, dict) else None
         if version != SCHEMA_VERSION:
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
-        read = TypeAdapter(Document).validate_python(found)
+        read = adapter().validate_python(found)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -164,7 +176,6 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the report."""
-    from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
     from pydantic_core import core_schema
 
@@ -175,7 +186,7 @@ def schema() -> dict[str, Any]:
         def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
             return {**super().dataclass_schema(schema), "additionalProperties": False}
 
-    found = TypeAdapter(Document).json_schema(schema_generator=Strict, mode="serialization")
+    found = adapter().json_schema(schema_generator=Strict, mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "likewise parity report"}
 
 

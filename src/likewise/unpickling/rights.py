@@ -33,6 +33,7 @@ _NAMED = {
 }
 _FORBIDDEN = frozenset(names.FORBIDDEN_PARTS.split())
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes written in Python, not for compiled ones
+_ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
 _RESPONSES = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
 
 
@@ -139,6 +140,10 @@ def state_allowed(target: Any, state: Any) -> bool:
     for part in state if isinstance(state, tuple) else (state,):
         if isinstance(part, Mapping) and not all(_entry_allowed(key, value) for key, value in part.items()):
             return False
+    import numpy as np
+
+    if isinstance(target, np.dtype):
+        return _is_state_of_dtype(target, state)
     return not _is_distribution(target) or _is_state_of_distribution(target, state)
 
 
@@ -168,6 +173,29 @@ def _is_state_of_distribution(target: Any, state: Any) -> bool:
             same_code = isinstance(state, dict) and state.get("_parse_arg_template") == genuine["_parse_arg_template"]
             return same_code and state.keys() <= genuine.keys()
     return False
+
+
+def _is_state_of_dtype(target: Any, state: Any) -> bool:
+    """numpy believes flags and sizes as they are written, and a wrong one makes it follow pointers that are none."""
+    import numpy as np
+
+    if not isinstance(state, tuple) or len(state) < 8:
+        return False
+    _, _, base, fields_in_order, fields, size, _, flags = state[:8]
+    try:
+        if base is not None:
+            expected = np.dtype(base)
+        elif fields is not None:
+            formats, offsets = zip(*(fields[name][:2] for name in fields_in_order), strict=True)
+            layout: Any = {"names": fields_in_order, "formats": formats, "offsets": offsets, "itemsize": size}
+            expected = np.dtype(layout)
+        else:
+            expected = target
+        unsized = target.kind in "SUV" and base is None
+        fits = size in (-1, expected.itemsize) or (unsized and isinstance(size, int) and size >= 0)
+        return bool(fits and flags & ~_ALIGNED == expected.flags & ~_ALIGNED)
+    except (TypeError, ValueError, KeyError):
+        return False
 
 
 def _top(module: str) -> str:
