@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -73,6 +72,8 @@ class PairingError(LikewiseError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for a misspelt name, or nothing."""
+    import difflib
+
     folded = {entry.casefold().replace(" ", "_"): entry for entry in known}
     close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=0.6)
     return f"; did you mean {folded[close[0]]!r}?" if close else ""

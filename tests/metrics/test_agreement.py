@@ -125,6 +125,15 @@ def test_constant_labels_are_noticed():
     assert (details["constant_reference"], details["constant_candidate"]) == (False, True)
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+def test_equal_labels_of_different_types_are_one_answer_in_any_order(order):
+    labels = text([[True, 1, 1.0][place] for place in order])
+    whole = observed(labels, labels)
+    parts = [observed(labels[place : place + 1], labels[place : place + 1]) for place in range(3)]
+    assert parts[0].merge(parts[1]).merge(parts[2]) == whole
+    assert whole.details()["constant_candidate"]
+
+
 def test_applies_to_labels_and_to_all_text():
     label, value = make_pair([1], [1], Kind.LABEL).spec, make_pair([1], [1]).spec
     assert EXTENSION.applies_to(label, numeric=True)

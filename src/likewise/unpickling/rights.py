@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 from importlib import import_module
+from math import prod
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -144,6 +145,9 @@ def state_allowed(target: Any, state: Any) -> bool:
 
     if isinstance(target, np.dtype):
         return _is_state_of_dtype(target, state)
+    if isinstance(target, np.ndarray) and isinstance(state, tuple) and len(state) >= 4 and isinstance(state[-1], list):
+        shape = state[-4]  # numpy reads as many objects as the shape says, also beyond the end of the list
+        return isinstance(shape, tuple) and all(isinstance(n, int) for n in shape) and prod(shape) == len(state[-1])
     return not _is_distribution(target) or _is_state_of_distribution(target, state)
 
 

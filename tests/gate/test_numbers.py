@@ -1,0 +1,205 @@
+"""Differences of numbers: NaN never hides, nothing wraps, nothing is rounded away before it is compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planting import codes, expect, measures, planted, rows, worst
+
+import likewise
+
+COUNT = 60
+VALUES = np.linspace(1.0, 2.0, COUNT)
+
+
+def check(reference, candidate, **options):
+    """Both models answer with one array called `value`."""
+    return likewise.check(planted(value=reference), planted(value=candidate), rows(COUNT), **options)
+
+
+def with_value(value, at=17, of=VALUES):
+    changed = of.copy()
+    changed[at] = value
+    return changed
+
+
+@pytest.mark.parametrize("preset", ["float32", "strict", "standard", "quantized", "exact"])
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_one_nan_on_one_side_fails_under_every_preset(side, preset):
+    broken = with_value(np.nan)
+    pair = (broken, VALUES) if side == "reference" else (VALUES, broken)
+    report = expect(check(*pair, preset=preset), "FAIL", "value.nonfinite_mismatch is 1", "1 of 60 rows")
+    assert worst(report, "value")[0]["row"] == 17
+
+
+def test_nan_in_the_same_place_agrees_and_is_reported():
+    report = expect(check(with_value(np.nan), with_value(np.nan)), "PASS", "1 values are NaN on both sides")
+    assert measures(report, "value")["nan_both"] == 1
+
+
+def test_nan_in_the_same_place_fails_when_nan_is_not_equal():
+    report = check(with_value(np.nan), with_value(np.nan), nan_equal=False)
+    expect(report, "FAIL", "1 values are NaN on both sides")
+    assert next(f.output for f in report.verdict.findings if f.code == "nan-both") == "value"
+
+
+def test_nan_in_other_places_fails():
+    report = check(with_value(np.nan, at=3), with_value(np.nan, at=4))
+    expect(report, "FAIL", "value.nonfinite_mismatch is 2")
+
+
+@pytest.mark.parametrize("preset", ["float32", "strict", "standard", "exact"])
+@pytest.mark.parametrize("value", [np.nan, np.inf], ids=["NaN", "infinity"])
+def test_models_that_answer_nothing_finite_are_never_a_pass(value, preset):
+    nothing = np.full(COUNT, value)
+    expect(check(nothing, nothing, preset=preset), "INCONCLUSIVE", "'value'", "none of its values is finite")
+
+
+def test_one_output_of_nan_alone_is_not_covered_by_another_that_agrees():
+    nothing = np.full(COUNT, np.nan)
+    model = planted(value=VALUES, other=nothing)
+    expect(likewise.check(model, model, rows(COUNT)), "INCONCLUSIVE", "'other'", "none of its values is finite")
+
+
+def test_infinity_on_one_side_fails():
+    expect(check(VALUES, with_value(np.inf)), "FAIL", "value.nonfinite_mismatch is 1")
+
+
+def test_infinity_of_the_same_sign_agrees():
+    expect(check(with_value(-np.inf), with_value(-np.inf)), "PASS")
+
+
+def test_infinity_of_the_other_sign_fails():
+    report = expect(check(with_value(np.inf), with_value(-np.inf)), "FAIL", "value.nonfinite_mismatch is 1")
+    assert worst(report, "value")[0]["row"] == 17
+
+
+def test_a_candidate_that_always_answers_the_same_fails_and_is_called_constant():
+    report = check(VALUES, np.full(COUNT, VALUES.mean()))
+    expect(report, "FAIL", "the candidate gives the same 'value' for every one of 60 rows of varied data")
+
+
+def test_a_constant_candidate_within_tolerance_is_still_a_finding():
+    nearly = 1 + 1e-6 * VALUES
+    report = expect(check(nearly, np.ones(COUNT)), "PASS", "the candidate gives the same 'value'")
+    assert "constant-output" in codes(report, "warning")
+
+
+def test_both_constant_is_a_finding():
+    report = expect(check(np.ones(COUNT), np.ones(COUNT)), "PASS", "both models give the same 'value'")
+    assert "constant-output" in codes(report, "warning")
+
+
+def test_constant_answers_to_constant_data_tell_nothing():
+    model = planted(value=np.ones(1))
+    report = expect(likewise.check(model, model, {"X": np.zeros(50)}), "PASS")
+    assert "constant-output" not in codes(report)
+
+
+def test_unsigned_bytes_do_not_wrap():
+    reference = np.full(COUNT, 200, dtype=np.uint8)
+    reference[0] = 199
+    report = check(reference, np.full(COUNT, 10, dtype=np.uint8))
+    expect(report, "FAIL", "value.mismatch_rate is 1")
+    assert measures(report, "value")["max_abs_diff"] == 190.0
+    # 59 differences of 190 and one of 189.
+    assert measures(report, "value")["mean_abs_diff"] == pytest.approx((59 * 190 + 189) / 60)
+
+
+def test_bytes_below_zero_do_not_wrap_either():
+    report = check(np.full(COUNT, -128, dtype=np.int8), np.full(COUNT, 127, dtype=np.int8))
+    assert measures(expect(report, "FAIL"), "value")["max_abs_diff"] == 255.0
+
+
+def test_large_integers_that_differ_by_one_are_told_apart():
+    large = 2**53 + np.arange(COUNT, dtype=np.int64)
+    report = check(large, with_value(large[17] + 1, of=large), preset="exact")
+    expect(report, "FAIL", "value.max_abs_diff is 1")
+    assert worst(report, "value")[0]["row"] == 17
+    expect(check(large, large.copy(), preset="exact"), "PASS")
+
+
+def test_large_unsigned_and_signed_integers_are_compared_exactly():
+    signed = np.full(COUNT, 2**63 - 1, dtype=np.int64)
+    unsigned = np.full(COUNT, 2**63, dtype=np.uint64)
+    report = check(signed, unsigned, abs_tol=0.5)
+    assert measures(expect(report, "FAIL", "value.max_abs_diff is 1"), "value")["max_abs_diff"] == 1.0
+
+
+def test_integer_labels_beyond_2_to_the_53_are_compared_exactly():
+    large = 2**53 + np.arange(COUNT, dtype=np.int64)
+    report = likewise.check(
+        planted(label=large), planted(label=with_value(large[17] + 1, of=large)), rows(COUNT), batch_sizes=()
+    )
+    expect(report, "FAIL", "label.material_flips is 1")
+
+
+def test_a_wider_type_alone_is_no_difference():
+    narrow = VALUES.astype(np.float32)
+    expect(check(narrow, narrow.astype(np.float64), preset="exact"), "PASS")
+
+
+def test_numbers_against_text_fail_and_the_side_is_named():
+    report = check(VALUES, VALUES.astype(str).astype(object))
+    expect(report, "FAIL", "'value'", "float64 in the reference", "text in the candidate")
+
+
+def test_complex_numbers_are_not_cut_to_their_real_part():
+    report = check(VALUES, VALUES + 1j)
+    expect(report, "FAIL", "'value'", "complex128 in the candidate")
+
+
+def test_minus_zero_is_not_zero_under_exact_alone():
+    zero, minus = with_value(0.0), with_value(-0.0)
+    expect(check(zero, minus, preset="exact"), "FAIL", "value.max_ulp_diff is 1")
+    expect(check(zero, minus, preset="strict"), "PASS")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_unit_of_last_place_fails_under_exact_alone(dtype):
+    values = VALUES.astype(dtype)
+    moved = with_value(np.nextafter(values[17], dtype(9)), of=values)
+    expect(check(values, moved, preset="exact"), "FAIL", "value.max_ulp_diff is 1")
+    assert check(values, moved, preset="strict").passed
+
+
+def test_exact_stays_exact_when_its_own_tolerance_is_said_aloud():
+    expect(check(with_value(0.0), with_value(-0.0), preset="exact", abs_tol=0.0), "FAIL", "value.max_ulp_diff is 1")
+
+
+def test_relative_tolerance_near_zero_leaves_the_absolute_part_standing():
+    tiny = np.full(COUNT, 1e-9)
+    # |c - r| = 9.9e-5 <= 1e-4 + 1e-3 * 1e-9: close, though 99,000 times as large.
+    expect(check(tiny, with_value(1e-9 + 9.9e-5, of=tiny)), "PASS")
+    # 1.1e-4 is not.
+    report = expect(check(tiny, with_value(1e-9 + 1.1e-4, of=tiny)), "FAIL", "value.mismatch_rate")
+    # The relative error divides by at least a millionth: 1.1e-4 / 1e-6.
+    assert measures(report, "value")["max_rel_diff"] == pytest.approx(110, rel=1e-3)
+
+
+def test_relative_tolerance_is_measured_by_the_reference():
+    reference, candidate = np.full(COUNT, 1000.0), np.full(COUNT, 2000.0)
+    # 1000 <= 0.6 * |reference| is false; by the candidate it would be true.
+    expect(check(reference, candidate, abs_tol=0.0, rel_tol=0.6), "FAIL", "value.mismatch_rate is 1")
+    expect(check(candidate, reference, abs_tol=0.0, rel_tol=0.6), "PASS")
+
+
+def test_a_difference_exactly_at_the_tolerance_passes_and_the_next_number_fails():
+    zero = np.zeros(COUNT)
+    expect(check(zero, with_value(0.25, of=zero), abs_tol=0.25), "PASS")
+    beyond = with_value(np.nextafter(0.25, 1), of=zero)
+    expect(check(zero, beyond, abs_tol=0.25), "FAIL", "value.max_abs_diff")
+
+
+def test_the_mean_limit_catches_what_the_largest_difference_does_not():
+    report = check(VALUES, VALUES + 0.008, preset="strict")
+    expect(report, "FAIL", "value.mean_abs_diff is 0.008, above its limit of 0.005")
+    assert report.mean_abs_diff == pytest.approx(0.008)
+
+
+def test_a_nan_limit_or_a_nan_measure_never_compares_as_within():
+    # One side overflows in its own type: infinity, not a large number.
+    half = np.full(COUNT, 60_000.0).astype(np.float16)
+    with np.errstate(over="ignore"):
+        overflown = (half.astype(np.float32) * 2).astype(np.float16)
+    expect(check(half, overflown), "FAIL", "value.nonfinite_mismatch is 60")
