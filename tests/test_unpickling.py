@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import copyreg
 import os
 import pickle
 import struct
 import sys
+import warnings
 
 import joblib
 import numpy as np
@@ -269,6 +271,18 @@ def test_a_method_name_that_scikit_learn_would_call_is_checked(tmp_path):
     assert "changing sklearn.ensemble._stacking.StackingClassifier" in refused(tmp_path / "m.joblib")
 
 
+def test_numpy_is_not_led_beyond_its_memory(tmp_path):
+    """Both would crash the interpreter: pointers where there are numbers, and a list shorter than its array."""
+    dtype = pickle.dumps(np.dtype("f8"), protocol=2)
+    flags = dtype.rindex(b"K\x00t")
+    (tmp_path / "dtype.pkl").write_bytes(dtype[:flags] + b"K\x3ft" + dtype[flags + 3 :])
+    assert "changing numpy" in refused(tmp_path / "dtype.pkl")
+    array = pickle.dumps(np.array(["a", "b"], dtype=object), protocol=2)
+    shape = array.index(b"K\x02\x85")
+    (tmp_path / "array.pkl").write_bytes(array[:shape] + b"K\x7f" + array[shape + 2 :])
+    assert "changing numpy.ndarray" in refused(tmp_path / "array.pkl")
+
+
 def test_importing_an_unknown_module_is_not_tried(tmp_path, monkeypatch):
     (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Thing: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -412,3 +426,19 @@ def test_a_truncated_file_is_an_error(tmp_path, compress, part):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ModelError, match="there is no file"):
         load(tmp_path / "nothing.pkl")
+
+
+def test_damage_anywhere_is_an_error_and_nothing_worse(tmp_path):
+    random = np.random.default_rng(0)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit([[0.0], [1.0]], ["a", "b"])
+    whole = [pickle.dumps(model, protocol=protocol) for protocol in (0, 2, 5)]
+    joblib.dump(model, tmp_path / "model")
+    whole.append((tmp_path / "model").read_bytes())
+    for trial in range(400):
+        damaged = bytearray(whole[trial % len(whole)])
+        for position in random.integers(0, len(damaged), 3):
+            damaged[position] = random.integers(0, 256)
+        (tmp_path / "model").write_bytes(damaged)
+        with warnings.catch_warnings(), contextlib.suppress(ModelError):
+            warnings.simplefilter("ignore")  # a damaged version number is none
+            load(tmp_path / "model")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from likewise.calling import RowCountError, answers
 from likewise.comparing import Prepared, align, observe, outputs
 from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.measuring import BatchSizeFacts, Incident, Mismatch, OutputFacts
+from likewise.contracts.measuring import BatchSizeFacts, Incident, Json, Mismatch, OutputFacts
 from likewise.contracts.models import Kind
 from likewise.errors import LikewiseError
 
@@ -70,10 +70,23 @@ def _at(prepared: Prepared, head: Head, size: int) -> BatchSizeFacts:
         )
     partial = observe(prepared, part.batch, part.reference, again)
     facts = tuple(
-        replace(fact, details={}, measures={**fact.measures, **_drift(prepared, fact.name, part.candidate, again)})
+        replace(
+            fact,
+            details=_needed_to_judge_again(fact),
+            measures={**fact.measures, **_drift(prepared, fact.name, part.candidate, again)},
+        )
         for fact in outputs(prepared, partial)
     )
     return BatchSizeFacts(size, len(part.batch), facts, tuple(sorted(partial.mismatches, key=lambda m: m.message)))
+
+
+def _needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
+    kept = {"closeness": "magnitudes", "agreement": "margins"}
+    return {
+        metric: {name: fact.details[metric][name]}
+        for metric, name in kept.items()
+        if name in fact.details.get(metric, {})
+    }
 
 
 def _drift(prepared: Prepared, name: str, before: Tensors, after: Tensors) -> dict[str, float]:

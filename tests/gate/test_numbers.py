@@ -139,8 +139,10 @@ def test_a_wider_type_alone_is_no_difference():
     expect(check(narrow, narrow.astype(np.float64), preset="exact"), "PASS")
 
 
-def test_numbers_against_text_fail_and_the_side_is_named():
-    report = check(VALUES, VALUES.astype(str).astype(object))
+def test_numbers_are_not_paired_with_text_unless_asked_and_then_fail():
+    text = VALUES.astype(str).astype(object)
+    expect(check(VALUES, text), "INCONCLUSIVE", "'value' (label)", "'value' (value)", "--pair")
+    report = check(VALUES, text, pair={"value": "value"})
     expect(report, "FAIL", "'value'", "float64 in the reference", "text in the candidate")
 
 

@@ -205,8 +205,13 @@ class Reader(_Unpickler):  # type: ignore[misc]
         elif not isinstance(target, Inert):
             self._gate.refuse(_describe(target), "changing")
 
+    def load_bytearray8(self) -> None:
+        # The original makes room for as many bytes as the file claims to have before it looks.
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
     dispatch.update(
         {
+            pickle.BYTEARRAY8[0]: load_bytearray8,
             pickle.REDUCE[0]: load_reduce,
             pickle.NEWOBJ[0]: load_newobj,
             pickle.NEWOBJ_EX[0]: load_newobj_ex,

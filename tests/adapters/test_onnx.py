@@ -1,0 +1,182 @@
+"""ONNX models are run as deployed: the settings asked for, or an error; never something else in silence."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from likewise.columns import ArrayColumns
+from likewise.contracts.data import Batch, RowIds
+from likewise.contracts.models import Kind, Model
+from likewise.discovery import adapter
+from likewise.errors import ModelError, UsageError
+
+
+def graph(nodes, inputs, outputs, constants=()):
+    """A model of one's own; values are given as (name, type, shape)."""
+    values = [[helper.make_tensor_value_info(*value) for value in group] for group in (inputs, outputs)]
+    made = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(array, name) for name, array in constants])
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def doubling(shape=("n", 2)):
+    node = helper.make_node("Add", ["x", "x"], ["twice"])
+    return graph([node], [("x", TensorProto.FLOAT, shape)], [("twice", TensorProto.FLOAT, shape)])
+
+
+def opened(target, **options):
+    return adapter("onnx").open(Model("onnx", target, options))
+
+
+def batch(**arrays):
+    rows = len(next(iter(arrays.values())))
+    return Batch(RowIds(np.arange(rows)), ArrayColumns(arrays))
+
+
+def test_a_path_bytes_and_a_proto_answer_alike(tmp_path):
+    proto, x = doubling(), np.float32([[1, 2], [3, 4]])
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    for target in (path, str(path), path.read_bytes(), proto):
+        with opened(target) as runner:
+            assert runner.run(batch(x=x))["twice"].tolist() == (x + x).tolist()
+            assert runner.signature.inputs[0].shape == ("n", 2)
+            assert runner.signature.batch is None
+
+
+@pytest.mark.parametrize("name", ["CUDAExecutionProvider", "TensorRT", "NoSuch"])
+def test_a_provider_that_is_not_there_is_an_error(name):
+    with pytest.raises(ModelError, match=name), opened(doubling(), providers=f"{name},CPUExecutionProvider"):
+        pass
+
+
+def test_settings_reach_the_session():
+    options = {"optimization": "disable", "threads": "1", "session.intra_op.allow_spinning": "0"}
+    with opened(doubling(), **options) as runner:
+        assert runner.details["optimization"] == "disable"
+        assert runner.details["threads"] == 1
+        assert runner.details["providers"] == ["CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize(("options", "message"), [({"optimization": "most"}, "extended"), ({"thread": 1}, "threads")])
+def test_an_unknown_setting_is_a_usage_error_that_lists_the_known_ones(options, message):
+    with pytest.raises(UsageError, match=message), opened(doubling(), **options):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + bytes(range(200)), b"plain text, not a model"])
+def test_a_file_of_another_kind_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.onnx"), opened(path):
+        pass
+
+
+def test_half_a_file_is_refused(tmp_path):
+    constant = ("w", np.ones((2, 50), np.float32))
+    proto = graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", TensorProto.FLOAT, ("n", 2))],
+        [("y", TensorProto.FLOAT, ("n", 50))],
+        [constant],
+    )
+    path = tmp_path / "half.onnx"
+    path.write_bytes(proto.SerializeToString()[:-150])
+    with pytest.raises(ModelError, match=r"half\.onnx"), opened(path):
+        pass
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "sub/../../secret.bin"])
+def test_weights_outside_the_models_folder_are_refused(tmp_path, location):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"0" * 64)
+    proto = graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", TensorProto.FLOAT, ("n", 2))],
+        [("y", TensorProto.FLOAT, ("n", 2))],
+        [("w", np.ones((2, 2), np.float32))],
+    )
+    weights = proto.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value=location)
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="outside its own folder"), opened(folder / "m.onnx"):
+        pass
+
+
+def test_weights_beside_the_model_are_used(tmp_path):
+    proto = graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", TensorProto.FLOAT, ("n", 2))],
+        [("y", TensorProto.FLOAT, ("n", 400))],
+        [("w", np.full((2, 400), 3, np.float32))],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    with opened(path) as runner:
+        assert runner.run(batch(x=np.float32([[1, 1]])))["y"][0, 0] == 6
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(ModelError, match=r"m\.bin"), opened(path):
+        pass
+
+
+def test_a_fixed_batch_is_declared():
+    with opened(doubling((4, 2))) as runner:
+        assert runner.signature.batch == 4
+
+
+def test_one_block_a_target_is_turned_so_that_rows_come_first():
+    node = helper.make_node("Identity", ["x"], ["y"])
+    shape = (2, "n", 3)
+    proto = graph([node], [("x", TensorProto.FLOAT, shape)], [("probabilities", TensorProto.FLOAT, shape)])
+    proto.graph.node[0].output[0] = "probabilities"
+    x = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
+    with opened(proto) as runner:
+        found = runner.run(Batch(RowIds(np.arange(5)), ArrayColumns({"x": x})))["probabilities"]
+    assert found.shape == (5, 2, 3)
+    assert found[4, 1].tolist() == x[1, 4].tolist()
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "kind"),
+    [
+        ("Softmax", "out", Kind.PROBABILITY),
+        ("Sigmoid", "out", Kind.PROBABILITY),
+        ("Identity", "out", Kind.VALUE),
+        ("Identity", "logits", Kind.SCORE),
+        ("Identity", "output_probability", Kind.PROBABILITY),
+        ("Identity", "embedding", Kind.EMBEDDING),
+    ],
+)
+def test_what_an_output_means_is_read_from_its_operator_and_name(operator, name, kind):
+    proto = graph(
+        [helper.make_node(operator, ["x"], [name])],
+        [("x", TensorProto.FLOAT, ("n", 3))],
+        [(name, TensorProto.FLOAT, ("n", 3))],
+    )
+    with opened(proto) as runner:
+        assert runner.signature.outputs[0].kind is kind
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 2], ["c", "a", "b"]])
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_class_columns_carry_the_names_the_graph_gives_them(labels, zipmap):
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.random.default_rng(0).normal(size=(90, 2)).astype(np.float32)
+    model = LogisticRegression().fit(x, np.array(labels)[np.arange(90) % 3])
+    proto = to_onnx(model, x[:1], options={"zipmap": zipmap})
+    with opened(proto) as runner:
+        label, probabilities = runner.signature.outputs
+        answers = runner.run(batch(X=x))
+    assert label.kind is Kind.LABEL
+    assert probabilities.kind is Kind.PROBABILITY
+    assert probabilities.classes == tuple(sorted(labels))
+    expected = model.predict_proba(x)
+    np.testing.assert_allclose(answers[probabilities.name], expected, atol=1e-5)
+    assert answers[label.name].tolist() == model.predict(x).tolist()

@@ -1,0 +1,115 @@
+"""Anything that can be called is a model: named by module, by file, or live."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import likewise
+from likewise.contracts.models import Model
+from likewise.discovery import adapter, describe_model
+from likewise.errors import ModelError
+
+MODEL = """
+import numpy as np
+from neighbour import FACTOR
+
+def predict(frame):
+    return frame["x"].to_numpy() * FACTOR
+
+def named(frame):
+    return {"probability": frame["x"].to_numpy() / 10, "label": frame["x"].to_numpy() > 3}
+
+def dictionaries(frame):
+    return [{"no": 1 - p, "yes": p} for p in frame["x"] / 10]
+
+class Service:
+    def predict(self, frame):
+        return predict(frame)
+
+service = Service()
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "neighbour.py").write_text("FACTOR = 2\n")
+    path = tmp_path / "served.py"
+    path.write_text(MODEL)
+    return path
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame({"x": np.arange(8.0)})
+
+
+@pytest.mark.parametrize("attribute", ["predict", "service", "service.predict"])
+def test_a_file_names_a_function_or_an_object_with_predict(file, frame, attribute):
+    report = likewise.check(f"{file}:{attribute}", lambda table: table["x"].to_numpy() * 2, frame, preset="exact")
+    assert report.passed, report.verdict
+
+
+def test_a_module_is_found_from_the_working_folder(file, frame, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    assert likewise.check("served:predict", f"{file}:predict", frame).passed
+
+
+def test_outputs_are_named_by_the_dictionary_and_understood_by_their_names(file, frame):
+    report = likewise.check(f"{file}:named", f"{file}:named", frame)
+    assert {output.name: str(output.pair.kind) for output in report.comparison.outputs} == {
+        "label": "label",
+        "probability": "probability",
+    }
+
+
+def test_one_dictionary_a_row_is_read_by_class(file, frame):
+    swapped = [{"yes": value / 10, "no": 1 - value / 10} for value in frame["x"]]
+    report = likewise.check(f"{file}:dictionaries", lambda table: swapped[: len(table)], frame, batch_sizes=())
+    assert report.passed, report.verdict
+    assert report.comparison.outputs[0].pair.classes == ("no", "yes")
+
+
+def test_what_another_framework_knows_better_is_handed_on(tmp_path, frame):
+    (tmp_path / "fitted.py").write_text(
+        "import numpy as np, pandas as pd\nfrom sklearn.linear_model import LinearRegression\n"
+        "x = pd.DataFrame({'x': np.arange(8.0)})\nmodel = LinearRegression().fit(x, 3 * x['x'])\n"
+    )
+    target = f"{tmp_path / 'fitted.py'}:model"
+    assert describe_model(target).framework == "python"
+    with adapter("python").open(Model("python", target)) as runner:
+        assert "LinearRegression" in runner.details["estimator"]
+    assert likewise.check(target, lambda table: table["x"].to_numpy() * 3, frame).passed
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [("predikt", "did you mean 'predict'"), ("number", "cannot be called")],
+)
+def test_a_name_that_is_not_a_model_is_refused(file, attribute, message):
+    with pytest.raises(ModelError, match=message), adapter("python").open(Model("python", f"{file}:{attribute}")):
+        pass
+
+
+@pytest.mark.parametrize("source", ["raise ValueError('no licence')", "import nothing_of_that_name", "def broken(:"])
+def test_a_file_that_does_not_import_is_one_line(tmp_path, source):
+    (tmp_path / "bad.py").write_text(source)
+    with pytest.raises(ModelError, match=r"importing .*bad\.py failed"):
+        adapter("python").open(Model("python", f"{tmp_path / 'bad.py'}:predict")).__enter__()
+
+
+def test_arrays_arrive_as_arrays(tmp_path):
+    seen = []
+
+    def model(argument):
+        seen.append(argument)
+        return argument["a"] if isinstance(argument, dict) else argument[:, 0]
+
+    rows = np.arange(6.0).reshape(3, 2)
+    assert likewise.check(model, model, rows).passed
+    assert isinstance(seen[0], np.ndarray)
+    assert likewise.check(model, model, {"a": rows[:, 0], "b": rows}).passed
+    assert isinstance(seen[-1], dict)

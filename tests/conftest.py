@@ -1,0 +1,18 @@
+"""What many tests share: the embedded example, small enough to build once a session."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def example_folder(tmp_path_factory):
+    """The example of `likewise demo` with 3,000 rows to check on. Read it; do not write into it."""
+    from likewise import example
+
+    folder = tmp_path_factory.mktemp("example")
+    example.write_data(folder, rows=3_000)
+    example.train(folder)
+    example.export(folder)
+    example.quantize(folder)
+    return folder

@@ -1,0 +1,201 @@
+"""The command line as people use it: what is printed, where, in how many columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+ESCAPE = "\x1b"
+
+
+def likewise(*words, cwd, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "likewise", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def failed(example_folder, tmp_path_factory):
+    """A failed check, its output and its report."""
+    report = tmp_path_factory.mktemp("failed") / "artifacts" / "report.json"
+    data = ["--data", "test.parquet", "--report", report]
+    return likewise("check", "model.joblib", "model.int8.onnx", *data, cwd=example_folder), report
+
+
+def test_a_summary_fits_eighty_columns_and_a_pipe_gets_no_control_codes(failed):
+    done, _ = failed
+    assert done.returncode == 1
+    assert ESCAPE not in done.stdout
+    assert "\r" not in done.stdout
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_summary_says_outcome_limit_beside_measure_worst_rows_and_where_the_report_is(failed):
+    done, report = failed
+    found = json.loads(report.read_text())
+    assert done.stdout.startswith(" FAIL   model.joblib → model.int8.onnx")
+    assert "probabilities  mismatch_rate" in done.stdout
+    assert f"row {found['worst_rows'][0]['row']}" in done.stdout
+    assert "--preset quantized" in done.stdout
+    assert f"Report: {report}" in done.stdout.replace("\n", "")
+
+
+def test_the_report_begins_with_the_fields_teams_already_read(failed):
+    _, report = failed
+    names = list(json.loads(report.read_text()))
+    assert names[:7] == ["samples", "max_abs_diff", "mean_abs_diff", "abs_tol", "mean_tol", "passed", "outcome"]
+
+
+def test_a_finished_run_is_judged_again_without_the_models(failed, tmp_path):
+    _, report = failed
+    before = report.read_bytes()
+    again = likewise("judge", report, "--preset", "quantized", "-o", "again.json", cwd=tmp_path)
+    assert again.returncode == 0, again.stdout
+    assert json.loads((tmp_path / "again.json").read_text())["passed"] is True
+    tighter = likewise("judge", report, "--abs-tol", "0.0001", "-q", cwd=tmp_path)
+    assert tighter.returncode == 1
+    assert "probabilities.max_abs_diff" in tighter.stdout
+    assert report.read_bytes() == before
+
+
+def test_json_on_standard_output_is_the_report(example_folder, tmp_path):
+    report = tmp_path / "report.json"
+    words = ["--data", "test.parquet", "--samples", "100", "--json", "--report", report]
+    done = likewise("check", "model.joblib", "model.onnx", *words, cwd=example_folder)
+    assert done.returncode == 0
+    assert done.stdout == report.read_text()
+    assert json.loads(done.stdout)["samples"] == 100
+
+
+def on_a_terminal(words, cwd, **environment):
+    """Run a command with standard output and error on a pseudo-terminal; returns what it printed."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "likewise", *map(str, words)],
+        cwd=cwd,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment},
+    )
+    os.close(follower)
+    printed = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        printed += part
+    process.wait()
+    os.close(leader)
+    return process.returncode, printed.decode()
+
+
+def test_a_terminal_gets_colour_and_progress_unless_no_color_is_set(example_folder, tmp_path):
+    words = ["check", "model.joblib", "model.onnx", "--data", "test.parquet", "--report", tmp_path / "r.json"]
+    code, printed = on_a_terminal(words, example_folder)
+    assert code == 0
+    assert f"{ESCAPE}[" in printed
+    assert "loading the reference" in printed
+    code, plain = on_a_terminal([*words, "--quiet"], example_folder, NO_COLOR="1")
+    assert code == 0
+    assert ESCAPE not in plain
+
+
+def test_init_writes_a_configuration_that_check_runs(example_folder, tmp_path):
+    done = likewise("init", cwd=tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / ".github" / "workflows" / "likewise.yml").exists()
+    assert likewise("init", cwd=tmp_path).returncode == 2
+    text = (tmp_path / "likewise.toml").read_text()
+    text = text.replace("artifacts/model", f"{example_folder}/model").replace("data/test", f"{example_folder}/test")
+    (tmp_path / "likewise.toml").write_text(text.replace("# samples = 1000 ", "samples = 1000 "))
+    checked = likewise("check", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert json.loads((tmp_path / "artifacts" / "parity_report.json").read_text())["samples"] == 1000
+
+
+def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path):
+    gate = "reference = '{0}/model.joblib'\ncandidate = '{0}/{1}'\ndata = '{0}/test.parquet'\nsamples = 50\n"
+    gates = {"good": "model.onnx", "int8": "model.int8.onnx", "gone": "nowhere.onnx"}
+    tables = [f"[tool.likewise.gates.{name}]\n" + gate.format(example_folder, file) for name, file in gates.items()]
+    (tmp_path / "pyproject.toml").write_text("\n".join(tables))
+    done = likewise("check", cwd=tmp_path)
+    assert done.returncode == 3
+    outcomes = {name: json.loads((tmp_path / f"parity_report.{name}.json").read_text())["outcome"] for name in gates}
+    assert outcomes == {"good": "PASS", "int8": "FAIL", "gone": "INCONCLUSIVE"}
+    assert likewise("check", "--gate", "int8", "-q", cwd=tmp_path).returncode == 1
+    missing = likewise("check", "--gate", "in8", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "did you mean 'int8'" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[gates.a]\nreference='a'\ncandidate='b'\ndata='c'\nabs_toll=1\n", "did you mean 'abs_tol'"),
+        ("[gates.a]\nreference='a'\ncandidate='b'\n", "'data' is missing"),
+        ("[gates.a]\nreference='a'\ncandidate='b'\ndata='c'\nabs_tol='wide'\n", "abs_tol"),
+        ("[gates.a]\nreference='a'\ncandidate='b'\ndata='c'\nabs_tol=-1\n", "--abs-tol is -1"),
+        ("preset='strict'\n", "names no gate"),
+        ("[gates", "cannot be read as TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_a_usage_error_that_names_the_place(tmp_path, text, message):
+    (tmp_path / "likewise.toml").write_text(text)
+    done = likewise("check", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_nothing_to_check_is_a_usage_error_that_says_what_to_do(tmp_path):
+    done = likewise("check", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "likewise init" in done.stderr
+
+
+def test_record_then_check_without_the_framework(example_folder, tmp_path):
+    golden = tmp_path / "golden.parquet"
+    done = likewise("record", "model.joblib", "--data", "test.parquet", "-o", golden, cwd=example_folder)
+    assert done.returncode == 0
+    assert "3,000 rows" in done.stdout
+    words = ["--data", "test.parquet", "--report", tmp_path / "r.json", "-q"]
+    assert likewise("check", golden, "model.onnx", *words, cwd=example_folder).returncode == 0
+
+
+def test_inspect_shows_inputs_outputs_classes_and_operators(example_folder):
+    done = likewise("inspect", "model.onnx", cwd=example_folder)
+    assert done.returncode == 0
+    assert "income  float32 (n, 1)" in done.stdout
+    assert "classes 'approved', 'declined'" in done.stdout
+    assert "MatMul 2" in done.stdout
+    joblib = likewise("inspect", "model.joblib", "--json", cwd=example_folder)
+    assert json.loads(joblib.stdout)["framework"] == "sklearn"
+    assert likewise("inspect", "nowhere.onnx", cwd=example_folder).returncode == 3
+
+
+@pytest.mark.slow
+def test_the_demo_shows_both_faces_and_leaves_its_reports(tmp_path):
+    done = likewise("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reports = [json.loads((tmp_path / "likewise-demo" / f"parity_report.{n}.json").read_text()) for n in range(1, 6)]
+    assert [report["outcome"] for report in reports] == ["PASS", "FAIL", "PASS", "PASS", "FAIL"]
+    assert reports[4]["samples"] == 350_000
+    assert reports[4]["max_abs_diff"] > 0.1
+    again = likewise("demo", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "not empty" in again.stderr

@@ -1,0 +1,56 @@
+"""`import likewise` and `likewise --help` stay light, and extensions are found without their frameworks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "numpy",
+    "sklearn",
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "scipy",
+    "joblib",
+)
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds after running the code."""
+    script = f"{code}\nimport sys, json; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import likewise",
+        "import likewise; likewise.Report; likewise.LikewiseError; dir(likewise)",
+        "import sys; from likewise.cli import likewise\n"
+        "try: likewise(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
+        "import likewise.cli.supervisor, likewise.cli.gates, likewise.config",
+        "from likewise.discovery import extensions\nfor kind in ('adapters', 'sources', 'reports'): extensions(kind)",
+    ],
+    ids=["import", "public types", "help", "supervisor", "extensions"],
+)
+def test_no_framework_is_loaded_before_it_is_needed(code):
+    assert not loaded_by(code) & set(HEAVY)
+
+
+def test_adapters_recognise_targets_without_loading_their_frameworks():
+    code = (
+        "from likewise.discovery import describe_model\n"
+        "for name in ('a.joblib', 'a.pkl', 'a.skops', 'a.onnx', 'a.parquet', 'pkg.mod:model', 'file.py:model'):\n"
+        "    describe_model(name)"
+    )
+    assert not loaded_by(code) & set(HEAVY)
