@@ -81,11 +81,11 @@ def _at(prepared: Prepared, head: Head, size: int) -> BatchSizeFacts:
 
 
 def _needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
-    kept = {"closeness": "magnitudes", "agreement": "margins"}
+    kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
     return {
-        metric: {name: fact.details[metric][name]}
-        for metric, name in kept.items()
-        if name in fact.details.get(metric, {})
+        metric: {name: fact.details[metric][name] for name in names}
+        for metric, names in kept.items()
+        if metric in fact.details
     }
 
 
