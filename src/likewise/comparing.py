@@ -174,11 +174,11 @@ def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Ar
 
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
-    if spec.reference_column is not None and reference.ndim == 2:
-        reference = reference[:, spec.reference_column]
     if spec.expand is not None and reference.size == len(reference):
         one = reference.reshape(-1).astype(np.float64)
         reference = np.stack([-one if spec.expand == "negate" else 1.0 - one, one], axis=1)
+    if spec.reference_column is not None and reference.ndim == 2:
+        reference = reference[:, spec.reference_column]
     if reference.shape != candidate.shape and reference.size == candidate.size == len(reference):
         reference, candidate = reference.reshape(-1), candidate.reshape(-1)
     if reference.shape != candidate.shape:
@@ -236,10 +236,14 @@ def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Arr
 
 def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
     """The model's answers to the first rows, or why it gives none."""
+    told = Progress("first rows", side.name, 0, len(first) - 1)
     if plan.progress is not None:
-        plan.progress(Progress("first rows", side.name, 0, len(first) - 1))
+        plan.progress(told)
     try:
-        return answers(side, first, plan.batch_size)[0]
+        found, _ = answers(side, first, plan.batch_size)
+        if plan.progress is not None:
+            plan.progress(replace(told, finished=True))
+        return found
     except ModelError as error:
         if len(first) > 1 and first.stacked and _answers_one_row(side, first):
             error.remedy = "It answers a single row: check it with --batch-size 1 --fixed-batch if that is intended"

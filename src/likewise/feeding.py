@@ -7,6 +7,7 @@ survive it is counted, because a deployed model meets the same loss and nobody s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -127,6 +128,8 @@ def plan(
         return Feed(side, None)
     available = list(first.inputs)
     named = {spec.name: (mapping or {}).get(spec.name, spec.name) for spec in specs}
+    # The columns of a table keep their names on the way to the model, so there a name must be the same.
+    notes = () if signature.table else _take_names_alike(named, available, side)
     for name, column in named.items():
         if name != column and column not in available:
             raise FeedingError(
@@ -136,12 +139,30 @@ def plan(
                 side=side,
             )
     if all(column in available for column in named.values()):
-        return Feed(side, tuple(Route(spec, (named[spec.name],)) for spec in specs), signature.table)
-    if len(available) == 1 and len(specs) > 1:
+        return Feed(side, tuple(Route(spec, (named[spec.name],)) for spec in specs), signature.table, notes)
+    if len(available) == 1 and (len(specs) > 1 or signature.table):
         return _split(first, specs, side=side, order=order, table=signature.table)
     if len(specs) == 1 and not signature.table:
         return _gather(first, specs[0], side=side, order=order)
     raise _missing(specs, named, available, side)
+
+
+def _take_names_alike(named: dict[str, str], available: Sequence[str], side: str) -> tuple[str, ...]:
+    """Feed an input from the only column whose name an exporter spells so; what was decided."""
+    free = [name for name in available if name not in named.values()]
+    notes = []
+    for name in [name for name, column in named.items() if name == column and column not in available]:
+        alike = [column for column in free if _spelled(column) == _spelled(name)]
+        rivals = [other for other in named if _spelled(other) == _spelled(name)]
+        if len(alike) == len(rivals) == 1:
+            named[name] = alike[0]
+            notes.append(f"{side}: input {name!r} is fed from column {alike[0]!r}")
+    return tuple(notes)
+
+
+def _spelled(name: str) -> str:
+    """A name as exporters write it: what is no letter or digit becomes an underscore, and a leading digit gets one."""
+    return re.sub(r"\W", "_", name).lstrip("_")
 
 
 def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | None) -> Feed:

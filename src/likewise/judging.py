@@ -6,7 +6,6 @@ inconclusive, never a pass.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -263,17 +262,9 @@ def _again(case: _Judgement, limit: Limit, output: OutputFacts) -> tuple[Outcome
 def _bounds(output: OutputFacts, measure: str, tolerance: Tolerance) -> tuple[float, float]:
     """The least and the most that `mismatch_rate` or `material_flips` can be under a tolerance."""
     if measure == "material_flips":
-        flips = output.measures["label_flips"]
-        margins = output.details.get("agreement", {}).get("margins")
-        if margins is None:  # a batch size: no details are kept
-            return 0.0, flips
-        low, high = map(float, flips_above(margins, 2 * tolerance.absolute))
+        low, high = map(float, flips_above(output.details["agreement"]["margins"], 2 * tolerance.absolute))
         return low if tolerance.relative == 0 else 0.0, high
-    broken = output.measures["nonfinite_mismatch"]
-    facts = output.details.get("closeness")
-    if facts is None:
-        within = output.measures.get("max_abs_diff", 0.0) <= tolerance.absolute
-        return float(broken > 0) * sys.float_info.min, 0.0 if within and not broken else 1.0
+    facts, broken = output.details["closeness"], output.measures["nonfinite_mismatch"]
     certain, possible = mismatch_bounds(facts["magnitudes"], tolerance.absolute, tolerance.relative)
     return max(broken, certain) / facts["values"], 1.0 if possible or broken else 0.0
 

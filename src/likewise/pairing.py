@@ -151,7 +151,7 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
 def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec]) -> list[PairSpec]:
     """A candidate that gives each class as an output of its own, named after the class."""
     for ours in list(reference.values()):
-        if ours.kind is not Kind.PROBABILITY or not ours.classes:
+        if ours.kind not in (Kind.PROBABILITY, Kind.SCORE) or not ours.classes:
             continue
         single = [spec for spec in candidate.values() if _numeric(spec) and _columns_of(spec) == 1]
         chosen = [[spec for spec in single if spec.name.endswith(str(label))] for label in ours.classes]
@@ -160,8 +160,17 @@ def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, O
         del reference[ours.name]
         for found in chosen:
             del candidate[found[0].name]
+        other = "complement" if ours.kind is Kind.PROBABILITY else "negate"
         return [
-            PairSpec(ours.name, found[0].name, ours.kind, "the class in its name", ours.classes, reference_column=index)
+            PairSpec(
+                ours.name,
+                found[0].name,
+                ours.kind,
+                "the class in its name",
+                ours.classes,
+                reference_column=index,
+                expand=other if _columns_of(ours) == 1 else None,
+            )
             for index, found in enumerate(chosen)
         ]
     return []

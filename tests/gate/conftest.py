@@ -88,9 +88,7 @@ def _quantize(folder):
 
     logging.disable(logging.WARNING)
     try:
-        quantize_dynamic(
-            folder / "network.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8, reduce_range=True
-        )
+        quantize_dynamic(folder / "network.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8, reduce_range=True)
     finally:
         logging.disable(logging.NOTSET)
 

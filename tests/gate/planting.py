@@ -75,9 +75,7 @@ def graph(nodes, inputs, outputs, **constants):
         "planted",
         [helper.make_tensor_value_info(name, *about) for name, about in inputs.items()],
         [
-            about
-            if isinstance(about, onnx.ValueInfoProto)
-            else helper.make_tensor_value_info(name, about[0], about[1])
+            about if isinstance(about, onnx.ValueInfoProto) else helper.make_tensor_value_info(name, about[0], about[1])
             for name, about in outputs.items()
         ],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],

@@ -199,7 +199,7 @@ def test_the_mean_limit_catches_what_the_largest_difference_does_not():
     assert report.mean_abs_diff == pytest.approx(0.008)
 
 
-def test_a_nan_limit_or_a_nan_measure_never_compares_as_within():
+def test_an_overflow_in_the_type_of_the_candidate_is_no_large_number():
     # One side overflows in its own type: infinity, not a large number.
     half = np.full(COUNT, 60_000.0).astype(np.float16)
     with np.errstate(over="ignore"):

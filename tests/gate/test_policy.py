@@ -251,8 +251,12 @@ def test_an_error_at_one_batch_size_is_not_forgotten_when_judged_more_tightly(tm
 
     report = likewise.check(planted(value=VALUES), wrong_alone, rows(COUNT), abs_tol=1.0, rel_tol=1.0)
     report = stored(expect(report, "PASS"), tmp_path)
+    # 0.5 is beyond 0.1 + 0.01 * 2, whatever the reference between 1 and 2.
     again = likewise.judge(report, abs_tol=0.1, rel_tol=0.01)
-    expect(again, "INCONCLUSIVE", "value.mismatch_rate at batch size 1 cannot be decided")
+    expect(again, "FAIL", "value.mismatch_rate", "at batch size 1, above its limit of 0")
+    # 0.5 lies between 0.3 * 1 and 0.3 * 2.
+    undecided = likewise.judge(report, abs_tol=0.0, rel_tol=0.3)
+    expect(undecided, "INCONCLUSIVE", "value.mismatch_rate at batch size 1 cannot be decided")
 
 
 def test_an_error_at_one_batch_size_is_forgiven_when_judged_more_widely(tmp_path):
@@ -276,6 +280,17 @@ def test_nan_on_both_sides_can_be_judged_again(tmp_path):
     report = stored(likewise.check(planted(value=gaps), planted(value=gaps), rows(COUNT)), tmp_path)
     expect(report, "PASS")
     expect(likewise.judge(report, nan_equal=False), "FAIL", "1 values are NaN on both sides")
+
+
+@pytest.mark.parametrize(("measure", "bound"), [("max_abs_diff", 1.0), ("cosine", 0.5)])
+def test_a_figure_that_is_not_a_number_is_beyond_every_limit(tmp_path, measure, bound):
+    stored(check(VALUES), tmp_path)
+    path = tmp_path / "report.json"
+    document = json.loads(path.read_text())
+    document["outputs"][0]["measures"][measure] = "NaN"
+    path.write_text(json.dumps(document))
+    report = likewise.judge(likewise.load(path), limits={measure: bound})
+    expect(report, "FAIL", f"value.{measure} is nan")
 
 
 def test_flips_are_judged_again_by_the_stored_margins(tmp_path):

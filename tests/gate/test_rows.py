@@ -130,7 +130,12 @@ def test_a_source_that_ends_early_is_inconclusive():
 
 @pytest.mark.parametrize(
     ("cut", "count"),
-    [(lambda a: a[:-1], "31"), (lambda a: np.append(a, 0.0), "33"), (lambda a: a[None, :], "1"), (lambda a: a[:0], "0")],
+    [
+        (lambda a: a[:-1], "31"),
+        (lambda a: np.append(a, 0.0), "33"),
+        (lambda a: a[None, :], "1"),
+        (lambda a: a[:0], "0"),
+    ],
     ids=["one too few", "one too many", "rows along the second axis", "none at all"],
 )
 def test_another_number_of_answers_than_rows_fails(cut, count):
@@ -226,3 +231,79 @@ def test_a_live_array_and_a_live_frame_are_taken_as_they_are():
     expect(likewise.check(lambda X: X * 2, lambda X: X * 2, np.arange(40.0)), "PASS", "40 rows")
     report = likewise.check(own_value, own_value, FRAME)
     assert "400 rows" in said(expect(report, "PASS"))
+
+
+MANY = 40_000
+"""Rows enough for several chunks, of which the last is reached only after the others were compared."""
+
+
+def answering_until(last, change):
+    """A candidate that is right until the batch that holds the last row; `change` gets its rows and answers."""
+
+    def candidate(X):
+        values = 1 + X / MANY
+        return change(X, values) if (last == X).any() else {"value": values}
+
+    return candidate
+
+
+def right(X):
+    return {"value": 1 + X / MANY}
+
+
+def failing(X, values):
+    raise RuntimeError("the last one is too much")
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "words"),
+    [
+        (lambda X, v: {"value": v + (X == MANY - 1)}, "FAIL", ("value.mismatch_rate", "1 of 40,000 rows")),
+        (lambda X, v: {"value": np.where(X == MANY - 1, np.nan, v)}, "FAIL", ("value.nonfinite_mismatch is 1",)),
+        (lambda X, v: {"value": v[:-1]}, "FAIL", ("the candidate", "7,231 in output 'value'")),
+        (lambda X, v: {"value": v[:, None].repeat(2, axis=1)}, "FAIL", ("'value'", "(n, 2) in the candidate")),
+        (lambda X, v: {"value": v.astype(str).astype(object)}, "FAIL", ("'value'", "text in the candidate")),
+        (lambda X, v: {"result": v}, "FAIL", ("'value' is no longer given",)),
+        (failing, "INCONCLUSIVE", ("the candidate", "rows 32768 to 39999", "too much")),
+    ],
+    ids=["one wrong", "one NaN", "one lost", "another shape", "another type", "another name", "an exception"],
+)
+def test_what_goes_wrong_in_the_last_chunk_alone_is_seen(change, outcome, words):
+    report = likewise.check(right, answering_until(MANY - 1, change), rows(MANY))
+    expect(report, outcome, *words)
+
+
+@pytest.mark.xfail(strict=True, reason="comparing.observe looks at the outputs of the first rows only")
+def test_an_extra_output_that_turns_up_in_the_last_chunk_fails():
+    candidate = answering_until(MANY - 1, lambda X, values: {"value": values, "more": values})
+    expect(likewise.check(right, candidate, rows(MANY)), "FAIL", "'more'")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="live arrays and .npz are handed to a model as writable views of the data that the other model gets too",
+)
+def test_a_candidate_that_overwrites_its_input_does_not_overwrite_the_data():
+    table = np.random.default_rng(0).normal(size=(30, 3))
+    kept = table.copy()
+
+    def overwrites(X):
+        X[:] = 0.0
+        return {"value": X.sum(axis=1)}
+
+    report = likewise.check(lambda X: {"value": X.sum(axis=1)}, overwrites, {"X": table})
+    assert report.outcome != "PASS", "zero was compared with zero"
+    assert np.array_equal(table, kept)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=SystemExit,
+    reason="adapters/python.py catches Exception only: sys.exit(0) in a model ends the caller with 0, as a pass would",
+)
+def test_a_candidate_that_leaves_the_process_does_not_take_the_caller_along():
+    def leaves(X):
+        raise SystemExit(0)
+
+    report = likewise.check(planted(value=VALUES), leaves, rows(40))
+    expect(report, "INCONCLUSIVE", "the candidate", "SystemExit")

@@ -57,7 +57,7 @@ Answers = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Paired:
-    """One pair of outputs that a person would compare. `margin` names the reference's answer that tells how sure it is."""
+    """One pair of outputs that a person would compare; `margin` is the answer that tells how sure the reference is."""
 
     name: str
     kind: str
@@ -195,14 +195,16 @@ def random_forest() -> Exported:
 
 def grid_search() -> Exported:
     frame, y = classes_of(3, seed=3)
-    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [0.1, 1]}, cv=2)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [0.1, 1]}, cv=2
+    )
     return classifier(search.fit(frame, y), frame)
 
 
 def hist_gradient_boosting_with_missing_values() -> Exported:
     frame, y = classes_of(3)
     frame = frame.mask(np.random.default_rng(0).random(frame.shape) < 0.1)
-    return classifier(HistGradientBoostingClassifier(max_iter=15).fit(frame, y), frame)
+    return classifier(HistGradientBoostingClassifier(max_iter=5, max_leaf_nodes=8).fit(frame, y), frame)
 
 
 def gradient_boosting() -> Exported:
@@ -285,7 +287,7 @@ def linear_regression() -> Exported:
 
 def millions() -> Exported:
     X, y = make_regression(ROWS, 5, noise=3, random_state=0)
-    return regressor(HistGradientBoostingRegressor(max_iter=15).fit(table(X), 1e6 * y), table(X))
+    return regressor(HistGradientBoostingRegressor(max_iter=10, max_leaf_nodes=8).fit(table(X), 1e6 * y), table(X))
 
 
 def several_targets() -> Exported:
@@ -365,7 +367,7 @@ def support_vectors() -> Exported:
 def isolation_forest() -> Exported:
     X, _ = make_blobs(ROWS, 5, centers=2, random_state=0)
     frame = table(X)
-    model = IsolationForest(n_estimators=15, random_state=0).fit(frame)
+    model = IsolationForest(n_estimators=8, random_state=0).fit(frame)
     return Exported(
         reference=model,
         candidate=export(model, frame),

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,14 @@ class Rederived:
     def rows_beyond(self) -> int:
         return int(np.logical_or.reduce([self.beyond(paired) for paired in self.case.pairs]).sum())
 
+    @cache  # noqa: B019 - lives as long as the session, which is as long as the pipeline does
     def measures(self, paired: Paired) -> dict[str, float]:
         """Every figure of one output."""
         measures = self._measures(paired, *self.answers(paired))
         measures["batch_drift"] = max(self.drift(paired, size) for size in SIZES)
         return measures
 
+    @cache  # noqa: B019 - as above
     def measures_at(self, paired: Paired, size: int) -> dict[str, float]:
         """Every figure of one output with the candidate called at a batch size."""
         rows = self.swept_rows(size)
@@ -110,6 +113,7 @@ class Rederived:
     def verdict(self) -> str:
         return "FAIL" if any(check[4] == "FAIL" for check in self.checks()) else "PASS"
 
+    @cache  # noqa: B019 - as above
     def margin(self, paired: Paired) -> tuple[np.ndarray, np.ndarray] | None:
         """How far the best class is ahead of the next, and how much of that is noise: 2 abs + rel (|p1| + |p2|)."""
         if paired.margin is None:
@@ -185,7 +189,9 @@ class Rederived:
             "max_abs_diff": float(np.abs(d).max()),
             "mean_abs_diff": mean(np.abs(d)),
             "mean_diff": mean(d),
-            "max_rel_diff": max(abs(x) / max(abs(y), RELATIVE_FLOOR) for x, y in zip(d.tolist(), r.tolist(), strict=True)),
+            "max_rel_diff": max(
+                abs(x) / max(abs(y), RELATIVE_FLOOR) for x, y in zip(d.tolist(), r.tolist(), strict=True)
+            ),
             "max_ulp_diff": float(largest_ulp(ours, theirs)),
             "sqnr_db": 10 * math.log10(signal / noise) if noise else math.inf,
             "cosine": math.fsum(r * c) / math.sqrt(signal * math.fsum(c * c)),
@@ -228,7 +234,9 @@ def largest_ulp(ours: np.ndarray, theirs: np.ndarray) -> int:
 
 def _place(value: float, *, single: bool) -> int:
     """The position of a number among all floats: from its bits, negative numbers counted down from -1."""
-    bits = struct.unpack(">I", struct.pack(">f", value))[0] if single else struct.unpack(">Q", struct.pack(">d", value))[0]
+    bits = (
+        struct.unpack(">I", struct.pack(">f", value))[0] if single else struct.unpack(">Q", struct.pack(">d", value))[0]
+    )
     sign = 1 << (31 if single else 63)
     return bits if bits < sign else -(bits - sign) - 1
 

@@ -43,6 +43,7 @@ class OnnxRunner:
 
     def __init__(self, model: Model) -> None:
         proto = onnxgraph.read(model.target)
+        self.native = proto
         self._session, settings = _session(model)
         self._names = [value.name for value in self._session.get_outputs()]
         declared = onnxgraph.outputs(proto)

@@ -58,7 +58,7 @@ class PythonRunner:
     """A callable; what it gives back is known once it has run."""
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self.native = self._function = function
         self._classes: dict[str, tuple[Label, ...]] = {}
         self.signature = Signature(inputs=None, outputs=None)
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"

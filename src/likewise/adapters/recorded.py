@@ -35,6 +35,8 @@ class RecordedAdapter:
 class RecordedRunner:
     """Answers by looking them up."""
 
+    native = None
+
     def __init__(self, path: Path) -> None:
         self._answers = RecordedAnswers(path)
         about = self._answers.about
@@ -51,6 +53,8 @@ class RecordedRunner:
 
 class DataSetRunner:
     """The outputs that came with an ONNX model, one data set a row."""
+
+    native = None
 
     def __init__(self, path: Path) -> None:
         self._answers = testdata.recorded_outputs(str(path))

@@ -19,7 +19,7 @@ class EstimatorRunner:
     """A fitted estimator that answers batches."""
 
     def __init__(self, estimator: Any, name: str, fitted_with: str | None = None) -> None:
-        self._estimator = estimator
+        self.native = self._estimator = estimator
         self._name = name
         self._fitted_with = fitted_with
         self._views = views_of(estimator, name)

@@ -98,6 +98,11 @@ class Runner(Protocol):
         """Facts for the record and for `inspect`: versions, operators, steps. Plain JSON values."""
         ...
 
+    @property
+    def native(self) -> Any:
+        """The framework's own open object, for those who know the framework; None if there is none."""
+        ...
+
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         """Answer every row. `outputs` names what will be read; a runner may skip the rest."""
         ...

@@ -92,10 +92,10 @@ class _Run:
                         pending = None
                     answered.wait()
                     pending = answered
-                    # Two chunks run one model after the other and two both at once; the faster way stays.
+                    # Two chunks run one model after the other and two both at once, which stays unless it is slower.
                     if 1 <= number <= 4:
                         paces.append(pending.elapsed() / len(chunk))
-                        self.concurrent = number in (2, 3) or (number == 4 and min(paces[2:]) < min(paces[:2]))
+                        self.concurrent = number in (2, 3) or (number == 4 and min(paces[2:]) < 1.1 * min(paces[:2]))
             finally:
                 if pending is not None:
                     self._reduce(pending)

@@ -195,8 +195,15 @@ def _without_rows(output: OutputFacts) -> dict[str, Any]:
 
 
 def _with_rows(output: OutputFacts, rows: tuple[WorstRow, ...]) -> OutputFacts:
-    mine = [{k: v for k, v in asdict(row).items() if k != "output"} for row in rows if row.output == output.name]
-    return replace(output, details={**output.details, WORST_ROWS: {"rows": mine}}) if mine else output
+    mine = [_shown(row) for row in rows if row.output == output.name]
+    return replace(output, details={**output.details, WORST_ROWS: {"rows": mine}}) if output.details or mine else output
+
+
+def _shown(row: WorstRow) -> dict[str, Any]:
+    """The row as the metric gave it: what it does not have is left out."""
+    optional = {"abs_diff": row.abs_diff, "label": row.label}
+    absent = {"output", *(name for name, value in optional.items() if value is None)}
+    return {k: list(v) if k == "index" else v for k, v in asdict(row).items() if k not in absent}
 
 
 def _strict(value: Any) -> Any:

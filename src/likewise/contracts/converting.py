@@ -1,0 +1,50 @@
+"""From a trained model to a file that can be deployed.
+
+An exporter knows one framework's converter. It gets the live model and the first rows of the data,
+because the honest types of a model's inputs stand in the data and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from likewise.contracts.data import Batch
+from likewise.contracts.models import Signature
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What is to be exported and how.
+
+    `sample` holds rows as the model takes them (already fed). `double` asks for float64 inputs and
+    arithmetic, `zipmap` for one dictionary a row, `dynamic` names the free axes of inputs.
+    """
+
+    model: Any
+    signature: Signature
+    sample: Batch
+    opset: int | None = None
+    double: bool = False
+    zipmap: bool = False
+    dynamic: Mapping[str, tuple[int, ...]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Exporter(Protocol):
+    """All knowledge of one framework's way to ONNX."""
+
+    @property
+    def framework(self) -> str: ...
+
+    def claims(self, model: object) -> bool:
+        """Can this live model be exported here? Answered without importing the framework."""
+        ...
+
+    def export(self, request: ExportRequest) -> ModelProto:
+        """The ONNX model, or a ModelError that names the step which cannot be converted."""
+        ...
