@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli.exits import INCONCLUSIVE, INTERRUPTED, USAGE
-from likewise.errors import LikewiseError
+from likewise.errors import LikewiseError, one_line
 
 
 class Commands(click.Group):
@@ -57,8 +57,11 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
-    except LikewiseError as error:
+    except Exception as error:  # the last line of defence: whatever it is, it must not look like a pass
         if "--debug" in sys.argv:
             raise
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE if error.code == "usage" else INCONCLUSIVE)
+        if isinstance(error, LikewiseError):
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(USAGE if error.code == "usage" else INCONCLUSIVE)
+        click.echo(f"Error: {one_line(error)}. Run again with --debug to see where", err=True)
+        sys.exit(INCONCLUSIVE)
