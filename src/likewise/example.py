@@ -10,12 +10,10 @@ the two results lie whole float32 steps apart where rounding in float64 moves le
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from likewise.quieting import quietly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +60,7 @@ def train(folder: str | Path) -> None:
     trees = GradientBoostingClassifier(
         n_estimators=30, learning_rate=0.15, min_samples_leaf=500, max_depth=3, random_state=SEED
     )
-    with _quietly():
+    with quietly():
         for name, estimator in (("model", network), ("booster", trees)):
             pipeline = make_pipeline(_preprocessing(), estimator)
             joblib.dump(pipeline.fit(table.drop(columns=TARGET), table[TARGET]), folder / f"{name}.joblib")
@@ -79,7 +77,7 @@ def export(folder: str | Path) -> None:
     inputs += [(name, StringTensorType([None, 1])) for name in CATEGORIES]
     # Probabilities as a tensor for one, as the converter's default list of dictionaries for the other: both are common.
     for name, options in (("model", {"zipmap": False}), ("booster", None)):
-        with _quietly():
+        with quietly():
             exported = to_onnx(joblib.load(folder / f"{name}.joblib"), initial_types=inputs, options=options)
         # The converter lists them in the order of a set: the same model would get another checksum in every process.
         exported.opset_import.sort(key=lambda opset: opset.domain)
@@ -91,7 +89,7 @@ def quantize(folder: str | Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     folder = Path(folder)
-    with _quietly():
+    with quietly():
         # Without VNNI instructions eight-bit products can saturate; seven-bit weights cannot, on any machine.
         quantize_dynamic(
             folder / "model.onnx", folder / "model.int8.onnx", weight_type=QuantType.QInt8, reduce_range=True
@@ -156,21 +154,3 @@ def _preprocessing() -> Any:
             ("categories", OneHotEncoder(handle_unknown="ignore", sparse_output=False), list(CATEGORIES)),
         ]
     )
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep the converters' warnings, which are about their own code, off the user's terminal."""
-    root = logging.getLogger()
-    # A root logger without handlers is given one that prints by the first `logging.warning`.
-    placeholder = logging.NullHandler()
-    level = root.manager.disable
-    root.addHandler(placeholder)
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
-        root.removeHandler(placeholder)

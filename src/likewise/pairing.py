@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from likewise.contracts.data import Tensors
 from likewise.contracts.measuring import Incident, Mismatch, PairSpec
-from likewise.contracts.models import Kind, OutputSpec, Signature
+from likewise.contracts.models import Kind, Label, OutputSpec, Signature
 from likewise.decoding import kind_of
 from likewise.errors import PairingError, nearest
 
@@ -154,17 +154,17 @@ def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, O
         if ours.kind not in (Kind.PROBABILITY, Kind.SCORE) or not ours.classes:
             continue
         single = [spec for spec in candidate.values() if _numeric(spec) and _columns_of(spec) == 1]
-        chosen = [[spec for spec in single if spec.name.endswith(str(label))] for label in ours.classes]
-        if len(single) != len(ours.classes) or any(len(found) != 1 for found in chosen):
+        chosen = _named_after(ours.classes, single)
+        if len(single) != len(ours.classes) or len(chosen) != len(ours.classes):
             continue
         del reference[ours.name]
         for found in chosen:
-            del candidate[found[0].name]
+            del candidate[found.name]
         other = "complement" if ours.kind is Kind.PROBABILITY else "negate"
         return [
             PairSpec(
                 ours.name,
-                found[0].name,
+                found.name,
                 ours.kind,
                 "the class in its name",
                 ours.classes,
@@ -174,6 +174,20 @@ def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, O
             for index, found in enumerate(chosen)
         ]
     return []
+
+
+def _named_after(classes: Sequence[Label], outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
+    """The output that ends in each class; the longest first, as `i-1` also ends in 1. Nothing if one is not clear."""
+    left, chosen = list(outputs), dict[Label, OutputSpec]()
+    for label in sorted(classes, key=lambda label: -len(str(label))):
+        # ONNX has no booleans among its classes: True is written 1.
+        endings = (str(label), str(int(label))) if isinstance(label, bool) else (str(label),)
+        found = [spec for spec in left if spec.name.endswith(endings)]
+        if len(found) != 1:
+            return []
+        chosen[label] = found[0]
+        left.remove(found[0])
+    return [chosen[label] for label in classes]
 
 
 def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, Mismatch | None]:

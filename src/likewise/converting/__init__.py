@@ -1,0 +1,1 @@
+"""One framework's way to ONNX a file."""
