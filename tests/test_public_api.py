@@ -10,10 +10,13 @@ PROMISED = {
     "ParityError",
     "Policy",
     "Report",
+    "bench",
     "check",
+    "export",
     "inspect",
     "judge",
     "load",
+    "quantize",
     "record",
 }
 

@@ -10,9 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from likewise.benching import bench
     from likewise.contracts.judging import Outcome, Policy
     from likewise.contracts.reporting import ParityError, Report
     from likewise.errors import LikewiseError
+    from likewise.shipping import export
+    from likewise.shrinking import quantize
     from likewise.verify import check, inspect, judge, load, record
 
 __all__ = [
@@ -21,10 +24,13 @@ __all__ = [
     "ParityError",
     "Policy",
     "Report",
+    "bench",
     "check",
+    "export",
     "inspect",
     "judge",
     "load",
+    "quantize",
     "record",
 ]
 __version__ = "0.1.0"
@@ -35,6 +41,7 @@ _HOMES = {
     "ParityError": "likewise.contracts.reporting",
     "Policy": "likewise.contracts.judging",
     "Report": "likewise.contracts.reporting",
+    "export": "likewise.shipping",
 }
 
 

@@ -28,6 +28,7 @@ class Side:
     runner: Runner
     feed: Feed
     outputs: frozenset[str] | None = None
+    ignored: frozenset[str] = frozenset()
 
     @property
     def fixed_batch(self) -> int | None:
@@ -44,28 +45,42 @@ def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str
         _answer_rows(side, fed if size >= len(fed) else fed.slice(start, start + size))
         for start in range(0, max(len(batch), 1), size)
     ]
-    return _joined(side, parts), casts
+    return joined(side, parts), casts
 
 
 def _answer_rows(side: Side, fed: Batch) -> Tensors:
     wanted = side.fixed_batch
     tensors = _call(side, _padded(fed, wanted) if wanted is not None and len(fed) < wanted else fed)
-    for name, array in tensors.items():
-        expected = wanted or len(fed)
-        if array.ndim == 0 or len(array) != expected:
-            got = "a single number" if array.ndim == 0 else f"{len(array):,}"
-            raise RowCountError(
-                f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
-                f"of shape {array.shape}",
-                remedy="Every output needs one answer a row along its first axis",
-                side=side.name,
-            )
+    expected = wanted or len(fed)
+    tensors = {name: _counted(side, name, array, expected) for name, array in tensors.items()}
     return {name: array[: len(fed)] for name, array in tensors.items()} if wanted else tensors
+
+
+def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
+    """The answers, if there is one a row; of an output that is left out, at least its name."""
+    if array.ndim > 0 and len(array) == expected:
+        return array
+    if name in side.ignored:
+        import numpy as np
+
+        return np.zeros((expected, 0))
+    got = "a single number" if array.ndim == 0 else f"{len(array):,}"
+    raise RowCountError(
+        f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
+        f"of shape {array.shape}",
+        remedy=f"Every output needs one answer a row along its first axis; leave it out with --ignore {name}",
+        side=side.name,
+    )
 
 
 def _call(side: Side, fed: Batch) -> Tensors:
     try:
         return side.runner.run(fed, outputs=side.outputs)
+    except SystemExit as stop:
+        raise ModelError(
+            f"the {side.name} ({side.model}) tried to end the process on {rows_text(fed)}: sys.exit({stop.code!r})",
+            side=side.name,
+        ) from stop
     except LikewiseError as error:
         error.side = side.name
         error.message = f"the {side.name} ({side.model}) failed on {rows_text(fed)}: {error.message}"
@@ -83,7 +98,8 @@ def _padded(fed: Batch, size: int) -> Batch:
     return Batch(fed.rows, ArrayColumns(inputs))
 
 
-def _joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
+def joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
+    """The answers of several calls as one, if they are of one kind."""
     import numpy as np
 
     if len(parts) == 1:
@@ -91,7 +107,7 @@ def _joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
     names = list(parts[0])
     if any(list(part) != names for part in parts):
         raise ModelError(f"the {side.name} ({side.model}) gives other outputs from call to call", side=side.name)
-    joined = {}
+    together = {}
     for name in names:
         shapes = {part[name].shape[1:] for part in parts}
         if len(shapes) > 1:
@@ -100,8 +116,8 @@ def _joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
                 f"{sorted(map(str, shapes))}",
                 side=side.name,
             )
-        joined[name] = np.concatenate([part[name] for part in parts])
-    return joined
+        together[name] = np.concatenate([part[name] for part in parts])
+    return together
 
 
 def rows_text(batch: Batch) -> str:

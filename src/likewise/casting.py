@@ -35,10 +35,22 @@ def cast(array: Array, dtype: str, *, column: str, side: str) -> tuple[Array, Lo
     return _between_numbers(array, dtype, column=column, side=side)
 
 
+def numpy_dtype(name: str) -> Any:
+    """The type of that name, with those that only machine learning has, such as bfloat16."""
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
 def _between_numbers(array: Array, dtype: str, *, column: str, side: str) -> tuple[Array, Loss | None]:
     import numpy as np
 
-    target: Any = np.dtype(dtype)
+    target: Any = numpy_dtype(dtype)
     if str(array.dtype) == dtype:
         return array, None
     if array.dtype.kind == "f" and target.kind in "biu":

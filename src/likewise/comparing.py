@@ -48,6 +48,7 @@ class Prepared:
     tolerance: Tolerance
     varied: bool
     notes: tuple[str, ...]
+    outputs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Inci
     ours = feeding.plan(first, reference.signature, side=REFERENCE, mapping=plan.feed)
     order = ours.columns if reference.signature.table else None
     theirs = feeding.plan(first, candidate.signature, side=CANDIDATE, order=order, mapping=plan.feed)
-    reference_side = Side(REFERENCE, plan.reference.name, reference, ours)
-    candidate_side = Side(CANDIDATE, plan.candidate.name, candidate, theirs)
+    reference_side = Side(REFERENCE, plan.reference.name, reference, ours, ignored=frozenset(plan.ignore))
+    candidate_side = Side(CANDIDATE, plan.candidate.name, candidate, theirs, ignored=frozenset(plan.ignore))
     reference_answers = _probe(reference_side, first, plan)
     candidate_answers = _probe(candidate_side, first, plan)
     paired = pairing.pair(
@@ -105,6 +106,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Inci
         plan.tolerance,
         _varied(first),
         tuple(notes),
+        frozenset(candidate_answers),
     )
 
 
@@ -114,6 +116,9 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
 
     summaries: dict[str, dict[str, Summary]] = {}
     mismatches: set[Mismatch] = set()
+    for name in sorted(candidate.keys() - prepared.outputs):
+        message = f"output {name!r} of the candidate was not there on the first rows: it has no counterpart"
+        mismatches.add(Mismatch("extra-output", message, name))
     beyond = np.zeros(len(batch), dtype=bool)
     for spec in prepared.pairing.pairs:
         pair = _pair(prepared, spec, batch, reference, candidate)
@@ -158,6 +163,11 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         mismatches=_ordered([*prepared.pairing.mismatches, *partial.mismatches]),
         incidents=tuple(incidents),
         notes=prepared.notes,
+        warnings=tuple(
+            f"the {side.name}: {text}"
+            for side in (prepared.reference, prepared.candidate)
+            for text in side.runner.details.get("warnings", ())
+        ),
         fixed_batch=prepared.candidate.fixed_batch,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
     )
@@ -246,7 +256,9 @@ def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
         return found
     except ModelError as error:
         if len(first) > 1 and first.stacked and _answers_one_row(side, first):
-            error.remedy = "It answers a single row: check it with --batch-size 1 --fixed-batch if that is intended"
+            error.remedy = (
+                "It does answer the first row alone; if it takes one row a call: --batch-size 1 --fixed-batch"
+            )
         raise
 
 

@@ -52,6 +52,14 @@ def array_of_dicts(
     return np.array(table, dtype=np.float64).reshape(len(rows), len(classes)), tuple(classes)
 
 
+def widened(array: Array) -> Array:
+    """bfloat16 and its narrower kin as float32, which holds all their values and which numpy can reckon with."""
+    import numpy as np
+
+    exotic = array.dtype.kind == "V" and array.dtype.name.startswith(("bfloat", "float"))
+    return array.astype(np.float32) if exotic else array
+
+
 def arrays_of_list(name: str, tensors: Sequence[Any]) -> dict[str, Array]:
     """A list with one tensor a target: stacked behind the row axis where the shapes allow it."""
     import numpy as np

@@ -43,14 +43,20 @@ def adapter(framework: str) -> Adapter:
 
 
 def describe_model(target: object, options: dict[str, Any] | None = None) -> Model:
-    """Find the framework a path, a `module:attribute` or a live object belongs to."""
+    """Find the framework a path, a `module:attribute` or a live object belongs to.
+
+    The option `framework` names it where several could open the same file.
+    """
     from likewise.contracts.models import Model
 
     if isinstance(target, Model):
         return target
+    options = dict(options or {})
+    if framework := options.pop("framework", None):
+        return Model(adapter(str(framework)).framework, target, options)
     for found in extensions("adapters"):
         if found.claims(target):
-            return Model(found.framework, target, options or {})
+            return Model(found.framework, target, options)
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",

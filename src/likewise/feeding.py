@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from likewise.casting import cast
+from likewise.casting import cast, numpy_dtype
 from likewise.columns import ArrayColumns
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.measuring import Cast
@@ -48,7 +48,7 @@ class Feed:
     def __call__(self, batch: Batch) -> tuple[Batch, tuple[Cast, ...]]:
         """The batch as the model takes it, and what was lost on the way."""
         if self.routes is None:
-            return batch, ()
+            return _owned(batch), ()
         if self.table and all(route.split is None for route in self.routes):
             return Batch(
                 batch.rows, batch.inputs.select([route.columns[0] for route in self.routes]), batch.stacked
@@ -65,8 +65,8 @@ class Feed:
         spec = route.input
         if route.stacked:
             parts = [batch.inputs[name] for name in route.columns]
-            dtype = spec.dtype or _common_dtype(parts)
-            stacked = np.empty((len(batch), len(parts)), dtype=object if dtype == "string" else dtype)
+            dtype = _target_dtype(spec, parts) or _common_dtype(parts)
+            stacked = np.empty((len(batch), len(parts)), dtype=object if dtype == "string" else numpy_dtype(dtype))
             for index, (name, part) in enumerate(zip(route.columns, parts, strict=True)):
                 stacked[:, index] = self._cast(part, dtype, spec.name, name, casts)
             return stacked
@@ -74,9 +74,10 @@ class Feed:
         array = batch.inputs[name]
         if route.split is not None:
             array, name = array[:, route.split], f"{name}[{route.split}]"
-        if spec.dtype is not None:
-            array = self._cast(array, spec.dtype, spec.name, name, casts)
-        return self._shaped(array, spec) if batch.stacked else array
+        target = _target_dtype(spec, [array])
+        fed = array if target is None else self._cast(array, target, spec.name, name, casts)
+        fed = fed.copy() if np.shares_memory(fed, array) else fed
+        return self._shaped(fed, spec) if batch.stacked else fed
 
     def _cast(self, array: Array, dtype: str, input_name: str, column: str, casts: list[Cast]) -> Array:
         result, loss = cast(array, dtype, column=column, side=self.side)
@@ -110,6 +111,14 @@ class Feed:
         return array
 
 
+def _owned(batch: Batch) -> Batch:
+    """Arrays of a model's own: what it writes into them must reach neither the data nor the other model."""
+    if not isinstance(batch.inputs, ArrayColumns):
+        return batch
+    copies = {name: array.copy() for name, array in batch.inputs.items()}
+    return Batch(batch.rows, ArrayColumns(copies), batch.stacked)
+
+
 def plan(
     first: Batch,
     signature: Signature,
@@ -130,6 +139,8 @@ def plan(
     named = {spec.name: (mapping or {}).get(spec.name, spec.name) for spec in specs}
     # The columns of a table keep their names on the way to the model, so there a name must be the same.
     notes = () if signature.table else _take_names_alike(named, available, side)
+    specs = _without_absent(specs, named, available)
+    named = {spec.name: named[spec.name] for spec in specs}
     for name, column in named.items():
         if name != column and column not in available:
             raise FeedingError(
@@ -140,11 +151,34 @@ def plan(
             )
     if all(column in available for column in named.values()):
         return Feed(side, tuple(Route(spec, (named[spec.name],)) for spec in specs), signature.table, notes)
+    if _numbered(available) and len(available) == len(specs) > 1 and not signature.table:
+        return _in_order(specs, available, side)
     if len(available) == 1 and (len(specs) > 1 or signature.table):
         return _split(first, specs, side=side, order=order, table=signature.table)
     if len(specs) == 1 and not signature.table:
         return _gather(first, specs[0], side=side, order=order)
     raise _missing(specs, named, available, side)
+
+
+def _without_absent(
+    specs: tuple[InputSpec, ...], named: Mapping[str, str], available: Sequence[str]
+) -> tuple[InputSpec, ...]:
+    """The inputs to feed: an optional one that the data does not have is left to its default."""
+    # One that the user has named a column for was asked for; and a model that could do without all gets its first.
+    wanted = [s for s in specs if not s.optional or named[s.name] != s.name or s.name in available]
+    return tuple(wanted) or specs[:1]
+
+
+def _numbered(names: Sequence[str]) -> bool:
+    """Are these the names that numpy gives arrays without names (`arr_0`), or mere numbers?"""
+    return all(re.fullmatch(r"(arr_|input_)?\d+", name) for name in names)
+
+
+def _in_order(specs: Sequence[InputSpec], available: Sequence[str], side: str) -> Feed:
+    ordered = sorted(available, key=lambda name: int(name.rpartition("_")[2]))
+    routes = tuple(Route(spec, (name,)) for spec, name in zip(specs, ordered, strict=True))
+    note = f"{side}: arrays without names are taken in order as {_listed(spec.name for spec in specs)}"
+    return Feed(side, routes, notes=(note,))
 
 
 def _take_names_alike(named: dict[str, str], available: Sequence[str], side: str) -> tuple[str, ...]:
@@ -168,10 +202,11 @@ def _spelled(name: str) -> str:
 def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | None) -> Feed:
     """One input from columns of other names: the lone array of the data, or the columns side by side."""
     available = list(first.inputs)
-    if len(available) == 1 and (spec.shape is None or len(spec.shape) == 1 or first.inputs[available[0]].ndim > 1):
+    whole = len(spec.shape) == 1 if spec.shape is not None else not spec.stackable
+    if len(available) == 1 and (whole or first.inputs[available[0]].ndim > 1):
         note = f"{side}: input {spec.name!r} is fed from {available[0]!r}, the only column of the data"
         return Feed(side, (Route(spec, (available[0],)),), notes=(note,))
-    rank = None if spec.shape is None else len(spec.shape)
+    rank = len(spec.shape) if spec.shape is not None else 2 if spec.stackable else None
     if rank is None or rank == 1:
         raise FeedingError(
             f"the {side} takes one column, and the data has {len(available)}: {_listed(available)}",
@@ -184,7 +219,7 @@ def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | 
     if rank != 2 or not flat or (isinstance(width, int) and width != len(columns)):
         whose = "the reference takes" if columns is not available else "the data has"
         raise FeedingError(
-            f"input {spec.name!r} of the {side} takes {_shape_text(spec.shape or ())}, "
+            f"input {spec.name!r} of the {side} takes {_shape_text(spec.shape) if spec.shape else 'one array'}, "
             f"{whose} {len(columns)} columns: {_listed(columns)}",
             remedy="Leave out columns that are not features with --drop, or name the array after the input",
             side=side,
@@ -219,6 +254,11 @@ def _missing(specs: Sequence[InputSpec], named: Mapping[str, str], available: Se
         f"Rename the column, or say --feed {missing[0]}=COLUMN",
         side=side,
     )
+
+
+def _target_dtype(spec: InputSpec, parts: Sequence[Array]) -> str | None:
+    """The type to cast to; None where whole numbers and booleans are to stay what they are."""
+    return None if spec.floating and all(part.dtype.kind in "biu" for part in parts) else spec.dtype
 
 
 def _common_dtype(parts: Sequence[Array]) -> str:

@@ -108,6 +108,9 @@ def _judge_outputs(case: _Judgement) -> None:
                 if output.pair.kind is Kind.LABEL
                 else "Look at the worst rows in the report, and at the models' answers to them",
             )
+        elif not unjudged and measures.get("label_flips") and not measures["material_flips"]:
+            flips = int(measures["label_flips"])
+            case.add(Severity.NOTE, "label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
         elif unjudged and measures.get("label_flips"):
             case.add(
                 Severity.WARNING,
@@ -194,6 +197,10 @@ def _judge_inputs(case: _Judgement) -> None:
             case.add(Severity.WARNING, "lossy-input", _lost(cast))
         elif cast.note:
             case.add(Severity.NOTE, "converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
+    for warning in case.comparison.warnings:
+        case.add(Severity.WARNING, "runner-warning", warning)
+    for doubt in case.comparison.lineage:
+        case.add(Severity.WARNING, "stale-artefact", doubt, remedy="Export or quantise it again from this reference")
     for note in case.comparison.notes:
         case.add(Severity.NOTE, "note", note)
 
@@ -322,7 +329,7 @@ def number(value: float | None) -> str:
 
 def _lost(cast: Cast) -> str:
     note = f" ({cast.note})" if cast.note else ""
-    change = f", by up to {percent(min(cast.largest_relative_change, 1.0))}" if cast.largest_relative_change else ""
+    change = f", by up to {100 * cast.largest_relative_change:.3g}%" if cast.largest_relative_change else ""
     return (
         f"{cast.changed:,} of {cast.values:,} values of {cast.column!r} change on their way to the {cast.side}, "
         f"from {cast.source_dtype} to {cast.target_dtype}{change}{note}"

@@ -251,12 +251,13 @@ def _with_margin(spec: PairSpec, label: OutputSpec, reference: Sequence[OutputSp
     """Add the output that says how sure the reference is of a label, if it gives one label a row."""
     if spec.kind is not Kind.LABEL or _columns_of(label) != 1:
         return spec
-    for kind in (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE):
-        for ours in reference:
-            # Scores without classes may be one a pair of classes: their order says nothing about the label.
-            told = ours.classes is not None or kind is not Kind.SCORE or _columns_of(ours) == 1
-            if ours.kind is kind and told and ours.shape is not None and len(ours.shape) <= 2:
-                return replace(spec, margin_from=ours.name, margin_kind=kind)
+    kinds = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE)
+    telling = [ours for ours in reference if ours.kind in kinds and ours.shape is not None and len(ours.shape) <= 2]
+    # What the label is really picked from comes first: probabilities may tie where scores are far apart.
+    for ours in sorted(telling, key=lambda other: (other.name != label.decided_by, kinds.index(other.kind))):
+        # Scores without classes may be one a pair of classes: their order says nothing about the label.
+        if ours.classes is not None or ours.kind is not Kind.SCORE or _columns_of(ours) == 1:
+            return replace(spec, margin_from=ours.name, margin_kind=ours.kind)
     return spec
 
 

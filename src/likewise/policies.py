@@ -116,8 +116,8 @@ def _limit(text: str, bound: float) -> Limit:
         raise UsageError(
             f"there is no measure {measure!r}{nearest(measure, known)}", remedy=f"Measures: {', '.join(sorted(known))}"
         )
-    if math.isnan(bound):
-        raise UsageError(f"the limit on {text} is not a number")
+    if not math.isfinite(bound) or (measure in AT_MOST and bound < 0):
+        raise UsageError(f"the limit on {text} is {bound}", remedy="Give a number that a measure can be within")
     return Limit(measure, float(bound), output or None, explicit=True)
 
 

@@ -136,6 +136,11 @@ class RecordedAnswers:
         """What was recorded for these rows, in their order."""
         import numpy as np
 
+        if self.about["keyed_by_name"] and rows.names is None:
+            raise ModelError(
+                "the answers were recorded under names, and the rows of this data have none",
+                remedy="Name the rows by the same column: --id COLUMN",
+            )
         numbers = self._numbers(rows) if self.about["keyed_by_name"] else np.asarray(rows.numbers)
         outputs = self.signature.outputs or ()
         parts: list[tuple[Array, dict[str, Array]]] = []
@@ -223,4 +228,5 @@ def _spec(entry: dict[str, Any]) -> OutputSpec:
         (None, *entry["shape"]),
         None if classes is None else tuple(classes),
         entry["view"],
+        entry["decided_by"],
     )

@@ -13,7 +13,7 @@ from os import PathLike, cpu_count
 from pathlib import Path
 from typing import Any
 
-from likewise import config, judging, selecting
+from likewise import config, fingerprints, judging, selecting
 from likewise.config import Settings
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
@@ -25,6 +25,9 @@ from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
 from likewise.reports import json as json_report
 from likewise.sweeping import DEFAULT_SIZES
+
+MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
+"""Where an ONNX file says, by SHA-256, which file it was made from."""
 
 LIBRARIES = ("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx")
 
@@ -38,15 +41,21 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     `pair`, `batch_size`, `trusted` and so on. The report is true when the verdict is PASS. What could
     not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
+    chosen = settings_of(reference, candidate, data, **options)
+    report = run(chosen)
+    if chosen.report:
+        save(report, Path(chosen.report))
+    return report
+
+
+def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Settings:
+    """One gate from the options of a call; a usage error for a name that is no option."""
     known = [entry.name for entry in fields(Settings)]
     for name in options:
         if name not in known:
-            raise UsageError(f"check() has no option {name!r}{nearest(name, known)}")
+            raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    report = run(Settings(reference=reference, candidate=candidate, data=data, **options))
-    if report_path := options.get("report"):
-        save(report, Path(report_path))
-    return report
+    return Settings(reference=reference, candidate=candidate, data=data, **options)
 
 
 def run(settings: Settings, *, progress: Callable[[Progress], None] | None = None) -> Report:
@@ -61,6 +70,7 @@ def run(settings: Settings, *, progress: Callable[[Progress], None] | None = Non
         plan = _plan(settings, policy, models, source, progress)
         comparison, facts = _engine("local").run(plan)
         comparison = _with_lineage(comparison, source, facts)
+        comparison = replace(comparison, lineage=_stale(settings.reference, models["reference"], facts))
     except UsageError:
         raise
     except LikewiseError as error:
@@ -80,28 +90,42 @@ def could_not_run(settings: Settings, error: LikewiseError) -> Report:
 def judge(report: Report, **options: Any) -> Report:
     """Judge a finished run again, without running the models: only what is named changes."""
     before = report.policy
-    limits = {limit.text: limit.bound for limit in before.limits if limit.explicit and limit.measure not in _BUILT_IN}
-    kept: dict[str, Any] = {
-        "preset": before.preset,
-        "nan_equal": before.nan_equal,
-        "confidence": before.confidence,
-        "max_failure_rate": before.max_failure_rate,
-        "fixed_batch": before.fixed_batch,
-        "limits": {**limits, **options.pop("limits", {})},
-    }
-    if options.get("preset") is None:
-        kept |= {
-            "abs_tol": before.tolerance.absolute,
-            "rel_tol": before.tolerance.relative,
-            "mean_tol": report.mean_tol,
-        }
-    if options.get("abs_tol") is not None and options.get("rel_tol") is None:
-        kept["rel_tol"] = None
-    policy = make_policy(**{**kept, **{name: value for name, value in options.items() if value is not None}})
+    asked = {name: value for name, value in options.items() if value is not None}
+    limits = asked.pop("limits", {})
+    if asked.keys() & {"preset", "abs_tol", "rel_tol", "mean_tol"}:
+        policy = make_policy(**{**_kept(report, asked), **asked}, limits={**_own_limits(before), **limits})
+    else:
+        added = make_policy(preset=before.preset, limits=limits, **asked)
+        fresh = [limit for limit in added.limits if limit.explicit]
+        replaced = {(limit.output, limit.measure) for limit in fresh}
+        kept = [limit for limit in before.limits if (limit.output, limit.measure) not in replaced]
+        changes = {name: getattr(added, name) for name in asked}
+        policy = replace(before, limits=(*kept, *fresh), **changes)
     return replace(report, policy=policy, verdict=judging.judge(report.comparison, policy))
 
 
-_BUILT_IN = frozenset({"max_abs_diff", "mismatch_rate", "mean_abs_diff"})
+def _own_limits(policy: Policy) -> dict[str, float]:
+    """The limits a user named beside the tolerances."""
+    tolerances = {"max_abs_diff", "mismatch_rate", "mean_abs_diff"}
+    return {
+        limit.text: limit.bound
+        for limit in policy.limits
+        if limit.explicit and (limit.output is not None or limit.measure not in tolerances)
+    }
+
+
+def _kept(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What stays of the policy when a tolerance or the preset changes."""
+    before = report.policy
+    names = ("preset", "nan_equal", "confidence", "max_failure_rate", "fixed_batch")
+    kept: dict[str, Any] = {name: getattr(before, name) for name in names}
+    if "preset" in asked:
+        return kept
+    kept["mean_tol"] = report.mean_tol
+    if "abs_tol" not in asked:
+        kept["abs_tol"] = before.tolerance.absolute
+        kept["rel_tol"] = before.tolerance.relative
+    return kept
 
 
 def record(
@@ -242,6 +266,22 @@ def _with_lineage(comparison: Comparison, source: Source, facts: RunFacts) -> Co
     return comparison
 
 
+def _stale(target: Any, reference: Model, facts: RunFacts) -> tuple[str, ...]:
+    """Was the candidate made from another reference than the one it is compared with? Only files can tell."""
+    ours, theirs = facts.details.get("reference", {}), facts.details.get("candidate", {}).get("metadata", {})
+    quantized = reference.framework == "onnx" and QUANTIZED_FROM in theirs
+    made_from = theirs.get(QUANTIZED_FROM if quantized else MADE_FROM)
+    if made_from is None:
+        return ()
+    # Recorded answers stand for the model that gave them, and two exports of one model for each other.
+    others = [] if quantized else [ours.get("recorded_sha256"), ours.get("metadata", {}).get(MADE_FROM)]
+    known = [sha256 for sha256 in (*others, sha256_of(target)) if sha256 is not None]
+    if not known or made_from in known:
+        return ()
+    found = f"its file names SHA-256 {made_from[:12]}…, this is {known[0][:12]}…"
+    return (f"the candidate was made from another model than {reference.name}: {found}",)
+
+
 def _report(
     settings: Settings,
     policy: Policy,
@@ -277,19 +317,26 @@ def _model_artefact(target: Any, model: Model | None, details: Mapping[str, Any]
         else type(target).__name__
     )
     kind = model.framework if model is not None else "unknown"
-    sha256, size = None, None
-    if isinstance(target, bytes):
-        sha256, size = hashlib.sha256(target).hexdigest(), len(target)
-    elif hasattr(target, "SerializeToString"):
-        content = target.SerializeToString()
-        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
-    elif isinstance(target, str | PathLike):
+    content = _content(target)
+    size = content.stat().st_size if isinstance(content, Path) else None if content is None else len(content)
+    return Artefact(name, kind, sha256_of(target), size, details)
+
+
+def sha256_of(target: Any) -> str | None:
+    """The SHA-256 of the file or bytes a model is given as; None for a live object."""
+    content = _content(target)
+    if isinstance(content, Path):
+        return fingerprints.of_file(str(content))
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content(target: Any) -> Path | bytes | None:
+    if isinstance(target, str | PathLike):
         path = Path(str(target).rpartition(":")[0] or str(target)) if ".py:" in str(target) else Path(target)
-        if path.is_file():
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            size = path.stat().st_size
-    return Artefact(name, kind, sha256, size, details)
+        return path if path.is_file() else None
+    if isinstance(target, bytes):
+        return target
+    return bytes(target.SerializeToString()) if hasattr(target, "SerializeToString") else None
 
 
 def _data_artefact(target: Any, source: Source | None) -> Artefact:

@@ -163,10 +163,6 @@ def test_a_stale_pass_is_not_left_behind(models, tmp_path):
     assert ran.expect(3).report["passed"] is False
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="engines/local.py takes a UsageError of the source or the adapter for an incident: exit 3 instead of 2",
-)
 def test_an_option_no_adapter_has_exits_2(models, tmp_path):
     command(
         "check", models.joblib.classifier, models.onnx.classifier, "--data", models.data,

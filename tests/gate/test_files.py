@@ -225,10 +225,6 @@ def test_recorded_answers_by_id_name_the_row_they_lack(models, keyed_golden, tmp
     expect(report, "INCONCLUSIVE", "the reference", "no answer is recorded for row newcomer")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="verify._with_lineage: answers recorded by id and asked for by row number are matched against the numbers",
-)
 def test_answers_recorded_by_id_are_not_looked_up_by_row_number(models, tmp_path):
     # Ids that look like row numbers, in another order.
     data = tmp_path / "numbered.parquet"

@@ -103,10 +103,6 @@ def test_a_dropped_column_is_gone_and_a_dropped_feature_is_missed(models):
     expect(report, "INCONCLUSIVE", "'age'")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="engines/local.py takes a UsageError of the source for an incident: INCONCLUSIVE instead of exit 2",
-)
 def test_dropping_a_column_that_does_not_exist_is_a_usage_error(models):
     with pytest.raises(likewise.LikewiseError, match="'targt'"):
         likewise.check(models.joblib.classifier, models.onnx.classifier, models.data, drop=("targt",))

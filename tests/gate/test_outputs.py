@@ -95,11 +95,6 @@ def test_no_outputs_at_all_is_inconclusive():
     expect(report, "INCONCLUSIVE", "no output of the candidate", "'value'")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="engines/local.py: _joined concatenates the answers of several calls without a look at their shapes",
-)
 def test_an_output_that_changes_shape_between_calls_is_inconclusive():
     def candidate(X):
         return {"value": np.zeros((len(X), 2 if X[0] < 200 else 3))}
@@ -108,11 +103,6 @@ def test_an_output_that_changes_shape_between_calls_is_inconclusive():
     expect(report, "INCONCLUSIVE", "'value'", "candidate", "another shape from call to call")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=KeyError,
-    reason="engines/local.py: _joined takes the names of the first call for those of every call",
-)
 def test_an_output_that_is_called_otherwise_in_a_later_call_is_inconclusive():
     def candidate(X):
         return {"value" if X[0] < 200 else "result": np.zeros(len(X))}

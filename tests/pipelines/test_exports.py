@@ -214,10 +214,6 @@ def test_targets_that_the_exporter_stacks_below_each_other_fail():
     assert outcome(model, candidate, frame).startswith("FAIL: the candidate")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a margin is taken from probabilities that saturate into ties, though the scores that decide are far apart",
-)
 def test_labels_that_change_where_the_scores_are_far_apart_fail(three_classes):
     """Probabilities of modified Huber loss are clipped: two classes at 0.5 each, with scores of 21 and 6."""
     frame, y = three_classes
@@ -229,7 +225,6 @@ def test_labels_that_change_where_the_scores_are_far_apart_fail(three_classes):
     assert outcome(model, candidate, frame).startswith("FAIL")
 
 
-@pytest.mark.xfail(strict=True, reason="an ignored output must still give one answer a row")
 def test_an_output_that_is_ignored_may_be_of_any_length(three_classes):
     frame, y = three_classes
     model = LogisticRegression(max_iter=500).fit(frame, y)
@@ -238,9 +233,6 @@ def test_an_output_that_is_ignored_may_be_of_any_length(three_classes):
     assert outcome(model, candidate, frame, ignore=("class_labels",)).startswith("PASS")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a selector that can also predict is asked for labels only, never for its features"
-)
 def test_the_export_of_a_feature_selector_is_compared_with_what_it_selects(three_classes):
     frame, y = three_classes
     model = RFE(LogisticRegression(max_iter=500), n_features_to_select=2).fit(frame, y)

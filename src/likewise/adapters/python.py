@@ -2,19 +2,17 @@
 
 The callable gets one argument: a DataFrame when the data is a table, the array when there is a
 single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
-DataFrame (one output a column) or one dictionary a row. Code that a user names is run: that is
-what naming it means.
+DataFrame (one output a column) or one dictionary a row. A callable without required parameters has
+no place for rows: it is a factory, is called once, and what it returns is the model. Code that a user
+names is run: that is what naming it means.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import re
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from likewise.columns import ArrayColumns
@@ -22,9 +20,8 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Signature
 from likewise.decoding import array_of_dicts, kind_of
 from likewise.discovery import extensions
-from likewise.errors import ModelError, nearest, one_line
-
-SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
+from likewise.errors import ModelError, one_line
+from likewise.importing import SPECIFICATION, load
 
 
 class PythonAdapter:
@@ -39,9 +36,13 @@ class PythonAdapter:
 
     @contextmanager
     def open(self, model: Model) -> Iterator[Any]:
-        target = _load(model.target) if isinstance(model.target, str) else model.target
+        target = load(model.target) if isinstance(model.target, str) else model.target
+        options = dict(model.options)
+        told = str(options.pop("factory", "")).lower() in ("1", "true", "yes")
+        if _other_adapter(target) is None and callable(target) and (told or _takes_nothing(target)):
+            target = _made_by(target, model.name)
         if (other := _other_adapter(target)) is not None:
-            with other.open(Model(other.framework, target, model.options)) as runner:
+            with other.open(Model(other.framework, target, options)) as runner:
                 yield runner
             return
         if not callable(target) and callable(getattr(target, "predict", None)):
@@ -111,59 +112,31 @@ def _argument(batch: Batch) -> Any:
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays
 
 
+def _takes_nothing(target: Any) -> bool:
+    """Is there no parameter that a caller has to fill? Nothing that answers rows is like that."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):  # built in, without a signature
+        return False
+    return all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _made_by(factory: Any, name: str) -> Any:
+    try:
+        made = factory()
+    except Exception as error:
+        raise ModelError(f"{name} makes no model: it raised {one_line(error)}") from error
+    if _other_adapter(made) is None and not callable(made) and not hasattr(made, "predict"):
+        raise ModelError(
+            f"{name} has no required parameter, so it was called to make the model, and returned {type(made).__name__}",
+            remedy="Return a model, or take the rows as the first argument",
+        )
+    return made
+
+
 def _other_adapter(target: object) -> Adapter | None:
     adapters: tuple[Adapter, ...] = extensions("adapters")
     return next((a for a in adapters if a.framework != PythonAdapter.framework and a.claims(target)), None)
-
-
-def _load(specification: str) -> Any:
-    """The object that `module:attribute` or `file.py:attribute` names."""
-    match = SPECIFICATION.match(specification)
-    assert match is not None, "claims() admits only specifications"
-    place, attribute = match["place"], match["attribute"]
-    try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
-    except ModelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"importing {place} failed: {one_line(error)}") from error
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-            raise ModelError(f"{place} has no {part!r}{nearest(part, names)}", remedy="Check the name after the colon")
-        found = getattr(found, part)
-    return found
-
-
-def _load_module(name: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> Any:
-    path = path.resolve()
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}", remedy="Check the path before the colon")
-    name = f"likewise_user_{path.stem}_{abs(hash(path)):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    if str(path.parent) not in sys.path:
-        # The file may import its neighbours, as it could when run as a script.
-        sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 EXTENSION = PythonAdapter()

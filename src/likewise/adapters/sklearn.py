@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Model, Runner, Signature
+from likewise.contracts.models import Adapter, Model, Runner, Signature
+from likewise.discovery import extensions
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.estimators import answering, describing, loading
 from likewise.estimators.views import inputs_of, views_of
@@ -68,16 +69,28 @@ class SklearnAdapter:
             return False
         from sklearn.base import BaseEstimator
 
-        return isinstance(target, BaseEstimator)
+        return isinstance(target, BaseEstimator) and _better_adapter(target) is None
 
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         target, version = model.target, None
-        if isinstance(target, str | os.PathLike):
-            target, version = loading.load(target, trusted=tuple(model.options.get("trusted", ())))
-        else:
-            loading.require_estimator(target)
+        path = os.fspath(target) if isinstance(target, str | os.PathLike) else None
+        if path is not None:
+            target, version = loading.read(path, trusted=tuple(model.options.get("trusted", ())))
+        if (better := _better_adapter(target)) is not None:
+            with better.open(Model(better.framework, target, model.options)) as runner:
+                yield runner
+            return
+        loading.require_estimator(target, path)
         yield EstimatorRunner(target, model.name, version)
+
+
+def _better_adapter(target: object) -> Adapter | None:
+    """The adapter of a framework whose models look like scikit-learn's, or are pickled like them."""
+    if isinstance(target, str | os.PathLike | bytes):
+        return None
+    others = [found for found in extensions("adapters") if found.framework not in ("python", SklearnAdapter.framework)]
+    return next((found for found in others if found.claims(target)), None)
 
 
 EXTENSION = SklearnAdapter()

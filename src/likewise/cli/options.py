@@ -42,6 +42,17 @@ def sizes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
         raise click.BadParameter(f"{value!r} is not a list of sizes such as 1,2,4,32,128", ctx, parameter) from error
 
 
+def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`20`, `20s` or `2m` as seconds."""
+    if value is None:
+        return None
+    factor = 60 if value.endswith("m") else 1
+    try:
+        return float(value.removesuffix("s").removesuffix("m")) * factor
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a time such as 20s or 2m", ctx, parameter) from error
+
+
 def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for option in reversed(options):

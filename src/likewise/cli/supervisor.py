@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import secrets
 import signal
 import subprocess
 import sys
@@ -81,10 +82,11 @@ def _follow(
     assert worker.stderr is not None
     messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
     words = _Tail(worker.stderr, echo=debug)
-    threading.Thread(target=_read, args=(worker.stdout, messages), daemon=True).start()
+    token = secrets.token_hex(8)
+    threading.Thread(target=_read, args=(worker.stdout, messages, token), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         # The pipe stays open: the worker ends itself when it closes, so that no orphan outlives us.
-        worker.stdin.write(json.dumps(job).encode() + b"\n")
+        worker.stdin.write(json.dumps({**job, "token": token}).encode() + b"\n")
         worker.stdin.flush()
     deadline = None if timeout is None else time.monotonic() + timeout
     doing: dict[str, dict[str, Any]] = {}
@@ -95,6 +97,9 @@ def _follow(
         except queue.Empty:
             if on_tick is not None:
                 on_tick()
+            if worker.poll() is not None and messages.empty():
+                # A child it forked may hold the pipe open: its death does not show there.
+                raise _death(worker.returncode, doing, words) from None
             if deadline is not None and time.monotonic() >= deadline:
                 raise CrashError(
                     f"no answer within {timeout:g} seconds: stopped {_where(doing)}",
@@ -125,10 +130,14 @@ def _keep_track(doing: dict[str, dict[str, Any]], message: dict[str, Any]) -> No
     doing[side] = message
 
 
-def _read(pipe: IO[bytes], messages: queue.Queue[dict[str, Any] | None]) -> None:
+def _read(pipe: IO[bytes], messages: queue.Queue[dict[str, Any] | None], token: str) -> None:
     with contextlib.suppress(ValueError, OSError):
         for line in pipe:
-            messages.put(json.loads(line))
+            with contextlib.suppress(json.JSONDecodeError):
+                message = json.loads(line)
+                # Whatever a model writes here is not a message of ours.
+                if isinstance(message, dict) and message.get("token") == token:
+                    messages.put(message)
     messages.put(None)
 
 

@@ -28,10 +28,11 @@ class Channel:
         self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
         self._lock = threading.Lock()
+        self.token = ""
 
     def send(self, **message: Any) -> None:
         with self._lock:
-            self._file.write(json.dumps(message) + "\n")
+            self._file.write(json.dumps({**message, "token": self.token}) + "\n")
             self._file.flush()
 
     def progress(self, progress: Progress) -> None:
@@ -47,6 +48,7 @@ def main() -> None:
         return
     threading.Thread(target=_end_when_parent_ends, daemon=True).start()
     job = json.loads(line)
+    channel.token = job["token"]
     noted: list[str] = []
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
@@ -101,6 +103,30 @@ def _inspect(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict
     return verify.inspect(**job["arguments"])
 
 
+def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise import shipping
+
+    return asdict(shipping.export(check=False, progress=channel.progress, **job["arguments"]))
+
+
+def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise.contracts.quantizing import Recipe
+    from likewise.quantizing import quantize
+
+    return asdict(quantize(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
+
+
+def _bench(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise.benching import bench
+
+    return asdict(bench(progress=channel.progress, **_tuples(job["arguments"])))
+
+
+def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as they were before they travelled as JSON."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+
+
 def _example(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
     from pathlib import Path
 
@@ -113,6 +139,9 @@ JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
     "record": _record,
     "inspect": _inspect,
+    "export": _export,
+    "quantize": _quantize,
+    "bench": _bench,
     "example": _example,
 }
 

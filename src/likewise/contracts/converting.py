@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Batch
+from likewise.contracts.measuring import Json
 from likewise.contracts.models import Signature
+from likewise.contracts.reporting import Report
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+NOTE = "likewise.note"
+"""The metadata entry of an exported model that says what was decided for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +51,27 @@ class Exporter(Protocol):
         ...
 
     def export(self, request: ExportRequest) -> ModelProto:
-        """The ONNX model, or a ModelError that names the step which cannot be converted."""
+        """The ONNX model, or a ModelError that names the step which cannot be converted.
+
+        A sentence that a user should read goes into the metadata of the model under `NOTE`.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A file that was written, with the verdict on it; its truth value is that verdict, false where it was not checked.
+
+    `features` says what each input takes, `notes` are sentences on what was decided on the way.
+    """
+
+    source: str
+    output: str
+    sha256: str
+    bytes: int
+    features: tuple[Mapping[str, Json], ...]
+    notes: tuple[str, ...] = ()
+    report: Report | None = None
+
+    def __bool__(self) -> bool:
+        return self.report is not None and self.report.passed

@@ -159,7 +159,7 @@ class BatchSizeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Measured facts about two models on the same rows."""
+    """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other."""
 
     rows: int = 0
     expected_rows: int | None = None
@@ -173,6 +173,8 @@ class Comparison:
     mismatches: tuple[Mismatch, ...] = ()
     incidents: tuple[Incident, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lineage: tuple[str, ...] = ()
     batch_sizes: tuple[BatchSizeFacts, ...] = ()
     fixed_batch: int | None = None
     quantized_nodes: int = 0

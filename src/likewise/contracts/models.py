@@ -32,11 +32,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One declared input. None means the model does not say."""
+    """One declared input. None means the model does not say.
+
+    `optional`: it is left out where the data has no such column. `floating`: the type is meant for
+    fractions; whole numbers and booleans are fed as they are. `stackable`: columns of a table may be
+    fed side by side, whatever their number.
+    """
 
     name: str
     dtype: str | None = None
     shape: Shape | None = None
+    optional: bool = False
+    floating: bool = False
+    stackable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class OutputSpec:
 
     `classes` names the columns of probabilities and scores. `view` marks one of several ways
     of asking the same model (`predict`, `predict_proba`): a candidate may offer fewer views.
+    `decided_by` names the output that a label is picked from.
     """
 
     name: str
@@ -53,6 +62,7 @@ class OutputSpec:
     shape: Shape | None = None
     classes: tuple[Label, ...] | None = None
     view: bool = False
+    decided_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,10 @@ class Runner(Protocol):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Facts for the record and for `inspect`: versions, operators, steps. Plain JSON values."""
+        """Facts for the record and for `inspect`: versions, operators, steps. Plain JSON values.
+
+        `warnings` lists what a reader of the verdict should know about this model; it becomes findings.
+        """
         ...
 
     @property

@@ -42,7 +42,8 @@ class Recipe:
 class Quantized:
     """A file that was written, and what was decided on the way to it.
 
-    `changed` counts the nodes that compute with smaller numbers; `choices` are sentences.
+    `changed` counts the integer-quantised nodes, or the half-precision tensors, that were added;
+    `choices` are sentences.
     """
 
     source: str

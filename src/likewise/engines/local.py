@@ -14,13 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from likewise.calling import RowCountError, Side, answers
+from likewise.calling import RowCountError, Side, answers, joined
 from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe, prepare
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.measuring import Cast, Comparison, Incident, Json, Mismatch, Plan, Progress, RunFacts
 from likewise.contracts.models import Model, Runner
 from likewise.discovery import adapter
-from likewise.errors import LikewiseError
+from likewise.errors import LikewiseError, UsageError
 from likewise.sweeping import ROWS, Head, sweep, with_drift
 
 CHUNK_ROWS = 16_384
@@ -44,6 +44,8 @@ class LocalEngine:
                 candidate = _open(plan.candidate, "candidate", stack, plan)
                 details = {"reference": dict(reference.details), "candidate": dict(candidate.details)}
                 prepared = prepare(plan, reference, candidate)
+            except UsageError:
+                raise
             except LikewiseError as error:
                 return _refused(plan, error), RunFacts()
             if isinstance(prepared, Incident):
@@ -69,6 +71,8 @@ class _Run:
         began = time.perf_counter()
         try:
             self._compare()
+        except UsageError:
+            raise
         except LikewiseError as error:
             self._stop(error)
         comparison = finish(self.prepared, self.partial, self.plan)
@@ -160,7 +164,9 @@ class _Run:
         self.sizes[side.name] = max(size for size, pace in paces.items() if pace <= 1.5 * min(paces.values()))
         if start < len(chunk):
             parts.append(ask(chunk.slice(start, len(chunk))))
-        return _joined(parts)
+        tensors = joined(side, [part.tensors for part in parts])
+        casts = tuple(cast for part in parts for cast in part.casts)
+        return _Answer(tensors, casts, parts[0].began, parts[-1].ended)
 
     def _reduce(self, answered: _Answers) -> None:
         ours, theirs = answered.reference.result(), answered.candidate.result()
@@ -213,13 +219,6 @@ class _Answers:
     def elapsed(self) -> float:
         both = (self.reference.result(), self.candidate.result())
         return max(one.ended for one in both) - min(one.began for one in both)
-
-
-def _joined(parts: list[_Answer]) -> _Answer:
-    import numpy as np
-
-    tensors = {name: np.concatenate([part.tensors[name] for part in parts]) for name in parts[0].tensors}
-    return _Answer(tensors, tuple(cast for part in parts for cast in part.casts), parts[0].began, parts[-1].ended)
 
 
 def _done(answer: _Answer) -> Future[_Answer]:

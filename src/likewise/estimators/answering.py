@@ -7,43 +7,10 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.errors import ModelError
+from likewise.estimators.rules import UP_TO_ROUNDING, rule_of
 from likewise.estimators.views import View, is_multilabel
 
 _LARGEST_DENSE = 1 << 30
-
-_BY_DEFINITION = frozenset(
-    (
-        "BaggingClassifier",
-        "CalibratedClassifierCV",
-        "DecisionTreeClassifier",
-        "ExtraTreeClassifier",
-        "ExtraTreesClassifier",
-        "LabelPropagation",
-        "LabelSpreading",
-        "RandomForestClassifier",
-        "VotingClassifier",
-    )
-)
-"""Their `predict` takes the class at the argmax of `predict_proba`; read in the source of each."""
-
-_UP_TO_ROUNDING = frozenset(
-    (
-        "AdaBoostClassifier",
-        "BernoulliNB",
-        "CategoricalNB",
-        "ComplementNB",
-        "GaussianNB",
-        "GradientBoostingClassifier",
-        "HistGradientBoostingClassifier",
-        "LinearDiscriminantAnalysis",
-        "LogisticRegression",
-        "LogisticRegressionCV",
-        "MLPClassifier",
-        "MultinomialNB",
-        "QuadraticDiscriminantAnalysis",
-    )
-)
-"""Their probabilities rise with the scores `predict` compares, so both choose the same class unless nearly tied."""
 
 
 def ask(model: Any, data: Any, views: Sequence[View]) -> dict[str, Array]:
@@ -83,21 +50,10 @@ def _labels_from(model: Any, probabilities: Any) -> Array | None:
     classes = getattr(model, "classes_", None)
     if not isinstance(classes, np.ndarray) or classes.shape != probabilities.shape[1:] or is_multilabel(model, classes):
         return None
-    rule = _rule(model)
-    if rule is None or (rule is _UP_TO_ROUNDING and _nearly_tied(probabilities)):
+    rule = rule_of(model)
+    if rule is None or (rule is UP_TO_ROUNDING and _nearly_tied(probabilities)):
         return None
     return np.asarray(classes.take(np.argmax(probabilities, axis=1), axis=0))
-
-
-def _rule(model: Any) -> frozenset[str] | None:
-    kind = type(model)
-    if not kind.__module__.startswith("sklearn."):
-        return None
-    if kind.__name__ == "StackingClassifier":
-        return _UP_TO_ROUNDING if _rule(model.final_estimator_) is not None else None
-    if kind.__name__ == "VotingClassifier" and model.voting != "soft":
-        return None
-    return next((rule for rule in (_BY_DEFINITION, _UP_TO_ROUNDING) if kind.__name__ in rule), None)
 
 
 def _nearly_tied(probabilities: Array) -> bool:

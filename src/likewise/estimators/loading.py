@@ -22,8 +22,8 @@ def names_a_model(path: str) -> bool:
     return name.endswith(SUFFIXES)
 
 
-def load(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, str | None]:
-    """The fitted estimator in a file, and the version of scikit-learn that wrote it where the file says so."""
+def read(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, str | None]:
+    """What a file holds, and the version of scikit-learn that wrote it where the file says so."""
     name = os.fspath(path)
     with extra("sklearn", needed_for=f"reading {name}"):
         import sklearn  # noqa: F401
@@ -32,7 +32,6 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, 
     else:
         found = unpickling.read(path, trusted=trusted)
         value, version = found.value, ", ".join(found.sklearn_versions) or None
-    require_estimator(value, name)
     return value, version
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from likewise.columns import plain
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError
+from likewise.estimators.rules import rule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,13 @@ def inputs_of(model: Any) -> tuple[tuple[InputSpec, ...] | None, bool]:
 
 def views_of(model: Any, name: str) -> tuple[View, ...]:
     """Every way the model can be asked about new rows; an error if there is none."""
+    views = _predicting_views(model, name)
+    # A feature selector around a model can do both, and exporters take it for what it selects.
+    selects = hasattr(model, "get_support") and hasattr(model, "transform") and views[0].method != "transform"
+    return (*views, _view("selected", Kind.VALUE, "transform")) if selects else views
+
+
+def _predicting_views(model: Any, name: str) -> tuple[View, ...]:
     kind = _type_of(model)
     if not hasattr(model, "predict"):
         if hasattr(model, "transform"):
@@ -100,8 +108,17 @@ def _classifier_views(model: Any) -> tuple[View, ...]:
     count = len(labels)
     scored = None if _is_one_against_one(innermost(model)) and count > 2 else labels
     shape: Shape | None = (None,) if count == 2 else (None, count)
+    decided_by_scores = hasattr(model, "decision_function") and scored and rule_of(innermost(model)) is None
+    label = OutputSpec(
+        "label",
+        Kind.LABEL,
+        shape=(None,),
+        classes=labels,
+        view=True,
+        decided_by="scores" if decided_by_scores else "probabilities",
+    )
     return (
-        _view("label", Kind.LABEL, "predict", shape=(None,), classes=labels),
+        View(label, "predict"),
         *_if_it_has(
             model,
             _view("probabilities", Kind.PROBABILITY, "predict_proba", shape=(None, count), classes=labels),

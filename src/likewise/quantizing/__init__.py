@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -16,7 +19,7 @@ from likewise.errors import ModelError, UsageError, nearest
 from likewise.fingerprints import of_file
 from likewise.quantizing import files, graphs, halves, integers, processors
 from likewise.quantizing.calibrating import calibration_rows
-from likewise.quantizing.quietly import quietly
+from likewise.quieting import quietly
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -58,9 +61,9 @@ def quantize(
     rows: Iterator[Tensors] | None = None
     if recipe.mode == STATIC:
         rows = calibration_rows(original, data, recipe.calibration_rows, **selection)
-    with tempfile.TemporaryDirectory(prefix="likewise.") as folder, quietly():
+    with tempfile.TemporaryDirectory(prefix="likewise.") as folder, _contained():
         result = _convert(original, Path(folder), recipe, rows, reduce_range=reduced)
-    changed = _changed(result, recipe)
+    changed = _small_numbers(result, recipe) - _small_numbers(original, recipe)
     if not changed and not recipe.allow_noop:
         raise _nothing_to_do(source, original, recipe)
     sha256 = of_file(str(source))
@@ -90,7 +93,9 @@ def _require_sense(recipe: Recipe, data: Any) -> None:
         ("weights", recipe.weights, WEIGHTS),
     ):
         if value not in known:
-            raise UsageError(f"--{name} is {value!r}{nearest(value, known)}", remedy=f"Choose one of: {', '.join(known)}")
+            raise UsageError(
+                f"--{name} is {value!r}{nearest(value, known)}", remedy=f"Choose one of: {', '.join(known)}"
+            )
     if recipe.mode == STATIC and data is None:
         raise UsageError(
             "static quantisation needs rows to calibrate on", remedy="Give them with --data FILE, or use --mode dynamic"
@@ -122,7 +127,8 @@ def _known_nodes(model: ModelProto, recipe: Recipe) -> tuple[str, ...]:
     for name in recipe.op_types:
         if name not in types:
             raise UsageError(
-                f"the model has no operator {name!r}{nearest(name, types)}", remedy=f"It has: {', '.join(sorted(types))}"
+                f"the model has no operator {name!r}{nearest(name, types)}",
+                remedy=f"It has: {', '.join(sorted(types))}",
             )
     return recipe.exclude
 
@@ -151,10 +157,21 @@ def _convert(
     return integers.to_integers(model, folder, recipe, rows, reduce_range=reduce_range)
 
 
-def _changed(result: ModelProto, recipe: Recipe) -> int:
-    if recipe.mode == FP16:
-        return _half_weights(result)
-    return int(onnxgraph.details(result)["quantized_nodes"])
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what the quantiser prints to itself, and the import path as it was."""
+    path = list(sys.path)
+    try:
+        with quietly(), redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        # ONNX Runtime appends a folder with modules such as `metrics` and `benchmark` in it.
+        sys.path[:] = path
+
+
+def _small_numbers(model: ModelProto, recipe: Recipe) -> int:
+    """Half-precision tensors or integer-quantised nodes, whichever are to be made."""
+    return _half_weights(model) if recipe.mode == FP16 else int(onnxgraph.details(model)["quantized_nodes"])
 
 
 def _half_weights(model: ModelProto) -> int:

@@ -39,4 +39,6 @@ def calibration_rows(
             route = plan(batch, Signature(inputs, None), side="model", mapping=feed)
         yield dict(route(batch)[0].inputs)
     if route is None:
-        raise DataError(f"{source.location} holds no rows to calibrate on", remedy="Give data that the model was made for")
+        raise DataError(
+            f"{source.location} holds no rows to calibrate on", remedy="Give data that the model was made for"
+        )

@@ -29,7 +29,9 @@ def read(path: Path) -> tuple[ModelProto, int]:
     try:
         load_external_data_for_model(model, str(path.parent))
     except Exception as error:
-        raise ModelError(f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again") from error
+        raise ModelError(
+            f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again"
+        ) from error
     return model, size
 
 

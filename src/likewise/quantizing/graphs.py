@@ -92,7 +92,9 @@ def _stored(graph: GraphProto) -> set[str]:
     names = {tensor.name for tensor in graph.initializer if tensor.data_type in floats}
     constants = [node for node in graph.node if node.op_type == "Constant"]
     return names | {
-        node.output[0] for node in constants if any(a.name == "value" and a.t.data_type in floats for a in node.attribute)
+        node.output[0]
+        for node in constants
+        if any(a.name == "value" and a.t.data_type in floats for a in node.attribute)
     }
 
 

@@ -7,7 +7,6 @@ puts around those are taken out again: a number that goes to half and straight b
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from likewise.contracts.quantizing import Recipe
@@ -20,12 +19,8 @@ if TYPE_CHECKING:
 
 def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
     """The model with half-precision weights and the same inputs and outputs."""
-    path = list(sys.path)
-    try:
-        # Importing the package appends its folder, with names such as `metrics` in it, to the path.
-        from onnxruntime.transformers import float16
-    finally:
-        sys.path[:] = path
+    from onnxruntime.transformers import float16
+
     if recipe.op_types:
         kept = [node.name for node in model.graph.node if node.op_type not in recipe.op_types]
     else:
@@ -33,7 +28,7 @@ def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
         kept = [node.name for node in model.graph.node if node.name not in inner]
     try:
         _complete_types(model)
-        half = float16.convert_float_to_float16(
+        half: ModelProto = float16.convert_float_to_float16(
             model, keep_io_types=True, node_block_list=[*kept, *recipe.exclude], disable_shape_infer=True
         )
         _drop_round_trips(half.graph)

@@ -27,7 +27,7 @@ def to_integers(
     try:
         onnx.save(model, source)
         _quantize(source, target, model, recipe, batches, reduce_range=reduce_range)
-    except Exception as first:  # noqa: BLE001 - the quantiser raises many types
+    except Exception as first:  # the quantiser raises many types
         if not model.graph.value_info:
             raise _failed(first) from first
         # Types and shapes noted by an exporter may contradict those the quantiser infers; it can do without.
@@ -73,15 +73,14 @@ def _quantize(
 
 def _nodes(model: ModelProto, recipe: Recipe) -> tuple[list[str] | None, list[str]]:
     """The operator types to quantise and the nodes to leave alone."""
+    # The dynamic quantiser splits a Gemm before it looks at names.
+    excluded = [*recipe.exclude, *(f"{name}_MatMul" for name in recipe.exclude)]
     if recipe.op_types:
-        return list(recipe.op_types), list(recipe.exclude)
+        return list(recipe.op_types), excluded
     inner = heart(model.graph)
-    types = sorted({node.op_type for node in model.graph.node if node.name in inner})
     outside = [node.name for node in model.graph.node if node.name not in inner]
-    if recipe.mode != STATIC:
-        # The dynamic quantiser has kernels for few operators and takes a list as all of them.
-        return None, [*outside, *recipe.exclude]
-    return types, [*outside, *recipe.exclude]
+    types = sorted({node.op_type for node in model.graph.node if node.name in inner})
+    return (types if recipe.mode == STATIC else None), [*outside, *excluded]
 
 
 class _Rows:

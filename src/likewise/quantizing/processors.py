@@ -27,7 +27,10 @@ def reduce_range(*, machine: str | None = None, cpuinfo: str | None = None) -> t
             "for machines without VNNI give --reduce-range"
         )
     if not flags:
-        return True, "7-bit weights (reduce_range): it cannot be told whether this processor has VNNI, and without it 8-bit products can saturate"
+        return True, (
+            "7-bit weights (reduce_range): it cannot be told whether this processor has VNNI, "
+            "and without it 8-bit products can saturate"
+        )
     return True, (
         "7-bit weights (reduce_range): this processor has no VNNI, and its 8-bit products can saturate; "
         "for machines with VNNI give --no-reduce-range"
@@ -42,4 +45,6 @@ def _flags(cpuinfo: str | None) -> frozenset[str]:
         except OSError:
             return frozenset()
     lines = (line.partition(":") for line in cpuinfo.splitlines())
-    return frozenset(word for name, _, value in lines if name.strip().lower() in ("flags", "features") for word in value.split())
+    return frozenset(
+        word for name, _, value in lines if name.strip().lower() in ("flags", "features") for word in value.split()
+    )

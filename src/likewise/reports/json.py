@@ -65,6 +65,8 @@ class Coverage:
     notes: tuple[str, ...]
     fixed_batch: int | None
     quantized_nodes: int
+    warnings: tuple[str, ...] = ()
+    lineage: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

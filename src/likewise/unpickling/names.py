@@ -36,6 +36,13 @@ CALLED = {
 }
 """What a file may call: constructors and the functions that libraries made for unpickling."""
 
+MADE = {
+    "xgboost.core": "Booster",
+    "lightgbm.basic": "Booster",
+    "catboost.core": "CatBoost CatBoostClassifier CatBoostRanker CatBoostRegressor",
+}
+"""What a file may make and fill, and their neighbours not: a DMatrix or a Dataset frees the address in its state."""
+
 VALUES = {
     "builtins": "Ellipsis NotImplemented abs len max min round sum",
     "numpy": "all amax amin any argmax argmin argsort array asarray ascontiguousarray atleast_1d atleast_2d average "
@@ -56,9 +63,10 @@ CLASS_TREES = (
     "sklearn",
     "imblearn",
     "category_encoders",
-    "xgboost",
-    "lightgbm",
-    "catboost",
+    "xgboost.callback",
+    "xgboost.sklearn",
+    "lightgbm.callback",
+    "lightgbm.sklearn",
     "numpy.dtypes",
     "numpy.polynomial",
     "numpy.random",

@@ -28,7 +28,7 @@ class Right(IntEnum):
 
 _NAMED = {
     f"{module}.{name}": right
-    for right, table in ((Right.VALUE, names.VALUES), (Right.CALL, names.CALLED))
+    for right, table in ((Right.VALUE, names.VALUES), (Right.MAKE, names.MADE), (Right.CALL, names.CALLED))
     for module, listed in table.items()
     for name in listed.split()
 }

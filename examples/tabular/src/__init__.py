@@ -1,0 +1,1 @@
+"""Will this flight arrive late?"""

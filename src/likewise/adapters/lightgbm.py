@@ -1,0 +1,162 @@
+"""LightGBM models: live boosters and scikit-learn wrappers, and the text files of save_model."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from likewise.boosters import files, lgb, tables
+from likewise.boosters.running import BoosterRunner, derives_from, output, require_known
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
+from likewise.errors import ModelError, extra, one_line
+
+HEADER = re.compile(rb"tree\r?\nversion=")
+RANKING = ("lambdarank", "rank_xendcg")
+
+
+class LightgbmAdapter:
+    """All knowledge of LightGBM."""
+
+    framework = "lightgbm"
+
+    def claims(self, target: object) -> bool:
+        return (
+            files.begins(target, (".txt", ".lgb", ".lgbm"), HEADER)
+            or (files.begins(target, (".model",), HEADER) and os.path.exists(str(target)))
+            or derives_from(target, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS))
+        )
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        require_known(model)
+        target = model.target
+        if isinstance(target, str | os.PathLike):
+            target = _load(target)
+        wrapper = target if derives_from(target, "lightgbm", lgb.WRAPPERS) else None
+        booster = target if wrapper is None else _booster_of(wrapper, model.name)
+        facts = lgb.facts_of(booster)
+        inputs, table = tables.inputs_of(facts.names, facts.features)
+        signature = Signature(inputs, _outputs(wrapper, facts), table=table)
+
+        def ask(batch: Batch) -> _Answers:
+            data = tables.data_of(batch, signature)
+            if table and facts.categories:
+                known = lgb.categories_by_column(facts, data)
+                data = tables.with_categories(data, known, refuse_unseen=False)
+            return _Answers(target, data, _classes(wrapper, facts))
+
+        yield BoosterRunner(target, signature, _details(booster, facts, wrapper), name=model.name, ask=ask)
+
+
+class _Answers:
+    """What a model says to the same rows, each question asked once."""
+
+    def __init__(self, model: Any, data: Any, classes: Array | None) -> None:
+        self._model, self._data, self._classes = model, data, classes
+
+    @cached_property
+    def value(self) -> Array:
+        return self._model.predict(self._data)  # type: ignore[no-any-return]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self._model.predict(self._data, raw_score=True)  # type: ignore[no-any-return]
+
+    @cached_property
+    def probabilities(self) -> Array:
+        if hasattr(self._model, "predict_proba"):
+            return self._model.predict_proba(self._data)  # type: ignore[no-any-return]
+        return self.value
+
+    @cached_property
+    def label(self) -> Array:
+        """The class of the largest probability, which is how the wrapper's own predict decides."""
+        import numpy as np
+
+        assert self._classes is not None
+        found = self.probabilities
+        if found.ndim == 1:
+            found = np.stack([1.0 - found, found], axis=1)
+        return self._classes[np.argmax(found, axis=1)]  # type: ignore[no-any-return]
+
+
+def _load(path: str | os.PathLike[str]) -> Any:
+    content = files.content(path)
+    with extra("boost", needed_for=f"reading {os.fspath(path)}"):
+        import lightgbm
+    if not HEADER.match(content):
+        raise files.unreadable(path, "LightGBM", "it does not begin with a tree and a version")
+    # LightGBM reads beyond the end of a file that was cut, and takes the process with it.
+    whole = b"\nend of trees" in content and (b"\nparameters:" in content) == (b"\nend of parameters" in content)
+    if not whole:
+        raise files.unreadable(path, "LightGBM", "it ends early")
+    try:
+        return lightgbm.Booster(model_str=content.decode())
+    except Exception as error:
+        raise files.unreadable(path, "LightGBM", one_line(error)) from error
+
+
+def _booster_of(wrapper: Any, name: str) -> Any:
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return wrapper.booster_
+    except NotFittedError as error:
+        raise ModelError(f"{name} is not fitted", remedy="Call fit, then save the model again") from error
+
+
+def _classes(wrapper: Any, facts: lgb.Facts) -> Array | None:
+    """The labels of a classifier; a booster numbers its classes, as its training data did."""
+    import numpy as np
+
+    if wrapper is not None:
+        return np.asarray(wrapper.classes_) if hasattr(wrapper, "predict_proba") else None
+    if facts.task in ("binary", "multiclass", "multiclassova"):
+        return np.arange(max(facts.classes, 2))
+    return None
+
+
+def _outputs(wrapper: Any, facts: lgb.Facts) -> tuple[OutputSpec, ...]:
+    if facts.task in RANKING or derives_from(wrapper, "lightgbm", ("LGBMRanker",)):
+        return (output("scores", Kind.SCORE, dtype="float64"),)
+    classes = _classes(wrapper, facts)
+    several = facts.classes if facts.classes > 1 else None
+    if classes is None:
+        return (output("value", Kind.VALUE, several, dtype="float64"),)
+    if not facts.objective:  # a function: the wrapper cannot tell what its sums mean
+        return (output("scores", Kind.SCORE, several, dtype="float64"),)
+    labels: list[Label] = [
+        value if isinstance(value, bool | int | float | str) else str(value) for value in classes.tolist()
+    ]
+    dtype = "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
+    columns = several if wrapper is None else len(labels)
+    return (
+        output("label", Kind.LABEL, dtype=dtype, classes=labels, decided_by="probabilities"),
+        output("probabilities", Kind.PROBABILITY, columns, dtype="float64", classes=labels),
+        output("scores", Kind.SCORE, several, dtype="float64", classes=labels),
+    )
+
+
+def _details(booster: Any, facts: lgb.Facts, wrapper: Any) -> Mapping[str, Any]:
+    import lightgbm
+
+    return {
+        "lightgbm": lightgbm.__version__,
+        "model": type(wrapper if wrapper is not None else booster).__name__,
+        "objective": facts.objective,
+        "rounds": facts.rounds,
+        "rounds_used": facts.best_round or facts.rounds,
+        "best_iteration": facts.best_round,
+        "trees": facts.trees,
+        "averaged": facts.averaged,
+        "features": facts.features,
+        "categorical_features": list(facts.categorical),
+    }
+
+
+EXTENSION = LightgbmAdapter()

@@ -1,0 +1,101 @@
+"""`likewise bench`: how fast two models are, side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from likewise.cli import options
+
+
+@click.command(short_help="Latency, throughput, load time, memory and size, side by side.")
+@click.argument("reference")
+@click.argument("candidate")
+@options.data_options
+@click.option(
+    "--batch-sizes", callback=options.sizes, metavar="N,N", help="Rows a call.  [default: 1,16,256, as the data allows]"
+)
+@click.option(
+    "--budget", callback=options.seconds, metavar="S", help="Time to measure for, such as 20s.  [default: 20s]"
+)
+@click.option(
+    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
+)
+@click.option(
+    "--candidate-option",
+    multiple=True,
+    callback=options.assignments,
+    metavar="NAME=VALUE",
+    help="For its adapter, such as threads=1.",
+)
+@options.trust_option
+@click.option("--svg", metavar="FILE", help="Write a plot of the ratios.")
+@click.option("--output", "-o", metavar="FILE", help="Write every figure and sample as JSON.")
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@options.debug_option
+def bench(
+    *,
+    reference: str,
+    candidate: str,
+    svg: str | None,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    timeout: float | None,
+    **given: Any,
+) -> None:
+    """Time REFERENCE and CANDIDATE on the same rows, in turns.
+
+    The timed part is one call of the model on rows already in its own form. Each model runs in a
+    process of its own. Speed is not judged: the exit code is 0 when both could be measured.
+
+    \b
+    likewise bench model.joblib model.onnx --data test.parquet
+    likewise bench model.onnx model.int8.onnx --data test.npz --budget 60s --svg speed.svg
+    """
+    from pathlib import Path
+
+    from likewise.cli.gates import colour, width
+    from likewise.cli.progress import ProgressLine
+    from likewise.cli.supervisor import supervise
+
+    options.required(given["data"], "--data", "Say which rows to run: --data FILE")
+    arguments = options.given(**given)
+    for name, other in (
+        ("id", "row_id"),
+        ("reference_option", "reference_options"),
+        ("candidate_option", "candidate_options"),
+    ):
+        if name in arguments:
+            arguments[other] = arguments.pop(name)
+    line = ProgressLine(shown=not (quiet or as_json))
+    try:
+        plain = supervise(
+            {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}},
+            timeout=timeout,
+            on_progress=line.update,
+            on_tick=line.tick,
+            debug=debug,
+        )
+    finally:
+        line.clear()
+    from likewise.benching import plot, stored, table
+    from likewise.recording import atomically
+
+    result = stored.result_from(plain)
+    if svg is not None:
+        atomically(Path(svg), plot.render(result).encode())
+    if output is not None:
+        atomically(Path(output), stored.to_json(result).encode())
+    if as_json:
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        return
+    click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+
+
+EXTENSION = bench

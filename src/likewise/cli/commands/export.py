@@ -1,0 +1,92 @@
+"""`likewise export`: a trained model as an ONNX file, then the gate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from likewise.cli import options
+from likewise.cli.exits import CODES
+
+
+@click.command(short_help="Write a trained model as ONNX, then check it.")
+@click.argument("model")
+@options.data_options
+@click.option("--output", "-o", required=True, metavar="FILE.onnx", help="The file to write.")
+@click.option("--opset", type=int, metavar="N", help="ONNX operator set to write for.  [default: the converter's]")
+@click.option("--double", is_flag=True, help="Take and compute float64 where ONNX Runtime can.")
+@click.option("--zipmap", is_flag=True, help="Give probabilities as one dictionary a row, not as an array.")
+@click.option(
+    "--dynamic",
+    multiple=True,
+    callback=options.assignments,
+    metavar="INPUT=AXIS,AXIS",
+    help="Axes of an input whose length is free, such as tokens=0,1.",
+)
+@click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For the exporter.")
+@click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
+@options.policy_options
+@options.trust_option
+@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; with --no-check, what was written.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
+@options.debug_option
+@click.pass_context
+def export(
+    ctx: click.Context, /, *, model: str, output: str, check: bool, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Write MODEL as an ONNX file, with inputs of the types that the data has, and check it on that data.
+
+    Beside model.onnx stand model.features.json, what to feed, and model.metadata.json, where it came
+    from. The exit code is that of the check.
+
+    \b
+    likewise export model.joblib --data test.parquet -o model.onnx
+    """
+    from likewise.cli.gates import carry_out, show, write
+    from likewise.cli.supervisor import supervise
+    from likewise.config import settings_from
+
+    options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
+    debug = given.pop("debug")
+    how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic", "option")}
+    how["dynamic"] = {name: _axes(axes) for name, axes in how["dynamic"].items()} or None
+    how["options"] = how.pop("option")
+    stated = options.given(**given)
+    gate = {"report": "parity_report.json", **stated, "reference": model, "candidate": output}
+    settings = settings_from(gate, where="the command")
+    settings.policy()
+    arguments = {**{name: value for name, value in stated.items() if name not in ("report", "timeout")}, **how}
+    written = supervise(
+        {"do": "export", "arguments": {"model": model, "output": output, **arguments}},
+        timeout=settings.timeout,
+        debug=debug,
+    )
+    if not check and as_json:
+        click.echo(json.dumps(written, indent=2, ensure_ascii=False))
+    elif not as_json and not quiet:
+        click.echo(_told(written))
+    if check:
+        report = carry_out(settings, quiet=quiet or as_json, debug=debug)
+        show(report, as_json=as_json, quiet=quiet, saved=write(report, settings.report))
+        ctx.exit(CODES[report.outcome])
+
+
+def _axes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a list of axes such as 0,1") from error
+
+
+def _told(written: Mapping[str, Any]) -> str:
+    inputs = len(written["features"])
+    lines = [f"Wrote {written['output']}: {written['bytes']:,} bytes, {inputs} input{'s' if inputs > 1 else ''}"]
+    return "\n".join([*lines, *(f"· {note[:1].upper()}{note[1:]}." for note in written["notes"])])
+
+
+EXTENSION = export

@@ -1,0 +1,163 @@
+"""`likewise quantize`: a smaller file, checked against the one it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from likewise.cli import options
+from likewise.cli.exits import CODES
+
+if TYPE_CHECKING:
+    from likewise.contracts.benching import BatchTiming
+    from likewise.contracts.reporting import Report
+
+CHOICES = {
+    "mode": ("dynamic", "static", "fp16"),
+    "calibration": ("minmax", "entropy", "percentile"),
+    "format": ("qdq", "qoperator"),
+    "weights": ("int8", "uint8"),
+}
+RECIPE = ("calibration_rows", "per_channel", "reduce_range", "exclude", "op_types", "force", "allow_noop", *CHOICES)
+
+
+def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
+    return click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=f"{told}  [default: {CHOICES[name][0]}]")
+
+
+@click.command(short_help="Quantise an ONNX file, then check it.")
+@click.argument("model", metavar="MODEL.onnx")
+@click.option("--output", "-o", required=True, metavar="FILE", help="The file to write.")
+@_choice("mode", "INT8 with ranges found at run time or by calibration, or half precision.")
+@options.data_options
+@click.option("--calibrate", metavar="FILE", help="Rows to calibrate a static quantisation on.  [default: of --data]")
+@_choice("calibration", "How ranges are found from the calibration rows.")
+@click.option("--calibration-rows", type=int, metavar="N", help="Rows drawn for it.  [default: 512]")
+@click.option("--per-channel", is_flag=True, help="A scale for every channel of a weight.")
+@_choice("format", "How a static quantisation is written.")
+@_choice("weights", "Type of INT8 weights.")
+@click.option(
+    "--reduce-range/--no-reduce-range", default=None, help="Seven-bit weights, or eight.  [default: by this processor]"
+)
+@click.option("--exclude", multiple=True, metavar="NODE", help="Leave a node in float.")
+@click.option("--op-type", "op_types", multiple=True, metavar="TYPE", help="Quantise nodes of this operator only.")
+@click.option("--force", is_flag=True, help="Take a model that is quantised already.")
+@click.option("--allow-noop", is_flag=True, help="Take a model on which nothing would change.")
+@options.policy_options
+@click.option(
+    "--check/--no-check", "wanted", default=True, help="Compare the file with MODEL on --data.  [default: check]"
+)
+@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was done and the report as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the summary and the verdict only.")
+@options.debug_option
+@click.pass_context
+def quantize(
+    ctx: click.Context,
+    /,
+    *,
+    model: str,
+    output: str,
+    wanted: bool,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    **given: Any,
+) -> None:
+    """Write a quantised copy of MODEL.onnx and check that it still answers like it.
+
+    The limits are those of the preset `quantized` for INT8 and `standard` for fp16, unless others
+    are given. The exit code is the verdict; without data the file is written and not checked.
+
+    \b
+    likewise quantize model.onnx -o model.int8.onnx --data test.parquet
+    likewise quantize model.onnx -o model.int8.onnx --mode static --data test.npz --per-channel
+    """
+    import textwrap
+
+    from likewise.cli.gates import carry_out, show, width, write
+    from likewise.cli.supervisor import supervise
+    from likewise.config import settings_from
+    from likewise.contracts.quantizing import Quantized
+
+    stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
+    timeout = stated.get("timeout")
+    recipe = {name: stated.pop(name) for name in RECIPE if name in stated}
+    data, rows = stated.get("data"), stated.pop("calibrate", stated.get("data"))
+    mode = recipe.get("mode", "dynamic")
+    shared = _selection(stated)
+    settings = None
+    if data is not None and wanted:
+        preset = "standard" if mode == "fp16" else "quantized"
+        table = {"preset": preset, "report": "parity_report.json", **stated, "reference": model, "candidate": output}
+        settings = settings_from(table, where="the command")
+        # What makes no sense is said before the file is written.
+        settings.policy()
+    job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
+    quantized = Quantized(**supervise(job, timeout=timeout, debug=debug))
+    report: Report | None = None
+    timing: BatchTiming | None = None
+    if settings is not None:
+        report = carry_out(settings, quiet=quiet or as_json, debug=debug)
+        timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
+    from likewise.shrinking import summary
+
+    saved = None if report is None or settings is None else write(report, settings.report)
+    if as_json:
+        _print_json(quantized, report, timing)
+    else:
+        told = [f"{output}: {summary(quantized, report, timing)}"]
+        told += [] if quiet else [f"· {choice[:1].upper()}{choice[1:]}." for choice in quantized.choices]
+        for text in told:
+            click.echo(textwrap.fill(text, width(), subsequent_indent="  ", break_on_hyphens=False))
+        if report is None:
+            click.echo("Not checked: " + ("as asked for." if data is not None else "give --data FILE to compare it."))
+        else:
+            click.echo(f"Checked under the limits of the preset {report.policy.preset}.\n")
+            show(report, as_json=False, quiet=quiet, saved=saved)
+    ctx.exit(0 if report is None else CODES[report.outcome])
+
+
+def _selection(stated: dict[str, Any]) -> dict[str, Any]:
+    """Columns and ids as calibration and timing take them."""
+    named = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed"}
+    return {other: stated[name] for name, other in named.items() if name in stated}
+
+
+def _speed(
+    model: str, output: str, arguments: dict[str, Any], *, timeout: float | None, debug: bool
+) -> BatchTiming | None:
+    """How much faster the file is; None where a model cannot be run, of which the report tells."""
+    from likewise.cli.supervisor import supervise
+    from likewise.errors import LikewiseError
+    from likewise.shrinking import SPEED_BATCH, SPEED_SECONDS
+
+    arguments = {**arguments, "batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS}
+    job = {"do": "bench", "arguments": {"reference": model, "candidate": output, **arguments}}
+    try:
+        plain = supervise(job, timeout=timeout, debug=debug)
+    except LikewiseError:
+        return None
+    from likewise.benching.stored import result_from
+
+    return result_from(plain).timings[0]
+
+
+def _print_json(quantized: Any, report: Report | None, timing: BatchTiming | None) -> None:
+    import json
+    from dataclasses import asdict
+
+    from likewise.reports.json import JsonRenderer
+
+    told = {
+        "quantized": asdict(quantized),
+        "timing": None if timing is None else asdict(timing),
+        "report": None if report is None else json.loads(JsonRenderer().render(report)),
+    }
+    click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+
+
+EXTENSION = quantize

@@ -1,0 +1,186 @@
+"""What runs an ONNX graph: ONNX Runtime as deployed, or onnx's reference evaluator as an independent oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Protocol
+
+from likewise.contracts.data import Array
+from likewise.contracts.models import Model
+from likewise.errors import ModelError, UsageError, nearest, one_line
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPTIMIZATIONS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+SHARED = ("runtime", "batch_axis", "trusted")
+"""Options that every runtime takes."""
+
+OPTIONS = {
+    "onnxruntime": (*SHARED, "providers", "optimization", "threads", "inter_threads", "disabled_optimizers"),
+    "reference": SHARED,
+}
+
+
+class Session(Protocol):
+    """A graph that is ready to run."""
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What ran it and how, for the record."""
+        ...
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        """The values of all outputs."""
+        ...
+
+
+def open_session(model: Model, proto: ModelProto) -> Session:
+    """The session that the model's options ask for."""
+    runtime = model.options.get("runtime", "onnxruntime")
+    if runtime not in OPTIONS:
+        raise UsageError(f"unknown runtime {runtime!r}", remedy=f"Choose one of: {', '.join(OPTIONS)}")
+    for key in model.options:
+        if key not in OPTIONS[runtime] and not (key.startswith("session.") and runtime == "onnxruntime"):
+            known = (*OPTIONS[runtime], "session.…") if runtime == "onnxruntime" else OPTIONS[runtime]
+            raise UsageError(
+                f"the onnx adapter has no option {key!r} with runtime {runtime}{nearest(key, known)}",
+                remedy=f"It has: {', '.join(known)}",
+            )
+    return OrtSession(model) if runtime == "onnxruntime" else ReferenceSession(model, proto)
+
+
+class OrtSession:
+    """ONNX Runtime with the settings asked for, or an error; never something else in silence."""
+
+    def __init__(self, model: Model) -> None:
+        self._session, self.settings = _ort_session(model)
+        self.outputs = [value.name for value in self._session.get_outputs()]
+        values = [*self._session.get_inputs(), *self._session.get_outputs()]
+        # numpy and ONNX Runtime have no common bfloat16: such tensors pass as bytes, by a slower way.
+        self._plain = all("bfloat16" not in value.type for value in values)
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        try:
+            if self._plain:
+                return list(self._session.run(self.outputs, dict(inputs)))
+            given = {name: _to_ort(array) for name, array in inputs.items()}
+            return [_from_ort(value) for value in self._session.run_with_ort_values(self.outputs, given)]
+        except Exception as error:  # the runtime raises many types; all mean that it did not answer
+            raise ModelError(f"ONNX Runtime could not run it: {one_line(error)}") from error
+
+
+class ReferenceSession:
+    """onnx's own evaluator: the operators of the standard in numpy, without any optimisation. Slow."""
+
+    def __init__(self, model: Model, proto: ModelProto) -> None:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        stored = isinstance(model.target, str | PathLike)
+        try:
+            # By its path, where there is one: that is how weights stored beside it are found.
+            self._evaluator = ReferenceEvaluator(str(model.target) if stored else proto)
+        except Exception as error:  # operators it does not know raise many types
+            raise ModelError(
+                f"onnx's reference evaluator cannot load {model.name}: {one_line(error)}",
+                remedy="Leave out runtime=reference",
+            ) from error
+        self.outputs = list(self._evaluator.output_names)
+        self.settings: Mapping[str, Any] = {"runtime": "reference", "onnx": onnx.__version__}
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        import numpy as np
+
+        try:
+            with np.errstate(all="ignore"):
+                return list(self._evaluator.run(None, dict(inputs)))
+        except Exception as error:
+            raise ModelError(f"onnx's reference evaluator could not run it: {one_line(error)}") from error
+
+
+def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
+    import onnxruntime as ort
+
+    options = dict(model.options)
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    level = options.get("optimization", "all")
+    if level not in OPTIMIZATIONS:
+        raise UsageError(f"unknown optimization {level!r}", remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}")
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[level])
+    settings.intra_op_num_threads = int(options.get("threads", 0))
+    settings.inter_op_num_threads = int(options.get("inter_threads", 0))
+    for key, value in options.items():
+        if key.startswith("session."):
+            settings.add_session_config_entry(key, str(value))
+    providers = _providers(options.get("providers", ("CPUExecutionProvider",)), ort.get_available_providers())
+    target = model.target
+    if isinstance(target, PathLike):
+        target = str(target)
+    elif not isinstance(target, str | bytes):
+        target = target.SerializeToString()
+    disabled = _listed(options.get("disabled_optimizers", ()))
+    try:
+        session = ort.InferenceSession(target, settings, providers=providers, disabled_optimizers=disabled)
+    except Exception as error:  # the runtime raises many types; all mean that it does not load
+        raise ModelError(
+            f"ONNX Runtime cannot load {model.name}: {one_line(error)}",
+            remedy="Export it again for an opset that this ONNX Runtime supports",
+        ) from error
+    if session.get_providers()[: len(providers)] != providers:
+        raise ModelError(f"asked for {providers}, ONNX Runtime fell back to {session.get_providers()}")
+    return session, {
+        "onnxruntime": ort.__version__,
+        "providers": session.get_providers(),
+        "optimization": level,
+        "threads": settings.intra_op_num_threads,
+    }
+
+
+def _providers(wanted: Any, available: Sequence[str]) -> list[str]:
+    """The providers asked for; one that is not on this machine is an error, never a fall-back."""
+    names = [name if name.endswith("Provider") else f"{name}ExecutionProvider" for name in _listed(wanted)]
+    for name in names:
+        if name not in available:
+            raise ModelError(f"ONNX Runtime has no {name} on this machine", remedy=f"It has: {', '.join(available)}")
+    return names
+
+
+def _listed(value: Any) -> list[str]:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+
+
+def _to_ort(array: Array) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import TensorProto
+
+    if array.dtype.name != "bfloat16":
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = np.ascontiguousarray(array).view(np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, TensorProto.BFLOAT16)
+
+
+def _from_ort(value: Any) -> Any:
+    import ctypes
+
+    import ml_dtypes
+    import numpy as np
+
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64))
+    bits: Any = (ctypes.c_uint16 * size).from_address(value.data_ptr()) if size else []
+    # A copy: the memory is the runtime's own and goes with the value.
+    return np.array(bits, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)

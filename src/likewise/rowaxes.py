@@ -1,0 +1,76 @@
+"""Where the rows lie in a model's tensors: along axis 0, unless the model was built another way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from likewise.contracts.data import Array
+from likewise.contracts.models import Shape
+from likewise.errors import UsageError
+
+BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")
+"""How exporters call the axis of the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowAxes:
+    """What the option `batch_axis` says: one axis for every tensor that has it, or one for each name."""
+
+    everywhere: int | None = None
+    named: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, name: str, rank: int) -> int | None:
+        """The axis of the rows of a tensor; None where nothing was said."""
+        if name in self.named:
+            return self.named[name]
+        return self.everywhere if self.everywhere is not None and rank > self.everywhere else None
+
+
+def parse(option: Any) -> RowAxes:
+    """`1`, `x:1,h0:1`, or the same as a number or a mapping."""
+    text = option if isinstance(option, str) else ""
+    if ":" in text:
+        option = dict(entry.strip().rpartition(":")[::2] for entry in text.split(","))
+    try:
+        if isinstance(option, Mapping):
+            return RowAxes(named={str(name): _axis(axis) for name, axis in option.items()})
+        return RowAxes(None if option is None else _axis(option))
+    except ValueError as error:
+        raise UsageError(
+            f"batch_axis is {option!r}", remedy="Give the axis of the rows, such as 1, or one a tensor: x:1,lengths:0"
+        ) from error
+
+
+def declared(shape: Shape | None) -> int | None:
+    """The only axis that a file calls the batch; None if it names none, or several."""
+    named = [axis for axis, dim in enumerate(shape or ()) if isinstance(dim, str) and BATCH_NAME.search(dim)]
+    return named[0] if len(named) == 1 else None
+
+
+def rows_first(shape: Shape | None, axis: int) -> Shape | None:
+    """A shape as it is once the rows have been moved to the front."""
+    return shape if shape is None or not axis else (shape[axis], *shape[:axis], *shape[axis + 1 :])
+
+
+def from_front(array: Array, axis: int) -> Array:
+    """Rows moved from the front to where a model has them."""
+    import numpy as np
+
+    return np.moveaxis(array, 0, axis) if axis and array.ndim > axis else array
+
+
+def to_front(array: Array, axis: int) -> Array:
+    """Rows moved to the front from where a model has them."""
+    import numpy as np
+
+    return np.moveaxis(array, axis, 0) if axis and array.ndim > axis else array
+
+
+def _axis(value: Any) -> int:
+    axis = int(value)
+    if axis < 0:
+        raise ValueError(value)
+    return axis
