@@ -130,15 +130,18 @@ def test_a_fixed_batch_is_declared():
 
 
 def test_one_block_a_target_is_turned_so_that_rows_come_first():
-    node = helper.make_node("Identity", ["x"], ["y"])
-    shape = (2, "n", 3)
-    proto = graph([node], [("x", TensorProto.FLOAT, shape)], [("probabilities", TensorProto.FLOAT, shape)])
-    proto.graph.node[0].output[0] = "probabilities"
-    x = np.arange(2 * 5 * 3, dtype=np.float32).reshape(2, 5, 3)
-    with opened(proto) as runner:
-        found = runner.run(Batch(RowIds(np.arange(5)), ArrayColumns({"x": x})))["probabilities"]
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axes"], ["block"]),
+        helper.make_node("Neg", ["block"], ["other"]),
+        helper.make_node("Concat", ["block", "other"], ["probabilities"], axis=0),
+    ]
+    inputs, outputs = [("x", TensorProto.FLOAT, ("n", 3))], [("probabilities", TensorProto.FLOAT, (2, "n", 3))]
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    with opened(graph(nodes, inputs, outputs, [("axes", np.array([0]))])) as runner:
+        found = runner.run(batch(x=x))["probabilities"]
     assert found.shape == (5, 2, 3)
-    assert found[4, 1].tolist() == x[1, 4].tolist()
+    assert found[4, 0].tolist() == x[4].tolist()
+    assert found[4, 1].tolist() == (-x[4]).tolist()
 
 
 @pytest.mark.parametrize(
