@@ -28,6 +28,7 @@ def quantize(
     data: Any = None,
     calibrate: Any = None,
     check: bool = True,
+    speed: bool = True,
     **options: Any,
 ) -> Quantization:
     """Write a quantised copy of an ONNX file and, where there is data, check it against the original.
@@ -35,7 +36,7 @@ def quantize(
     `data` are the rows to check on; a static quantisation calibrates on some of them, or on
     `calibrate`. Other options are those of the command line with underscores: `mode` (`dynamic`,
     `static`, `fp16`), `per_channel`, `calibration`, `format`, `weights`, `reduce_range`, `exclude`,
-    `op_types`, `force`, `allow_noop`, and all of `check`. The result is true when the verdict is PASS.
+    `op_types`, `force`, `allow_noop`, and all of `check`. `speed` asks for a timing of both files too. The result is true when the verdict is PASS.
     """
     recipe, settings = split(options)
     rows = data if calibrate is None else calibrate
@@ -44,14 +45,20 @@ def quantize(
         return Quantization(quantized)
     settings.setdefault("preset", quantizing.default_preset(recipe.mode))
     report = verify.check(str(model), str(output), data, **settings)
+    return Quantization(quantized, report, _timing(model, output, data, settings) if speed else None)
+
+
+def _timing(
+    model: str | PathLike[str], output: str | PathLike[str], data: Any, settings: dict[str, Any]
+) -> BatchTiming | None:
+    chosen = selection(settings)
     try:
-        timing: BatchTiming | None = benching.bench(
-            str(model), str(output), data, batch_sizes=(SPEED_BATCH,), budget=SPEED_SECONDS, **selection(settings)
+        return benching.bench(
+            str(model), str(output), data, batch_sizes=(SPEED_BATCH,), budget=SPEED_SECONDS, **chosen
         ).timings[0]
     except LikewiseError:
         # The report says why a model could not be run; there is no speed to tell.
-        timing = None
-    return Quantization(quantized, report, timing)
+        return None
 
 
 def split(options: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:

@@ -26,12 +26,15 @@ from src.data import ROOT, config, load
 
 def candidates(seed: int) -> dict[str, Pipeline]:
     """The models that compete: a linear one, a small network, boosted trees."""
-    network = MLPClassifier((32, 16), alpha=1.0, learning_rate_init=0.003, max_iter=20, batch_size=256)
-    trees = HistGradientBoostingClassifier(max_iter=80, learning_rate=0.08, min_samples_leaf=60, random_state=seed)
+    linear = LogisticRegression(C=0.05, solver="newton-cholesky")
+    network = MLPClassifier(
+        (16,), alpha=1.0, learning_rate_init=0.003, batch_size=512, early_stopping=True, n_iter_no_change=3
+    )
+    trees = HistGradientBoostingClassifier(max_iter=60, min_samples_leaf=60, early_stopping=False)
     return {
-        "logistic": make_pipeline(columns(scaled=True), LogisticRegression(C=0.05, max_iter=300)),
-        "network": make_pipeline(columns(scaled=True), network.set_params(random_state=seed, early_stopping=True)),
-        "trees": make_pipeline(columns(scaled=False), trees),
+        "logistic": make_pipeline(columns(scaled=True), linear),
+        "network": make_pipeline(columns(scaled=True), network.set_params(random_state=seed)),
+        "trees": make_pipeline(columns(scaled=False), trees.set_params(random_state=seed)),
     }
 
 

@@ -57,7 +57,8 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
         f"threads: {', '.join(threads)}.",
         style="dim",
     )
-    for note in result.notes:
+    missing = [timing for timing in result.timings if None in (timing.reference.p99, timing.candidate.p99)]
+    for note in (*result.notes, *(["– stands for a p99 of fewer than 100 calls"] if missing else ())):
         yield Text(f"· {note[:1].upper()}{note[1:]}.", style="dim")
 
 
@@ -82,8 +83,8 @@ def _footprints(result: BenchResult) -> RenderableType:
     table.add_row("file", *(size(model.file_bytes) for model in both))
     table.add_row("first load, with imports", *(duration(model.first_load) for model in both))
     table.add_row("load again", *(duration(model.load) for model in both))
-    table.add_row("memory once loaded", *(size(model.memory_loaded) for model in both))
-    table.add_row("memory at peak", *(size(model.memory_peak) for model in both))
+    table.add_row("memory, loaded", *(size(model.memory_loaded) for model in both))
+    table.add_row("memory, at peak", *(size(model.memory_peak) for model in both))
     return table
 
 

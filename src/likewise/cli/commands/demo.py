@@ -24,9 +24,11 @@ CHECKS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("The booster on all rows:", "booster booster.onnx", {}, "FAIL"),
 )
 EXPLANATION = """\
-The last failure is real. An income of 59,993 scales to a value that lies on a threshold which 18 of the 30
-trees share. scikit-learn computes the scaled value in float64 and rounds it, the exported graph computes it
-in float32: two units of last place apart, on either side of the threshold. A thousand rows do not show it.
+The last failure is real. An income of 59,993 scales to a value that lies on a
+threshold which 18 of the 30 trees share. scikit-learn computes the scaled value
+in float64 and rounds it, the exported graph computes it in float32: two units
+of last place apart, on either side of the threshold. A thousand rows do not
+show it.
 """
 
 

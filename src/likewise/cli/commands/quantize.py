@@ -49,6 +49,7 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 @click.option(
     "--check/--no-check", "wanted", default=True, help="Compare the file with MODEL on --data.  [default: check]"
 )
+@click.option("--speed/--no-speed", "timed", default=True, help="Time both on --data.  [default: speed]")
 @click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
 @options.timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done and the report as JSON.")
@@ -62,6 +63,7 @@ def quantize(
     model: str,
     output: str,
     wanted: bool,
+    timed: bool,
     as_json: bool,
     quiet: bool,
     debug: bool,
@@ -97,12 +99,14 @@ def quantize(
         # What makes no sense is said before the file is written.
         settings.policy()
     job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
-    quantized = Quantized(**supervise(job, timeout=timeout, debug=debug))
+    written = supervise(job, timeout=timeout, debug=debug)
+    quantized = Quantized(**{**written, "choices": tuple(written["choices"])})
     report: Report | None = None
     timing: BatchTiming | None = None
     if settings is not None:
         report = carry_out(settings, quiet=quiet or as_json, debug=debug)
-        timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
+        if timed:
+            timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
     from likewise.shrinking import summary
 
     saved = None if report is None or settings is None else write(report, settings.report)
