@@ -33,7 +33,7 @@ for batch in pq.ParquetFile(data).iter_batches(16384):
     frame = batch.to_pandas()
     reference = model.predict_proba(frame)
     feed = {
-        name: (frame[name].to_numpy(object) if kind == "tensor(string)" else frame[name].to_numpy(np.float32)).reshape(-1, 1)
+        name: frame[name].to_numpy(object if kind == "tensor(string)" else np.float32).reshape(-1, 1)
         for name, kind in kinds.items()
     }
     candidate = session.run(["probabilities"], feed)[0]
@@ -91,7 +91,8 @@ def build(folder: Path, rows: int) -> None:
         "forest": RandomForestClassifier(50, max_depth=10, random_state=0),
         "histgb": HistGradientBoostingClassifier(max_iter=50, random_state=0),
     }
-    types = [(name, FloatTensorType([None, 1])) for name in numbers] + [(name, StringTensorType([None, 1])) for name in texts]
+    types = [(name, FloatTensorType([None, 1])) for name in numbers]
+    types += [(name, StringTensorType([None, 1])) for name in texts]
     for name, final in finals.items():
         prepare = ColumnTransformer(
             [
@@ -129,7 +130,7 @@ def overhead(folder: Path, repeats: int) -> None:
             elapsed, report = timed(ours)
             times["likewise"].append(elapsed)
         plain, found = json.loads(printed), json.loads(report)
-        assert abs(plain["max_abs_diff"] - found["max_abs_diff"]) <= 1e-6 + 1e-2 * plain["max_abs_diff"], (plain, found["max_abs_diff"])
+        assert abs(plain["max_abs_diff"] - found["max_abs_diff"]) <= 1e-6 + 1e-2 * plain["max_abs_diff"], printed
         medians = {who: statistics.median(values) for who, values in times.items()}
         ratio = medians["likewise"] / medians["loop"]
         run = found["provenance"]["run"]
@@ -154,7 +155,10 @@ def memory(folder: Path) -> None:
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", script, *command, "--report", str(report)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", script, *command, "--report", str(report)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         peaks[rows] = int(done.stdout) / 1024
         assert json.loads(report.read_text())["samples"] == rows
@@ -172,7 +176,9 @@ def start_up(repeats: int = 20) -> None:
 
     plain = cpu([sys.executable, "-c", "pass"])
     helped = cpu([sys.executable, "-m", "likewise", "--help"])
-    print(f"python -c pass {1000 * plain:.1f} ms  likewise --help {1000 * helped:.1f} ms of CPU  ratio {helped / plain:.1f}")
+    print(
+        f"CPU of python -c pass {1000 * plain:.1f} ms, of likewise --help {1000 * helped:.1f} ms: {helped / plain:.1f} times"
+    )
 
 
 def main() -> None:

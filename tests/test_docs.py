@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import joblib
 import pandas as pd
 import pytest
 
+from likewise.cli import likewise
 from likewise.policies import AT_LEAST, AT_MOST, PRESETS
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +39,31 @@ def test_the_commands_of_the_readme_run(command, example_folder, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def commands(page: Path) -> list[list[str]]:
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S) for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("likewise ")]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=lambda page: page.name)
+def test_the_commands_of_the_guides_are_understood(page):
+    found = commands(page)
+    assert found
+    for name, *words in found:
+        command = likewise.get_command(click.Context(likewise), name)
+        assert command is not None, name
+        command.make_context(name, words)
+
+
+def test_the_commands_for_a_failed_check_reach_a_verdict(example_folder, tmp_path):
+    folder = tmp_path / "demo"
+    shutil.copytree(example_folder, folder)
+    for words in commands(ROOT / "docs" / "guide" / "debugging.md"):
+        done = subprocess.run(
+            [sys.executable, "-m", "likewise", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 1), " ".join(words) + done.stdout + done.stderr
 
 
 def test_the_python_of_the_readme_runs(example_folder, monkeypatch, capsys):

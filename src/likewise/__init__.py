@@ -41,7 +41,9 @@ _HOMES = {
     "ParityError": "likewise.contracts.reporting",
     "Policy": "likewise.contracts.judging",
     "Report": "likewise.contracts.reporting",
+    "bench": "likewise.benching",
     "export": "likewise.shipping",
+    "quantize": "likewise.shrinking",
 }
 
 

@@ -36,7 +36,8 @@ def quantize(
     `data` are the rows to check on; a static quantisation calibrates on some of them, or on
     `calibrate`. Other options are those of the command line with underscores: `mode` (`dynamic`,
     `static`, `fp16`), `per_channel`, `calibration`, `format`, `weights`, `reduce_range`, `exclude`,
-    `op_types`, `force`, `allow_noop`, and all of `check`. `speed` asks for a timing of both files too. The result is true when the verdict is PASS.
+    `op_types`, `force`, `allow_noop`, and all of `check`. `speed` asks for a timing of both files
+    too. The result is true when the verdict is PASS.
     """
     recipe, settings = split(options)
     rows = data if calibrate is None else calibrate

@@ -44,7 +44,7 @@ def main() -> None:
             "late": (flights["arr_delay"] >= 15).astype("int64"),
         }
     )
-    small = {name: "int16" for name in ("weekday", "departure", "arrival", "distance", "late")}
+    small = dict.fromkeys(("weekday", "departure", "arrival", "distance", "late"), "int16")
     table.astype(small).to_parquet(Path(__file__).with_name("flights.parquet"), index=False, compression="zstd")
 
 

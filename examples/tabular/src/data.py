@@ -19,10 +19,11 @@ def config() -> dict[str, Any]:
     return found
 
 
-def load(split: str) -> tuple[pd.DataFrame, pd.Series]:
-    """Features and target of the `train` or the `test` flights, in the order they were scheduled."""
+def load(split: str) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
+    """Features, target and day of the `train` or the `test` flights, in the order they were scheduled."""
     settings = config()
     table = pd.read_parquet(settings["data"])
     later = table[settings["split"]["column"]] >= settings["split"]["test_from"]
     table = table[later if split == "test" else ~later].reset_index(drop=True)
-    return table.drop(columns=[settings["split"]["column"], settings["target"]]), table[settings["target"]]
+    target, day = table.pop(settings["target"]), table.pop(settings["split"]["column"])
+    return table, target, day

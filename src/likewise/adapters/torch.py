@@ -141,7 +141,7 @@ def _opened_module(module: Any, form: str, training: list[str], model: Model) ->
             f"{model.name} was in training mode ({some}) and was evaluated in eval mode; "
             "call model.eval() before it is exported"
         )
-    if stubborn := [name or model.name for name, part in module.named_modules() if part.training]:
+    if stubborn := list(answering.training_parts(module)):
         warnings.append(f"{', '.join(stubborn[:3])} of {model.name} stays in training mode: its answers may be random")
     facts = {**describing.details(module, form), "training_mode": bool(training), "warnings": warnings}
     return TorchRunner(module, parameters, inputs, facts, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -82,8 +83,8 @@ def _open_wrapper(model: Any, described: Model) -> Runner:
         raise ModelError(f"{described.name} is not fitted", remedy="Call fit, then save the model again") from error
     facts = xgb.facts_of(booster)
     if "missing" in described.options:
-        model = type(model)(**{**model.get_params(), "missing": _missing(described)})
-        model.load_model(booster.save_raw("ubj"))
+        model = copy.copy(model)
+        model.missing = _missing(described)
     inputs, table = tables.inputs_of(facts.names, facts.features)
     signature = Signature(inputs, views.outputs_of_wrapper(model, facts), table=table)
     ask = _categorical(booster, facts, signature)
@@ -101,10 +102,11 @@ def _open_booster(booster: Any, described: Model) -> Runner:
     import xgboost
 
     facts = xgb.facts_of(booster)
-    best = str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes")
-    if best and facts.best_round is None:
-        raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
-    used = facts.best_round + 1 if best and facts.best_round is not None else facts.rounds
+    if str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes"):
+        if facts.best_round is None:
+            raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
+        booster = booster[: facts.best_round + 1]
+        facts = xgb.facts_of(booster)
     inputs, table = tables.inputs_of(facts.names, facts.features)
     signature = Signature(inputs, views.outputs_of_booster(facts), table=table)
     data = _categorical(booster, facts, signature)
@@ -114,10 +116,15 @@ def _open_booster(booster: Any, described: Model) -> Runner:
         matrix = xgboost.DMatrix(
             data(batch), missing=_missing(described), feature_types=types, enable_categorical=bool(facts.categorical)
         )
-        return views.OfBooster(booster, matrix, facts, (0, used) if best else (0, 0))
+        return views.OfBooster(booster, matrix, facts)
 
     return BoosterRunner(
-        booster, signature, _details(booster, facts, None, used=used), name=described.name, ask=ask, reason=xgb.reason
+        booster,
+        signature,
+        _details(booster, facts, None, used=facts.rounds),
+        name=described.name,
+        ask=ask,
+        reason=xgb.reason,
     )
 
 

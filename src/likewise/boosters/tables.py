@@ -71,3 +71,13 @@ def _coded(column: Any, known: Sequence[Any], name: str, *, refuse_unseen: bool)
             + (" …" if len(known) > 12 else ""),
         )
     return pd.Series(coded, index=column.index)
+
+
+def require_codes(name: str, known: Sequence[Any]) -> None:
+    """Refuse to export categories under names of their own: ONNX trees compare codes, and no encoder is written."""
+    if list(known) != list(range(len(known))):
+        shown = ", ".join(repr(value) for value in list(known)[:3])
+        raise ModelError(
+            f"feature {name} is categorical ({shown} …), and onnxmltools converts only its codes, not its categories",
+            remedy="Encode it before the model, for example with OrdinalEncoder, and train on the codes",
+        )

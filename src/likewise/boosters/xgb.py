@@ -64,6 +64,8 @@ def facts_of(booster: Any) -> Facts:
 
 def categories_of(booster: Any) -> Mapping[str, Sequence[Any]]:
     """The categories of each column that was trained from a DataFrame; models from before XGBoost 3.1 keep none."""
+    if not any(str(kind).startswith("c") for kind in booster.feature_types or ()):
+        return {}  # not asked, as a linear booster refuses the question
     if not hasattr(booster, "get_categories"):
         return {}
     kept = booster.get_categories(export_to_arrow=True).to_arrow() or ()

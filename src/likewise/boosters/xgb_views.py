@@ -36,27 +36,25 @@ class OfWrapper:
         # How the wrapper's own predict decides, without a second pass over the trees.
         plain = type(self._model).__module__.startswith("xgboost.") and not self._facts.multilabel
         if plain and self._facts.objective == "binary:logistic":
-            return (self.probabilities[:, 1] > 0.5).astype(np.int64)
+            return np.asarray(self.probabilities[:, 1] > 0.5, dtype=np.int64)
         if plain and self._facts.objective == "multi:softprob" and self._facts.classes > 2:
-            return np.argmax(self.probabilities, axis=1)
+            return np.asarray(np.argmax(self.probabilities, axis=1))
         return self.value
 
 
 class OfBooster:
     """What a booster says to one DMatrix, each question asked once."""
 
-    def __init__(self, booster: Any, matrix: Any, facts: Facts, rounds: tuple[int, int]) -> None:
-        self._booster, self._matrix, self._facts, self._rounds = booster, matrix, facts, rounds
+    def __init__(self, booster: Any, matrix: Any, facts: Facts) -> None:
+        self._booster, self._matrix, self._facts = booster, matrix, facts
 
     @cached_property
     def value(self) -> Array:
-        return self._booster.predict(self._matrix, iteration_range=self._rounds)  # type: ignore[no-any-return]
+        return self._booster.predict(self._matrix)  # type: ignore[no-any-return]
 
     @cached_property
     def scores(self) -> Array:
-        return self._booster.predict(  # type: ignore[no-any-return]
-            self._matrix, output_margin=True, iteration_range=self._rounds
-        )
+        return self._booster.predict(self._matrix, output_margin=True)  # type: ignore[no-any-return]
 
     @cached_property
     def probabilities(self) -> Array:
@@ -72,10 +70,9 @@ class OfBooster:
 
         if self._facts.objective in ("multi:softmax", "binary:hinge"):
             return self.value.astype(np.int64)
-        value: Array = self.value
-        if value.ndim == 1 or self._facts.multilabel:
-            return (value > 0.5).astype(np.int64)
-        return np.argmax(value, axis=1)
+        if self.value.ndim == 1 or self._facts.multilabel:
+            return np.asarray(self.value > 0.5, dtype=np.int64)
+        return np.asarray(np.argmax(self.value, axis=1))
 
 
 def outputs_of_wrapper(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
@@ -95,10 +92,8 @@ def outputs_of_booster(facts: Facts) -> tuple[OutputSpec, ...]:
         return (output("scores", Kind.SCORE, facts.targets if facts.targets > 1 else None, dtype="float32"),)
     if not facts.classes:
         return (_value(facts),)
-    label, probabilities, scores = _classifier_outputs(facts, columns=None if facts.classes == 2 else facts.classes)
-    if facts.objective.startswith("multi:"):
-        label, probabilities, scores = _classifier_outputs(facts, columns=facts.classes)
-    return (label, scores) if facts.objective == "binary:hinge" else (label, probabilities, scores)
+    # Of two classes a booster gives the second only.
+    return _classifier_outputs(facts, columns=facts.classes if facts.objective.startswith("multi:") else None)
 
 
 def _classifier_outputs(facts: Facts, *, columns: int | None) -> tuple[OutputSpec, OutputSpec, OutputSpec]:

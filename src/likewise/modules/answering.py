@@ -15,33 +15,46 @@ LONE = "output"
 """What an answer without a name is called; the entries of a lone tuple are `output.0`, `output.1`."""
 
 
+def training_parts(module: Any) -> dict[str, Any]:
+    """The parts in training mode by their path. The module of a captured program has no modes, whatever it says."""
+    if "eval" in vars(module):
+        return {}
+    return {name or type(module).__name__: part for name, part in module.named_modules() if part.training}
+
+
 @contextmanager
 def evaluating(module: Any) -> Iterator[list[str]]:
     """The module in eval mode, then as it was; what was found in training mode is listed."""
-    training = [(name, part) for name, part in module.named_modules() if part.training]
-    module.eval()
+    training = training_parts(module)
+    if training:
+        module.eval()
     try:
-        yield [name or type(module).__name__ for name, _ in training]
+        yield list(training)
     finally:
         # Part by part, because some may have been in eval mode on purpose.
-        for _, part in training:
+        for part in training.values():
             part.training = True
 
 
 def ask(module: Any, arguments: Mapping[str, Array], parameters: Sequence[Parameter] | None, device: Any) -> Any:
-    """Call the module. By position as far as that goes: hooks and captured programs know no names."""
+    """Call the module and give back what it returns."""
     import torch
 
-    tensors = {name: tensor_of(array).to(device) for name, array in arguments.items()}
-    positional: list[Any] = []
-    if parameters is None:
-        positional, tensors = list(tensors.values()), {}
-    for parameter in parameters or ():
-        if parameter.keyword or parameter.name not in tensors:
-            break
-        positional.append(tensors.pop(parameter.name))
+    args, kwargs = bound({name: tensor_of(array).to(device) for name, array in arguments.items()}, parameters)
     with torch.inference_mode():
-        return module(*positional, **tensors)
+        return module(*args, **kwargs)
+
+
+def bound(tensors: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """By position as far as that goes, because hooks and captured programs know no names; the rest by name."""
+    if parameters is None:
+        return tuple(tensors.values()), {}
+    positional, named = [], dict(tensors)
+    for parameter in parameters:
+        if parameter.keyword or parameter.name not in named:
+            break
+        positional.append(named.pop(parameter.name))
+    return tuple(positional), named
 
 
 def tensor_of(array: Array) -> Any:

@@ -25,8 +25,8 @@ OPERATORS = re.compile(
     r"|_operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
 )
 READING_FILES = re.compile(r"torch\.ops\.aten\.(from_file|save)\b")
-FREE_TEXT = {"metadata", "as_string", "as_strings"}
-"""Entries that are only ever text: stack traces, and constants of operators."""
+FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
+"""Entries that are only ever text: stack traces, constants of operators."""
 
 SIZES = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Compare,

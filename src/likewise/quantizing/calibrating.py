@@ -26,19 +26,17 @@ def calibration_rows(
     inputs = onnxgraph.inputs(model)
     batches = {spec.shape[0] if spec.shape else None for spec in inputs}
     fixed = batches.pop() if len(batches) == 1 else None
-    size = fixed if isinstance(fixed, int) else CALL_ROWS
     opened = open_source(data)
-    known = opened.rows
-    chosen = {**selection, "samples": count if known is None else min(count, known), "sample": "random"}
-    source = selecting.select(opened, **chosen)
+    wanted = count if opened.rows is None else min(count, opened.rows)
+    # Histograms are only merged from calls of one size: one that leaves few rows over, and those are left out.
+    size = fixed if isinstance(fixed, int) else max(1, wanted // -(-wanted // CALL_ROWS)) if wanted else 1
+    source = selecting.select(opened, **{**selection, "samples": max(wanted, 1), "sample": "random"})
     route = None
     for batch in source.batches(size):
-        if isinstance(fixed, int) and len(batch) < fixed:
+        if batch.stacked and len(batch) < size and (route is not None or isinstance(fixed, int)):
             break
         if route is None:
             route = plan(batch, Signature(inputs, None), side="model", mapping=feed)
         yield dict(route(batch)[0].inputs)
     if route is None:
-        raise DataError(
-            f"{source.location} holds no rows to calibrate on", remedy="Give data that the model was made for"
-        )
+        raise DataError(f"{source.location} has too few rows to calibrate on", remedy="Give at least one batch of rows")

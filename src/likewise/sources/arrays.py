@@ -141,7 +141,11 @@ def _as_array(name: str, value: Any) -> Array:
             remedy="Fill it: array.filled(numpy.nan)",
         )
     try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            # numpy has no bfloat16, and float32 holds all its values.
+            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"{name!r} is no array: {one_line(error).rstrip('.')}", remedy="Give arrays whose rows all have one shape"

@@ -1,0 +1,850 @@
+"""PyTorch modules answer through likewise as they answer by themselves, and faults of their exports are seen."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from nets import (
+    ROWS,
+    ZOO,
+    Classifier,
+    Nested,
+    Perceptron,
+    Shop,
+    answers,
+    batch,
+    by_hand,
+    export,
+    export_plainly,
+    normal,
+    opened,
+)
+from torch import nn
+
+import likewise
+from likewise.contracts.models import Kind
+from likewise.discovery import describe_model
+from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
+
+CODE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, width), nn.Linear(width, 2)
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+def build():
+    torch.manual_seed(0)
+    return Net().eval()
+
+def build_wide(width: int = 8) -> nn.Module:
+    return build()
+
+def fails():
+    raise ValueError("no weights here")
+
+def rows():
+    return 3
+
+model = build()
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Toy models: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    """Every module with its rows and its export; made when first asked for."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            torch.manual_seed(3)
+            module, arrays = ZOO[name]()
+            made[name] = (module.eval(), arrays, export(module, arrays))
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def program(zoo):
+    module, arrays, _ = zoo("perceptron")
+    return torch.export.export(
+        module, (torch.from_numpy(arrays["x"]),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    )
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "nets_of_a_user.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.fixture
+def network(file):
+    with opened_by_name(f"{file}:build") as runner:
+        return runner.native
+
+
+def opened_by_name(target, **options):
+    from likewise.contracts.models import Model
+    from likewise.discovery import adapter
+
+    return adapter("python").open(Model("python", str(target), options))
+
+
+def said(report):
+    return " | ".join(f"{f.code}: {f.message}. {f.remedy}" for f in report.verdict.findings)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_faithful_export_passes_with_the_figures_of_a_plain_script(zoo, name):
+    module, arrays, proto = zoo(name)
+    report = likewise.check(module, proto, arrays)
+    assert report.passed, said(report)
+    assert report.max_abs_diff == by_hand(module, proto, arrays)
+    assert {size.size for size in report.comparison.batch_sizes} == {1, 2, 4, 32, 128}
+    assert not report.comparison.warnings
+
+
+def test_outputs_are_paired_by_the_paths_that_lead_to_them(zoo):
+    module, arrays, proto = zoo("classifier")
+    report = likewise.check(module, proto, arrays)
+    found = {o.pair.reference: (o.pair.candidate, o.pair.kind) for o in report.comparison.outputs}
+    assert found == {
+        "logits": ("logits", Kind.SCORE),
+        "probabilities": ("probabilities", Kind.PROBABILITY),
+        "label": ("label", Kind.LABEL),
+        "hidden.0": ("hidden.0", Kind.VALUE),
+        "hidden.1": ("hidden.1", Kind.VALUE),
+    }
+
+
+def test_an_export_of_a_users_own_script_passes_too(zoo):
+    module, arrays, _ = zoo("perceptron")
+    x = torch.from_numpy(arrays["x"][:2])
+    proto = export_plainly(module, x, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert likewise.check(module, proto, arrays).passed
+
+
+# Faults
+
+
+def test_stale_weights_fail(zoo):
+    module, arrays, proto = zoo("perceptron")
+    trained_on = Perceptron()
+    trained_on.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        trained_on.last.weight[1, 3] += 0.05
+    report = likewise.check(trained_on.eval(), proto, arrays)
+    assert report.outcome == "FAIL"
+    assert report.max_abs_diff == by_hand(trained_on, proto, arrays)
+
+
+def test_another_activation_fails(zoo):
+    module, arrays, proto = zoo("perceptron")
+    other = Perceptron(nn.ELU)
+    other.load_state_dict(module.state_dict())
+    assert likewise.check(other.eval(), proto, arrays).outcome == "FAIL"
+
+
+def test_dropout_that_was_exported_alive_fails(zoo):
+    module, arrays, _ = zoo("perceptron")
+    live = Perceptron()
+    live.load_state_dict(module.state_dict())
+    proto = export_plainly(
+        live.train(), torch.from_numpy(arrays["x"][:2]), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    assert "Dropout" in {node.op_type for node in proto.graph.node}
+    # ONNX Runtime's optimiser happens to remove the node; a runtime that does not shows what the file says.
+    report = likewise.check(live, proto, arrays, candidate_options={"optimization": "disable"})
+    assert report.outcome == "FAIL"
+    assert "was in training mode (Perceptron, first, activation and 2 more)" in said(report)
+
+
+def test_a_batch_that_was_fixed_at_one_does_not_pass_unnoticed(zoo):
+    module, arrays, _ = zoo("perceptron")
+    proto = export_plainly(module, torch.from_numpy(arrays["x"][:1]))
+    report = likewise.check(module, proto, arrays)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "takes batches of 1 only" in said(report)
+    assert likewise.check(module, proto, arrays, fixed_batch=True).passed
+
+
+def test_a_missing_output_does_not_pass(zoo):
+    module, arrays, _ = zoo("classifier")
+
+    class Shortened(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.whole = module
+
+        def forward(self, x):
+            answer = self.whole(x)
+            return {name: answer[name] for name in ("probabilities", "label")}
+
+    report = likewise.check(module, export(Shortened().eval(), arrays), arrays)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "output 'logits' of the reference" in said(report)
+
+
+def test_swapped_inputs_fail():
+    class Difference(nn.Module):
+        def forward(self, a, b):
+            return a - b
+
+    class Swapped(nn.Module):
+        def forward(self, a, b):
+            return b - a
+
+    arrays = {"a": normal(ROWS, 3), "b": normal(ROWS, 3) + 1}
+    assert likewise.check(Difference(), export(Swapped().eval(), arrays), arrays).outcome == "FAIL"
+
+
+# Modes
+
+
+def test_a_module_in_training_mode_is_evaluated_in_eval_mode_and_put_back(zoo):
+    module, arrays, proto = zoo("image")
+    module.train()
+    module.norm.eval()  # frozen on purpose
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    try:
+        report = likewise.check(module, proto, arrays)
+        modes = {name: part.training for name, part in module.named_modules()}
+    finally:
+        module.eval()
+    assert report.passed
+    assert modes == {"": True, "conv": True, "norm": False, "head": True}
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    warning = next(f for f in report.verdict.findings if f.code == "runner-warning")
+    assert warning.severity == "warning"
+    assert "the reference: Image was in training mode" in warning.message
+    assert report.origin.reference.details["training_mode"] is True
+
+
+def test_a_warning_survives_the_file(zoo, tmp_path):
+    module, arrays, proto = zoo("image")
+    module.train()
+    try:
+        report = likewise.check(module, proto, arrays, report=str(tmp_path / "report.json"))
+    finally:
+        module.eval()
+    assert likewise.load(tmp_path / "report.json").comparison.warnings == report.comparison.warnings != ()
+
+
+def test_the_mode_is_put_back_when_the_module_raises():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    module = Broken().train()
+    report = likewise.check(module, module, normal(4, 2))
+    assert report.outcome == "INCONCLUSIVE"
+    assert "it raised ValueError: no; it was given x float32[4, 2]" in said(report)
+    assert module.training
+
+
+def test_a_module_that_refuses_eval_mode_is_reported():
+    class Stubborn(nn.Dropout):
+        def train(self, mode=True):
+            return super().train(True)
+
+    with opened(nn.Sequential(Stubborn(), nn.Linear(2, 2))) as runner:
+        assert "0 of Sequential stays in training mode" in runner.details["warnings"][1]
+
+
+def test_no_gradient_is_kept():
+    seen = []
+
+    class Watcher(nn.Linear):
+        def forward(self, input):
+            seen.append((torch.is_inference_mode_enabled(), self.training))
+            return super().forward(input)
+
+    answers(Watcher(2, 2), input=normal(4, 2))
+    assert set(seen) == {(True, False)}
+
+
+# Inputs
+
+
+def test_fractions_take_the_type_of_the_weights_and_losses_are_counted(zoo):
+    module, arrays, proto = zoo("perceptron")
+    report = likewise.check(module, proto, {"x": rng_double()})
+    assert report.passed
+    casts = {cast.side: (cast.source_dtype, cast.target_dtype, cast.changed) for cast in report.comparison.casts}
+    assert casts["reference"] == casts["candidate"] == ("float64", "float32", ROWS * 4)
+    wider = likewise.check(zoo("double")[0], zoo("double")[2], arrays)
+    assert wider.passed
+    assert {cast.target_dtype for cast in wider.comparison.casts} == {"float64"}
+
+
+def rng_double():
+    return np.random.default_rng(7).normal(size=(ROWS, 4))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_indices_stay_whole_numbers(dtype):
+    module = Shop()
+    found = answers(module, items=np.ones((3, 5), dtype), x=normal(3, 3))["output"]
+    assert found.shape == (3, 2)
+    with opened(module) as runner:
+        assert [(spec.name, spec.dtype, spec.floating, spec.optional) for spec in runner.signature.inputs] == [
+            ("items", "float32", True, False),
+            ("x", "float32", True, False),
+            ("mask", "float32", True, True),
+        ]
+
+
+def test_whole_numbers_become_fractions_where_they_cannot_be_indices(zoo):
+    module, _, proto = zoo("perceptron")
+    table = pd.DataFrame(np.arange(80).reshape(20, 4), columns=list("abcd"))
+    report = likewise.check(module, proto, table)
+    assert report.passed, said(report)
+    assert "side by side, in the data's order: 'a', 'b', 'c', 'd'" in said(report)
+
+
+def test_a_type_can_be_asked_for():
+    class Width(nn.Module):
+        def forward(self, x):
+            return torch.full(x.shape[:1], x.element_size())
+
+    module = Width()
+    data = np.ones((4, 2), np.float16)
+    for dtype, size in {"float32": 4, "float64": 8, "int8": 1, "data": 2, "bfloat16": 2}.items():
+        report = likewise.check(
+            module, lambda array, size=size: np.full(4, size), data, reference_options={"dtype": dtype}, batch_sizes=()
+        )
+        assert report.passed, (dtype, said(report))
+    with pytest.raises(UsageError, match="dtype"), opened(module, dtype="flot32"):
+        pass
+
+
+def test_optional_inputs_are_left_out_or_fed(zoo):
+    module, arrays, proto = zoo("shop")
+    assert likewise.check(module, proto, arrays).passed
+    mask = np.random.default_rng(0).random((ROWS, 5)) > 0.5
+    with torch.no_grad():
+        expected = module(*map(torch.from_numpy, arrays.values()), mask=torch.from_numpy(mask)).numpy()
+    assert np.array_equal(answers(module, **arrays, mask=mask)["output"], expected)
+    masked = export(module, {**arrays, "mask": mask})
+    assert [value.name for value in masked.graph.input] == ["items", "x", "mask"]
+    assert likewise.check(module, masked, {**arrays, "mask": mask}).passed
+    assert likewise.check(module, proto, {**arrays, "mask": mask}).outcome == "FAIL"
+
+
+def test_inputs_are_found_by_name_whatever_their_order(zoo):
+    module, arrays, proto = zoo("shop")
+    assert likewise.check(module, proto, dict(reversed(arrays.items()))).passed
+
+
+def test_inputs_can_be_mapped(zoo):
+    module, arrays, proto = zoo("shop")
+    renamed = {"basket": arrays["items"], "x": arrays["x"]}
+    assert likewise.check(module, proto, renamed, feed={"items": "basket"}).passed
+    assert "--feed items=COLUMN" in said(likewise.check(module, proto, renamed))
+
+
+def test_arrays_without_names_are_taken_in_order(zoo, tmp_path):
+    module, arrays, proto = zoo("shop")
+    np.savez(tmp_path / "rows.npz", *arrays.values())
+    report = likewise.check(module, proto, tmp_path / "rows.npz")
+    assert report.passed, said(report)
+    assert "arrays without names are taken in order as 'items', 'x'" in said(report)
+
+
+@pytest.mark.parametrize("kind", ["positional", "keyword", "any"])
+def test_every_way_to_declare_an_input(kind):
+    class Positional(nn.Module):
+        def forward(self, x, /):
+            return x * 2
+
+    class Keyword(nn.Module):
+        def forward(self, *, x):
+            return x * 2
+
+    class Whatever(nn.Module):
+        def forward(self, *args, **kwargs):
+            return args[0] * 2
+
+    module = {"positional": Positional, "keyword": Keyword, "any": Whatever}[kind]()
+    x = normal(3, 2)
+    assert np.array_equal(answers(module, x=x)["output"], x * 2)
+
+
+def test_columns_that_do_not_fit_are_shown(zoo):
+    module, _, proto = zoo("perceptron")
+    report = likewise.check(module, proto, pd.DataFrame(normal(20, 5), columns=list("abcde")))
+    assert report.outcome == "INCONCLUSIVE"
+    assert "5 columns: 'a', 'b', 'c', 'd', 'e'" in said(report)
+    report = likewise.check(module, module, pd.DataFrame(normal(20, 5), columns=list("abcde")))
+    assert report.outcome == "INCONCLUSIVE"
+    assert "shapes cannot be multiplied (20x5 and 4x16); it was given x float32[20, 5]" in said(report)
+    assert "--drop" in said(report)
+    report = likewise.check(module, proto, pd.DataFrame({"a": ["text"] * 4}))
+    assert "column 'a' cannot be fed to the reference" in said(report)
+
+
+def test_what_a_module_writes_into_its_input_reaches_nobody(zoo):
+    class Scribbler(nn.Module):
+        def forward(self, x):
+            return x.mul_(2)
+
+    x = normal(10, 3)
+    before = x.copy()
+    assert likewise.check(Scribbler(), lambda array: array * 2, x, preset="exact").passed
+    assert np.array_equal(x, before)
+
+
+# Types and shapes of answers
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_respected(dtype):
+    torch.manual_seed(0)
+    module = nn.Linear(4, 2).eval().to(dtype)
+    x = normal(8, 4)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x).to(dtype)).float().numpy()
+    report = likewise.check(module, lambda array: expected[: len(array)], {"input": x}, preset="exact", batch_sizes=())
+    assert report.passed, said(report)
+    (cast,) = report.comparison.casts
+    assert cast.target_dtype == str(dtype).removeprefix("torch.")
+    assert cast.changed == int((torch.from_numpy(x).to(dtype).float().numpy() != x).sum()) > 0
+
+
+def test_tensors_of_bfloat16_are_data():
+    x = torch.arange(6.0).reshape(3, 2).bfloat16()
+    report = likewise.check(Nested("tensor"), lambda array: array, {"x": x})
+    assert report.passed, said(report)
+
+
+def test_booleans_stay_booleans():
+    class Mask(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(2, 1)
+
+        def forward(self, x, keep):
+            return torch.where(keep, x, 0 * x), keep
+
+    found = answers(Mask(), x=normal(4, 2), keep=np.array([[True, False]] * 4))
+    assert found["output.1"].dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("tensor", ["output"]),
+        ("tuple", ["output.0", "output.1.0"]),
+        ("dataclass", ["value", "parts.0", "parts.1"]),
+        ("namedtuple", ["score", "extra.more"]),
+        ("output", ["logits", "hidden.0", "hidden.1"]),
+    ],
+)
+def test_nested_answers_have_stable_names(form, names):
+    assert list(answers(Nested(form), x=normal(4, 2))) == names
+
+
+@pytest.mark.parametrize(("form", "message"), [("twice", "'a.b' twice"), ("nothing", "nothing"), ("text", "str")])
+def test_answers_that_cannot_be_compared_are_refused(form, message):
+    with pytest.raises(ModelError, match=message):
+        answers(Nested(form), x=normal(4, 2))
+
+
+def test_a_number_for_a_whole_batch_is_no_answer_for_rows():
+    assert answers(Nested("scalar"), x=normal(4, 2))["temperature"] == 0.5
+    report = likewise.check(Nested("scalar"), Nested("scalar"), {"x": normal(4, 2)})
+    assert report.outcome == "INCONCLUSIVE"
+    assert "a single number in output 'temperature'" in said(report)
+
+
+@pytest.mark.parametrize("name", ["perceptron", "lstm", "image"])
+def test_no_rows_get_no_answers(zoo, name):
+    module, arrays, _ = zoo(name)
+    with opened(module) as runner:
+        full = runner.run(batch(**{n: a[:3] for n, a in arrays.items()}))
+        empty = runner.run(batch(**{n: a[:0] for n, a in arrays.items()}))
+    assert {n: (0, *a.shape[1:]) for n, a in full.items()} == {n: a.shape for n, a in empty.items()}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_of_hidden_states_are_found_also_where_sizes_coincide(rows):
+    module = nn.LSTM(3, 2, num_layers=2, batch_first=True).eval()
+    x = normal(rows, rows, 3)
+    with torch.no_grad():
+        out, (hidden, _) = module(torch.from_numpy(x))
+    found = answers(module, input=x)
+    assert np.array_equal(found["output.0"], out.numpy())
+    assert np.array_equal(found["output.1.0"], hidden.numpy().swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("axis", [1, "1", "input:1", {"input": 1}])
+def test_a_model_that_has_its_rows_along_another_axis(axis):
+    torch.manual_seed(0)
+    module = nn.GRU(3, 4).eval()
+    x = normal(ROWS, 6, 3)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x.swapaxes(0, 1).copy()))[0].numpy().swapaxes(0, 1)
+    found = answers(module, {"batch_axis": axis}, input=x)
+    assert np.allclose(found["output.0"], expected, atol=1e-6)
+    assert found["output.1"].shape == (ROWS, 1, 4)
+
+
+def test_the_export_of_such_a_model_is_understood_by_its_axis_called_batch():
+    module = nn.GRU(3, 4).eval()
+    arrays = {"input": normal(ROWS, 6, 3)}
+    proto = export(module, arrays, options={"batch_axis": 1})
+    report = likewise.check(module, proto, arrays, reference_options={"batch_axis": 1})
+    assert report.passed, said(report)
+    for value in (*proto.graph.input, *proto.graph.output):  # another exporter's names say nothing
+        value.type.tensor_type.shape.dim[1].dim_param = "s1"
+    options = {"reference_options": {"batch_axis": 1}, "candidate_options": {"batch_axis": 1}}
+    assert likewise.check(module, proto, arrays, **options).passed
+
+
+@pytest.mark.parametrize("axis", ["one", -1, "x:"])
+def test_an_axis_that_is_none_is_a_usage_error(axis):
+    with pytest.raises(UsageError, match="batch_axis"), opened(nn.GRU(3, 4), batch_axis=axis):
+        pass
+
+
+# Files
+
+
+def test_an_exported_program_is_a_reference(zoo, program, tmp_path):
+    module, arrays, proto = zoo("perceptron")
+    torch.export.save(program, tmp_path / "model.pt2")
+    report = likewise.check(tmp_path / "model.pt2", proto, arrays)
+    assert report.passed, said(report)
+    assert report.max_abs_diff == by_hand(module, proto, arrays)
+    assert report.origin.reference.details["form"] == "torch.export"
+    assert likewise.check(program, proto, arrays).passed
+    assert likewise.check(program.module(), proto, arrays).passed
+    with opened(program) as runner:
+        (spec,) = runner.signature.inputs
+        assert (spec.name, spec.dtype, spec.shape) == ("x", "float32", (None, 4))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_programs_of_every_kind_are_opened(zoo, tmp_path, name):
+    module, arrays, _ = zoo(name)
+    rows = {name: {0: torch.export.Dim("batch")} for name in arrays}
+    captured = torch.export.export(module, tuple(map(torch.from_numpy, arrays.values())), dynamic_shapes=rows)
+    torch.export.save(captured, tmp_path / "model.pt2")
+    report = likewise.check(tmp_path / "model.pt2", module, arrays)
+    assert report.passed, said(report)
+
+
+def test_a_program_captured_by_name_is_asked_by_name(zoo):
+    module, arrays, _ = zoo("shop")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    batch_axis = {0: torch.export.Dim("batch")}
+    captured = torch.export.export(
+        module, (tensors["items"],), {"x": tensors["x"]}, dynamic_shapes=dict.fromkeys(tensors, batch_axis)
+    )
+    assert np.array_equal(answers(captured, **arrays)["output"], answers(module, **arrays)["output"])
+
+
+def test_a_program_that_was_captured_alive_is_reported(zoo):
+    module = Perceptron().train()
+    captured = torch.export.export(module, (torch.zeros(3, 4),))
+    with opened(captured) as runner:
+        assert runner.signature.batch == 3
+        assert "was captured in training mode: dropout" in runner.details["warnings"][0]
+
+
+@pytest.mark.parametrize("suffix", ["pt", "jit", "ts"])
+def test_torchscript_is_a_reference(zoo, tmp_path, suffix):
+    module, arrays, proto = zoo("perceptron")
+    path = tmp_path / f"model.{suffix}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # such files are still deployed
+        torch.jit.script(module).save(path)
+    report = likewise.check(path, proto, arrays)
+    assert report.passed, said(report)
+    assert report.origin.reference.details["form"] == "TorchScript"
+    assert report.max_abs_diff == by_hand(module, proto, arrays)
+
+
+@pytest.mark.parametrize("factory", ["build", "Net", "model", "build_wide"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_weights_with_a_factory_are_a_reference(file, network, tmp_path, factory, wrapped):
+    with torch.no_grad():
+        network.last.bias += 1  # trained since it was built
+    weights = network.state_dict()
+    torch.save({"epoch": 3, "state_dict": weights} if wrapped else weights, tmp_path / "weights.pt")
+    x = normal(ROWS, 4)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(x)).numpy()
+    found = answers(tmp_path / "weights.pt", {"factory": f"{file}:{factory}"}, x=x)
+    assert np.array_equal(found["output"], expected)
+
+
+def test_two_sets_of_weights_do_not_share_one_module(file, network, tmp_path):
+    torch.save(network.state_dict(), tmp_path / "old.pt")
+    with torch.no_grad():
+        network.last.bias += 1
+    torch.save(network.state_dict(), tmp_path / "new.pt")
+    options = {"factory": f"{file}:model"}
+    report = likewise.check(
+        tmp_path / "old.pt", tmp_path / "new.pt", normal(9, 4), reference_options=options, candidate_options=options
+    )
+    assert report.outcome == "FAIL"
+    assert report.max_abs_diff == pytest.approx(1, abs=1e-6)
+
+
+def test_weights_that_do_not_fit_or_have_no_factory_are_refused(file, tmp_path):
+    torch.save(Classifier().state_dict(), tmp_path / "other.pt")
+    with (
+        pytest.raises(ModelError, match=r"do not fit what .*:build builds"),
+        opened(tmp_path / "other.pt", factory=f"{file}:build"),
+    ):
+        pass
+    with pytest.raises(ModelError, match=r"'first\.weight'.*factory=file\.py:build"), opened(tmp_path / "other.pt"):
+        pass
+    with pytest.raises(ModelError, match="no weights here"), opened(tmp_path / "other.pt", factory=f"{file}:fails"):
+        pass
+    torch.save({"optimizer": {"lr": 0.1}}, tmp_path / "half.pt")
+    with (
+        pytest.raises(ModelError, match="entries called 'optimizer'"),
+        opened(tmp_path / "half.pt", factory=f"{file}:build"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("attribute", ["model", "build", "build_wide"])
+def test_a_file_names_a_module_or_what_builds_it(file, network, attribute):
+    target = f"{file}:{attribute}"
+    assert describe_model(target).framework == "python"
+    report = likewise.check(target, network, normal(ROWS, 4), preset="exact")
+    assert report.passed, said(report)
+
+
+@pytest.mark.parametrize(("attribute", "message"), [("fails", "it raised ValueError"), ("rows", "returned int")])
+def test_a_factory_that_makes_no_model_is_refused(file, attribute, message):
+    with pytest.raises(ModelError, match=message), opened_by_name(f"{file}:{attribute}"):
+        pass
+
+
+def test_a_callable_with_a_required_parameter_is_a_factory_on_request(file):
+    with pytest.raises(ModelError, match="makes no model"), opened_by_name(f"{file}:Net.forward", factory="true"):
+        pass
+
+
+# Files that could run code
+
+
+class Canary:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickled_module_is_refused_with_what_it_refers_to(tmp_path, zipped):
+    module = nn.Sequential(Perceptron())
+    module.canary = Canary(tmp_path / "ran")
+    torch.save(module, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UntrustedModelError, match=r"none of it was run") as caught, opened(tmp_path / "model.pt"):
+        pass
+    assert "state_dict" in caught.value.remedy
+    if zipped:
+        assert "nets.Perceptron" in caught.value.message
+        assert "pathlib" in caught.value.message
+    assert not (tmp_path / "ran").exists()
+
+
+def tampered(source, target, member, content):
+    """The archive with one member replaced."""
+    with zipfile.ZipFile(source) as before, zipfile.ZipFile(target, "w") as after:
+        for name in before.namelist():
+            after.writestr(name, content if name.endswith(member) else before.read(name))
+    return target
+
+
+def test_a_program_with_a_pickle_that_runs_is_refused(program, tmp_path):
+    torch.export.save(program, tmp_path / "model.pt2")
+    torch.save((Canary(tmp_path / "ran"),), tmp_path / "sample.pt")
+    bad = tampered(
+        tmp_path / "model.pt2", tmp_path / "bad.pt2", "sample_inputs/model.pt", (tmp_path / "sample.pt").read_bytes()
+    )
+    with pytest.raises(UntrustedModelError, match=r"pathlib\.Path"), opened(bad):
+        pass
+    config = {"config": {"c": {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True}}}
+    bad = tampered(tmp_path / "model.pt2", tmp_path / "bad.pt2", "constants_config.json", json.dumps(config))
+    with pytest.raises(UntrustedModelError, match="opaque_obj_0"), opened(bad):
+        pass
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"torch.ops.aten.relu.default"', '"torch.os.system"'),
+        ('"torch.ops.aten.relu.default"', '"torch.ops.aten.from_file.default"'),
+        ("Symbol('s77', positive=True, integer=True)", "__import__('os').system('true')"),
+        ("Symbol('s77', positive=True, integer=True)", "().__class__.__mro__"),
+        ('"guards_code": []', '"guards_code": ["print(1)"]'),
+        ('"name": "x"', '"name": "x=print(1)"'),
+    ],
+)
+def test_a_program_that_hides_code_in_its_graph_is_refused(program, tmp_path, old, new):
+    torch.export.save(program, tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        name = next(name for name in archive.namelist() if name.endswith("models/model.json"))
+        graph = archive.read(name).decode()
+    symbol = next(part for part in graph.split('"') if part.startswith("Symbol("))
+    old = symbol if old.startswith("Symbol") else old
+    assert old in graph
+    bad = tampered(tmp_path / "model.pt2", tmp_path / "bad.pt2", "models/model.json", graph.replace(old, new))
+    with pytest.raises(UntrustedModelError, match=re.escape(new.strip('"').rpartition('["')[2][:12])), opened(bad):
+        pass
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pt2", "pth", "jit"])
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n" + bytes(range(200)), b"", b"plain text", pickle.dumps([1])])
+def test_a_file_of_another_kind_is_refused_by_name(tmp_path, suffix, content):
+    path = tmp_path / f"model.{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=rf"model\.{suffix}") as caught, opened(path):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_half_a_program_is_refused(program, tmp_path):
+    torch.export.save(program, tmp_path / "model.pt2")
+    content = (tmp_path / "model.pt2").read_bytes()
+    (tmp_path / "half.pt2").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelError, match=r"half\.pt2"), opened(tmp_path / "half.pt2"):
+        pass
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(ModelError, match=r"there is no file gone\.pt2"), opened("gone.pt2"):
+        pass
+
+
+def test_an_unknown_option_lists_the_known_ones():
+    with pytest.raises(UsageError, match=r"'factry'.*did you mean 'factory'"), opened(nn.Linear(1, 1), factry=1):
+        pass
+
+
+def test_without_torch_there_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'likewise\[torch\]'"), opened("model.pt2"):
+        pass
+
+
+# The exporter
+
+
+def test_the_exporter_refuses_a_module_in_training_mode(zoo):
+    _, arrays, _ = zoo("perceptron")
+    with pytest.raises(ModelError, match=r"training mode \(Perceptron, first, activation\).*model\.eval\(\)"):
+        export(Perceptron().train(), arrays)
+
+
+def test_the_exporter_refuses_a_batch_that_forward_fixes(capfd):
+    class Fixed(nn.Module):
+        def forward(self, x):
+            return x.reshape(3, 4) * 2
+
+    with pytest.raises(ModelError, match="specialized it to be a constant"):
+        export(Fixed().eval(), {"x": normal(3, 4)})
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_exporter_names_the_line_that_branches_on_values():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    line = Branching.forward.__code__.co_firstlineno + 1
+    with pytest.raises(ModelError, match=rf"test_torch\.py:{line}"):
+        export(Branching().eval(), {"x": normal(3, 4)})
+
+
+def test_the_exporter_names_the_module_and_line_of_an_operator_it_does_not_know():
+    class Inner(nn.Module):
+        def forward(self, x):
+            return torch.linalg.eigvals(x.T @ x).real.sum() + x
+
+    line = Inner.forward.__code__.co_firstlineno + 1
+    with pytest.raises(ModelError, match=rf"aten\.linalg_eig of module '0' at .*test_torch\.py:{line}"):
+        export(nn.Sequential(Inner()).eval(), {"input": normal(3, 4)})
+
+
+def test_more_axes_can_be_free(zoo):
+    module, arrays, _ = zoo("attention")
+    proto = export(module, arrays, dynamic={"x": (1,)})
+    assert proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param
+    assert likewise.check(module, proto, {"x": normal(ROWS, 9, 8)}).passed
+    with pytest.raises(UsageError, match="no input 'y'"):
+        export(module, arrays, dynamic={"y": (1,)})
+
+
+def test_an_output_called_like_a_value_inside_gives_a_file_that_loads():
+    class Unlucky(nn.Module):
+        def forward(self, x):
+            return {"relu": torch.relu(x) * 2}
+
+    arrays = {"x": normal(ROWS, 4)}
+    assert likewise.check(Unlucky(), export(Unlucky().eval(), arrays), arrays, preset="exact").passed
+
+
+def test_a_double_export_computes_in_double(zoo):
+    module, arrays, _ = zoo("perceptron")
+    proto = export(module, arrays, double=True)
+    assert proto.graph.input[0].type.tensor_type.elem_type == 11
+    assert next(module.parameters()).dtype == torch.float32
+    assert likewise.check(module, proto, arrays).passed
+
+
+# The command line and the example
+
+
+def test_the_command_line_checks_weights_with_a_factory(zoo, file, network, tmp_path):
+    from click.testing import CliRunner
+
+    from likewise.cli import likewise as command
+
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    x = normal(ROWS, 4)
+    (tmp_path / "model.onnx").write_bytes(export(network, {"x": x}).SerializeToString())
+    np.save(tmp_path / "x.npy", x)
+    words = [
+        "check", str(tmp_path / "weights.pt"), str(tmp_path / "model.onnx"), "--data", str(tmp_path / "x.npy"),
+        "--reference-option", f"factory={file}:build", "--report", str(tmp_path / "report.json"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 0, done.output
+    assert "PASS" in done.output
