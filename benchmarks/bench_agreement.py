@@ -4,12 +4,14 @@ A dense network and its INT8 copy are timed three ways at the same batch sizes:
 
 - `likewise bench`;
 - ONNX Runtime's own tool in the wheel, `python -m onnxruntime.tools.onnxruntime_test`: a process a
-  run, the mean of its calls (`onnxruntime_perf_test` is not in the wheel);
+  run, the mean of its calls without warm-up (`onnxruntime_perf_test` is not in the wheel);
 - Python's `timeit` around `InferenceSession.run`: a process a run, the median of its calls.
 
-The other two know nothing of likewise. Their runs alternate between the models in random order, so
-that a noisy machine hits both; the interval is a bootstrap over pairs of runs. The network takes
-floats only, because ONNX Runtime's tool makes up its own inputs. Nothing has to be installed.
+The other two know nothing of likewise. The ratio itself moves with what else the machine does: all
+three are therefore run in every block, in random order, and compared within blocks. They agree at a
+batch size if the 95% bootstrap interval of (ratio by likewise) / (ratio by the other), drawn over
+blocks, holds 1. The network takes floats only, because ONNX Runtime's tool makes up its own inputs.
+Nothing has to be installed; about 25 seconds a block.
 """
 
 from __future__ import annotations
@@ -19,12 +21,22 @@ import json
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from likewise.contracts.benching import BenchResult
 
 WIDTH, LAYERS = 768, 4
+MODELS = ("net.onnx", "net.int8.onnx")
+BUDGET = 5.0
+Ratios: TypeAlias = dict[int, float]
+INTERVALS: list[dict[int, tuple[float, float] | None]] = []
 
 TIMEIT = """
 import json, statistics, sys, timeit
@@ -62,9 +74,7 @@ def build(folder: Path) -> None:
     )
     assert done.report is not None
     before, after = done.quantized.bytes_before / 1e6, done.quantized.bytes_after / 1e6
-    print(
-        f"network: {before:.1f} MB → {after:.1f} MB, {done.report.outcome}, largest difference {done.report.max_abs_diff:.3g}"
-    )
+    print(f"network: {before:.1f} MB → {after:.1f} MB, largest difference {done.report.max_abs_diff:.3g}")
 
 
 def by_tool(path: Path, size: int, calls: int) -> float:
@@ -80,47 +90,76 @@ def by_timeit(path: Path, size: int, calls: int) -> float:
     return 1e3 * float(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
 
 
-def alternating(measure: object, folder: Path, size: int, *, calls: int, runs: int) -> tuple[float, float, float]:
-    """The ratio of the medians over runs, and its bootstrap interval."""
+def by_other(measure: Callable[[Path, int, int], float]) -> Callable[[Path, dict[int, int], random.Random], Ratios]:
+    """The ratio at every size by a tool that times one model a process."""
+
+    def ratios(folder: Path, calls: dict[int, int], chooser: random.Random) -> Ratios:
+        found = {}
+        for size, count in calls.items():
+            times = {name: measure(folder / name, size, count) for name in chooser.sample(MODELS, 2)}
+            found[size] = times[MODELS[0]] / times[MODELS[1]]
+        return found
+
+    return ratios
+
+
+def by_likewise(folder: Path, calls: dict[int, int], chooser: random.Random) -> Ratios:
+    result = bench(folder, calls, BUDGET, seed=chooser.randrange(1000))
+    INTERVALS.append({timing.batch_size: timing.interval for timing in result.timings})
+    return {timing.batch_size: timing.ratio for timing in result.timings}
+
+
+def bench(folder: Path, sizes: Iterable[int], budget: float, seed: int = 0) -> BenchResult:
+    import likewise
+
+    reference, candidate = (str(folder / name) for name in MODELS)
+    data = str(folder / "rows.npz")
+    return likewise.bench(reference, candidate, data, batch_sizes=list(sizes), budget=budget, seed=seed)
+
+
+def interval(values: list[float]) -> str:
+    """The median and its bootstrap interval."""
     import numpy as np
 
-    chooser = random.Random(size)
-    times: dict[str, list[float]] = {"net.onnx": [], "net.int8.onnx": []}
-    for _ in range(runs):
-        for name in chooser.sample(sorted(times), 2):
-            times[name].append(measure(folder / name, size, calls))  # type: ignore[operator]
-    ours, theirs = np.array(times["net.onnx"]), np.array(times["net.int8.onnx"])
-    drawn = np.random.default_rng(0).integers(0, runs, size=(4_000, runs))
-    ratios = np.median(ours[drawn], axis=1) / np.median(theirs[drawn], axis=1)
-    low, high = np.quantile(ratios, [0.025, 0.975])
-    return float(np.median(ours) / np.median(theirs)), float(low), float(high)
+    array = np.array(values)
+    drawn = np.random.default_rng(0).integers(0, len(array), size=(4_000, len(array)))
+    low, high = np.quantile(np.median(array[drawn], axis=1), [0.025, 0.975])
+    return f"{np.median(array):5.2f} ({low:.2f}–{high:.2f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 256])
-    parser.add_argument("--runs", type=int, default=15, help="Runs of each model by each of the other tools.")
-    parser.add_argument("--budget", type=float, default=30.0, help="Seconds for likewise bench.")
+    parser.add_argument("--blocks", type=int, default=12)
     options = parser.parse_args()
-    import likewise
-
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}")
+    methods = {"likewise": by_likewise, "onnxruntime_test": by_other(by_tool), "timeit": by_other(by_timeit)}
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}, {options.blocks} blocks")
+    chooser = random.Random(0)
+    found: dict[str, list[Ratios]] = {name: [] for name in methods}
+    loads = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         build(folder)
-        models = (str(folder / "net.onnx"), str(folder / "net.int8.onnx"))
-        result = likewise.bench(*models, str(folder / "rows.npz"), batch_sizes=options.sizes, budget=options.budget)
-        for timing in result.timings:
-            assert timing.interval is not None
-            size, (low, high) = timing.batch_size, timing.interval
-            pace = max(timing.reference.p50, timing.candidate.p50)
-            calls = max(20, min(400, int(400 / pace)))
-            print(f"batch {size:4}  likewise bench    {timing.ratio:5.2f} ({low:.2f}–{high:.2f})", flush=True)
-            for name, measure in (("onnxruntime_test", by_tool), ("timeit", by_timeit)):
-                ratio, first, last = alternating(measure, folder, size, calls=calls, runs=options.runs)
-                overlap = "intervals overlap" if max(low, first) <= min(high, last) else "intervals do NOT overlap"
-                print(f"            {name:16}  {ratio:5.2f} ({first:.2f}–{last:.2f})  {overlap}", flush=True)
-    print(f"load {os.getloadavg()[0]:.2f} at the end")
+        first = bench(folder, options.sizes, budget=2.0)
+        # As many calls as take about 0.3 seconds.
+        calls = {
+            t.batch_size: max(20, min(400, int(300 / max(t.reference.p50, t.candidate.p50)))) for t in first.timings
+        }
+        for _ in range(options.blocks):
+            loads.append(os.getloadavg()[0])
+            for name in chooser.sample(sorted(methods), len(methods)):
+                found[name].append(methods[name](folder, calls, chooser))
+    for size in calls:
+        ours = [ratios[size] for ratios in found["likewise"]]
+        print(f"batch {size:3}  {'likewise':16} {interval(ours)}")
+        for name in ("onnxruntime_test", "timeit"):
+            theirs = [ratios[size] for ratios in found[name]]
+            quotients = interval([one / other for one, other in zip(ours, theirs, strict=True)])
+            print(f"           {name:16} {interval(theirs)}   likewise / {name}: {quotients}")
+        middle = statistics.median(ours)
+        held = sum(low <= middle <= high for low, high in (entry[size] or (0, 0) for entry in INTERVALS))
+        print(f"           {held} of {options.blocks} single intervals of likewise hold the median of its own runs")
+    print(f"load {min(loads):.1f} to {max(loads):.1f}")
 
 
 if __name__ == "__main__":

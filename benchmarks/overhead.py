@@ -177,7 +177,7 @@ def start_up(repeats: int = 20) -> None:
     plain = cpu([sys.executable, "-c", "pass"])
     helped = cpu([sys.executable, "-m", "likewise", "--help"])
     print(
-        f"CPU of python -c pass {1000 * plain:.1f} ms, of likewise --help {1000 * helped:.1f} ms: {helped / plain:.1f} times"
+        f"CPU: python -c pass {1000 * plain:.1f} ms, likewise --help {1000 * helped:.1f} ms, {helped / plain:.1f} times"
     )
 
 

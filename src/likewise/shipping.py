@@ -97,11 +97,14 @@ def _exporter(described: Model, runner: Runner) -> Exporter:
 
 
 def _features(proto: ModelProto, feed: Feed, first: Batch) -> tuple[dict[str, Any], ...]:
-    """What each input takes, and which column of the data it was made for."""
-    routes = {} if feed.routes is None else {route.input.name: route.columns for route in feed.routes}
+    """What each input takes, and which columns of the data it was made for."""
+    specs = onnxgraph.inputs(proto)
+    fed = [route.columns for route in feed.routes or ()]
+    if len(fed) != len(specs):
+        # A booster's file takes side by side what the booster takes column by column.
+        fed = [feed.columns or ()] if len(specs) == 1 else [(spec.name,) for spec in specs]
     found = []
-    for position, spec in enumerate(onnxgraph.inputs(proto)):
-        columns = routes.get(spec.name) or ([*routes.values()][position] if len(routes) > position else (spec.name,))
+    for spec, columns in zip(specs, fed, strict=True):
         entry = {"name": spec.name, "dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
         types = [str(first.inputs[name].dtype) for name in columns if name in first.inputs]
         if columns != (spec.name,):

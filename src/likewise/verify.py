@@ -29,7 +29,10 @@ from likewise.sweeping import DEFAULT_SIZES
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
 
-LIBRARIES = ("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx")
+LIBRARIES = (
+    *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
+    *("torch", "onnxscript", "openvino"),
+)
 
 
 def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
@@ -370,5 +373,13 @@ def _stated(settings: Settings) -> dict[str, Any]:
             value = str(value) if isinstance(value, PathLike) else type(value).__name__
         if value is None or value == () or value == {}:
             continue
+        if entry.name.endswith("_options"):
+            value = {name: _named(option) for name, option in value.items()}
         stated[entry.name] = list(value) if isinstance(value, tuple) else value
     return stated
+
+
+def _named(option: Any) -> Any:
+    """An option as JSON can hold it: a live factory by its name."""
+    plain = isinstance(option, str | int | float | list | tuple | dict | None)
+    return option if plain else str(getattr(option, "__name__", type(option).__name__))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import helper
+from threadpoolctl import threadpool_limits
 
+import likewise
 from likewise.columns import ArrayColumns, FrameColumns
 from likewise.contracts.converting import ExportRequest
 from likewise.contracts.data import Batch, RowIds
@@ -25,6 +28,13 @@ COUNTS = np.exp(FILLED[:, 0]).round() + 1
 GROUPS = np.repeat(np.arange(ROWS // 10), 10)
 CITIES = RNG.choice(["Lima", "Oslo", "Rome"], ROWS)
 NAMES = ["age", "f", "f 2x", "Ertrag"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Toy models: threads would only wait for each other."""
+    with threadpool_limits(1):
+        yield
 
 
 def opened(target, **options):
@@ -64,6 +74,11 @@ def figures(reference, candidate):
     reference, candidate = (np.asarray(side, dtype=np.float64) for side in (reference, candidate))
     gap = np.abs(candidate.reshape(reference.shape) - reference)
     return {"max_abs_diff": gap.max(), "mean_abs_diff": gap.mean()}
+
+
+def checked(reference, candidate, data, **options):
+    """A check in one call, as ONNX Runtime adds up trees in another order in calls of another size."""
+    return likewise.check(reference, candidate, data, **{"batch_size": ROWS, "batch_sizes": (), **options})
 
 
 def measured(report, name):

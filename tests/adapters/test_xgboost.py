@@ -1,4 +1,4 @@
-"""XGBoost models answer through likewise exactly as they answer by themselves, and so do their exports or they fail."""
+"""XGBoost models answer through likewise as they answer by themselves, and so do their exports, or they fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from boosted import (
     answers,
     batch_of,
     changed,
+    checked,
     exported,
+    one_thread,  # noqa: F401
     onnx_answers,
     opened,
     said,
@@ -37,7 +39,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRanker, XGBRegressor, XGBRFClassifier
 
-import likewise
 from likewise.contracts.models import Kind
 from likewise.discovery import describe_model
 from likewise.errors import ModelError, UsageError
@@ -59,16 +60,9 @@ def stopped_early():
 
 
 def booster_stopped_early():
-    held = xgboost.DMatrix(X[LATE], TARGET[LATE])
+    seen, held = (xgboost.DMatrix(X[part], TARGET[part]) for part in (EARLY, LATE))
     settings = {"nthread": 1, "learning_rate": 0.9}
-    return xgboost.train(
-        settings,
-        xgboost.DMatrix(X[EARLY], TARGET[EARLY]),
-        60,
-        [(held, "e")],
-        early_stopping_rounds=2,
-        verbose_eval=False,
-    )
+    return xgboost.train(settings, seen, 60, evals=[(held, "e")], early_stopping_rounds=2, verbose_eval=False)
 
 
 def with_cities(kind="category"):
@@ -134,6 +128,7 @@ def test_the_answers_are_the_models_own(name, models):
         np.testing.assert_allclose(found[output], answer, rtol=1e-6 if "softmax" in name else 0)
     with opened(model) as runner:
         assert runner.native is model
+        assert json.loads(json.dumps(runner.details)) == runner.details
         assert all(spec.view for spec in runner.signature.outputs)
         for spec in runner.signature.outputs:
             assert found[spec.name].shape[1:] == spec.shape[1:]
@@ -170,9 +165,12 @@ def test_a_file_answers_like_the_live_model(name, suffix, models, tmp_path):
         joblib.dump(model, path)
     elif suffix == "pkl":
         path.write_bytes(pickle.dumps(model))
+    elif suffix == "xgb":  # a name people use, which save_model itself does not take
+        model.save_model(tmp_path / "model.ubj")
+        (tmp_path / "model.ubj").rename(path)
     else:
         model.save_model(path)
-    report = likewise.check(model, path, data, preset="exact")
+    report = checked(model, path, data, preset="exact")
     assert report.passed, said(report)
     with opened(path) as runner:
         assert type(runner.native) is type(model)
@@ -184,7 +182,7 @@ def test_a_wrapper_and_its_booster_agree(models, tmp_path):
     model.get_booster().save_model(tmp_path / "b.json")
     joblib.dump(model.get_booster(), tmp_path / "b.joblib")
     for other in (model.get_booster(), tmp_path / "b.json", tmp_path / "b.joblib"):
-        report = likewise.check(model, other, X, preset="exact")
+        report = checked(model, other, X, preset="exact")
         assert report.passed, said(report)
         assert {output.name for output in report.comparison.outputs} >= {"label", "scores"}
 
@@ -233,7 +231,7 @@ def test_categories_arrive_however_they_are_written(booster, tmp_path):
             found = runner.run(type(batch_of(data))(batch_of(data).rows, columns))["scores"]
         assert np.array_equal(found, expected)
     for data in (tmp_path / "t.parquet", pl.from_pandas(with_cities(str)), with_cities(str)[:1]):
-        report = likewise.check(asked, asked, data, preset="exact")
+        report = checked(asked, asked, data, preset="exact")
         assert report.passed, said(report)
     with pytest.raises(ModelError, match="'city' holds 'Bern', a category the model was not trained on"):
         answers(asked, with_cities(str).assign(city="Bern"))
@@ -253,10 +251,10 @@ def test_categories_that_are_numbers():
 
 
 def test_a_column_that_is_not_there_is_named(models):
-    report = likewise.check(models["named columns"], models["named columns"], TABLE.drop(columns="rooms"))
+    report = checked(models["named columns"], models["named columns"], TABLE.drop(columns="rooms"))
     assert report.outcome == "INCONCLUSIVE"
     assert "'rooms'" in said(report)
-    report = likewise.check(models["named columns"], models["named columns"], TABLE.assign(rooms="many"))
+    report = checked(models["named columns"], models["named columns"], TABLE.assign(rooms="many"))
     assert report.outcome == "INCONCLUSIVE"
     assert "rooms" in said(report)
 
@@ -310,7 +308,7 @@ def test_a_model_that_was_not_fitted_is_refused():
 def test_without_xgboost_one_line_says_what_to_install(models, tmp_path, monkeypatch):
     models["regression"].save_model(tmp_path / "m.ubj")
     monkeypatch.setitem(sys.modules, "xgboost", None)
-    report = likewise.check(tmp_path / "m.ubj", tmp_path / "m.ubj", X)
+    report = checked(tmp_path / "m.ubj", tmp_path / "m.ubj", X)
     assert report.outcome == "INCONCLUSIVE"
     assert "pip install 'likewise[boost]'" in said(report)
 
@@ -322,7 +320,7 @@ def test_without_xgboost_one_line_says_what_to_install(models, tmp_path, monkeyp
 def test_an_export_agrees_and_the_figures_are_those_of_a_plain_script(name, models):
     model, data = models[name], MODELS[name][1]
     proto = exported(model, data)
-    report = likewise.check(model, proto, data, batch_sizes=(1, 32))
+    report = checked(model, proto, data)
     assert report.passed, said(report)
     found = onnx_answers(proto, data)
     for output, answer in by_hand(model, data).items():
@@ -348,7 +346,7 @@ def test_an_export_agrees_and_the_figures_are_those_of_a_plain_script(name, mode
 def test_a_planted_fault_is_caught(fault, name, models):
     model = models[name]
     proto = changed(exported(model, X), **FAULTS[fault])
-    report = likewise.check(model, proto, X, batch_sizes=())
+    report = checked(model, proto, X)
     assert report.outcome == "FAIL", said(report)
     output = "value" if name == "regression" else "probabilities"
     found = onnx_answers(proto, X)
@@ -357,9 +355,9 @@ def test_a_planted_fault_is_caught(fault, name, models):
 
 def test_fewer_trees_are_caught(models):
     booster = models["booster, three classes"]
-    assert likewise.check(booster, exported(booster[:4], X), X).outcome == "FAIL"
+    assert checked(booster, exported(booster[:4], X), X).outcome == "FAIL"
     early = models["stopped early"]
-    assert likewise.check(early, exported(early.get_booster(), X), X).outcome == "FAIL"
+    assert checked(early, exported(early.get_booster(), X), X).outcome == "FAIL"
 
 
 REFUSED = {
@@ -390,7 +388,7 @@ def test_categories_are_refused_by_name_and_codes_are_not():
     model = XGBRegressor(enable_categorical=True, **SMALL).fit(
         coded, np.array([3, -2, 1, 0, 5, -4])[np.arange(ROWS) % 6]
     )
-    report = likewise.check(model, exported(model, coded), coded)
+    report = checked(model, exported(model, coded), coded)
     assert report.passed, said(report)
 
 

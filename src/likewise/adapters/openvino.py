@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from likewise import onnxgraph
-from likewise.contracts.data import Batch, Tensors
+from likewise.casting import numpy_dtype
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import InputSpec, Kind, Model, OutputSpec, Shape, Signature
 from likewise.decoding import kind_of, widened
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
@@ -68,6 +69,7 @@ class OpenvinoRunner:
             OutputSpec(name, kind_of(name, _dtype(port)) or Kind.VALUE, _dtype(port), _shape(port))
             for name, port in zip(self._names, graph.outputs, strict=True)
         )
+        self._dtypes = {spec.name: spec.dtype for spec in outputs}
         self.signature = Signature(
             inputs, _with_meaning(outputs, model), batch=fixed if isinstance(fixed, int) else None
         )
@@ -86,7 +88,11 @@ class OpenvinoRunner:
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
         # Copied: the arrays are views of memory that the next call writes to.
-        return {name: widened(np.array(answers[index])) for index, name in enumerate(self._names)}
+        return {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
+
+    def _array(self, name: str, array: Array) -> Array:
+        # OpenVINO hands out bfloat16 under the name of the other type of two bytes.
+        return widened(array.view(numpy_dtype("bfloat16"))) if self._dtypes[name] == "bfloat16" else array
 
 
 def _read(model: Model, core: Any) -> Any:

@@ -114,9 +114,11 @@ class TorchRunner:
 
         if self.signature.batch is not None:
             return {}
-        fewer = {name: array[:-1] if len(array) > 1 else np.repeat(array, 2, axis=0) for name, array in inputs.items()}
+        rows = len(next(iter(inputs.values())))
+        others = rows - 1 if rows > 1 else 2
+        fewer = {name: np.resize(array, (others, *array.shape[1:])) for name, array in inputs.items()}
         try:
-            return answering.growing_axes(answers, self._ask(self._laid_out(fewer)))
+            return answering.growing_axes(answers, self._ask(self._laid_out(fewer)), (rows, others))
         except ModelError:  # it takes this number of rows only
             return {}
 
@@ -155,11 +157,11 @@ def _opened_program(program: Any, model: Model) -> TorchRunner:
     )
     with quietly():
         module = program.module()
-    bounds = {str(name): f"{bound.lower} to {bound.upper}" for name, bound in program.range_constraints.items()}
     facts = {
         **describing.details(module, "torch.export"),
+        "module": type(program).__name__,
         "training_mode": bool(live),
-        "sizes": bounds,
+        "sizes": describing.program_sizes(program),
         "warnings": warnings,
     }
     return TorchRunner(module, parameters, inputs, facts, model)

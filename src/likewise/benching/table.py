@@ -46,8 +46,8 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
     yield ""
     rounds = max((len(timing.rounds) for timing in result.timings), default=0)
     yield Text(
-        f"{rounds} rounds in random order; the interval holds the ratio of medians with "
-        f"{result.settings['confidence']:.0%} confidence.",
+        f"{rounds} rounds in random order. With {result.settings['confidence']:.0%} confidence the interval holds the "
+        "ratio of medians on this machine as busy as it was.",
         style="dim",
     )
     threads = [f"{side} {_threads(getattr(result, side).details)}" for side in ("reference", "candidate")]

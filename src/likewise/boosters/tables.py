@@ -62,15 +62,16 @@ def _coded(column: Any, known: Sequence[Any], name: str, *, refuse_unseen: bool)
             f"the data has {now}: {odd!r}",
             remedy="Give the column in the type it was trained in",
         )
-    coded = pd.Categorical(column, categories=list(known))
-    unseen = present[pd.isna(coded[column.notna()])]
+    categories: Any = pd.Index(list(known))
+    codes = categories.get_indexer(column)
+    unseen = column[(codes < 0) & column.notna()]
     if refuse_unseen and len(unseen):
         raise ModelError(
             f"column {name!r} holds {unseen.iloc[0]!r}, a category the model was not trained on",
             remedy=f"It knows: {', '.join(repr(value) for value in list(known)[:12])}"
             + (" …" if len(known) > 12 else ""),
         )
-    return pd.Series(coded, index=column.index)
+    return pd.Series(pd.Categorical.from_codes(codes, categories), index=column.index)
 
 
 def require_codes(name: str, known: Sequence[Any]) -> None:

@@ -130,12 +130,11 @@ def _array(name: str, value: Any) -> Array:
     return array
 
 
-def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, int]:
-    """The axis of the rows of every answer, from the answers to two numbers of rows: the one whose length differs."""
+def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tuple[int, int]) -> dict[str, int]:
+    """The axis of the rows of every answer, from the answers to two numbers of rows: the one that follows them."""
     axes = {}
     for name, array in one.items():
-        before = other[name].shape if name in other else ()
-        if len(before) == array.ndim:
-            changed = [axis for axis, (a, b) in enumerate(zip(array.shape, before, strict=True)) if a != b]
-            axes[name] = changed[0] if changed else 0
+        again = other[name].shape if name in other else ()
+        following = [axis for axis, lengths in enumerate(zip(array.shape, again, strict=False)) if lengths == rows]
+        axes[name] = following[0] if following else 0
     return axes

@@ -98,6 +98,15 @@ def program_parameters(program: Any) -> tuple[Parameter, ...]:
     return (*(Parameter(name) for name in names[: positional.num_leaves]), *by_name)
 
 
+def program_sizes(program: Any) -> dict[str, str]:
+    """The sizes that an exported program was captured for, by symbol: below the least it may be silently wrong."""
+    found = {}
+    for name, bound in program.range_constraints.items():
+        most = f"to {bound.upper}" if str(bound.upper).isdigit() else "or more"
+        found[str(name)] = f"{bound.lower} {most}"
+    return found
+
+
 def live_training(program: Any) -> list[str]:
     """The operators of an exported program that were captured in training mode."""
     flags = {"dropout": 2, "native_dropout": 2, "batch_norm": 5, "feature_dropout": 2, "alpha_dropout": 2}

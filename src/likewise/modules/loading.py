@@ -58,7 +58,7 @@ def _program(path: str, *, trusted: bool) -> Any:
         with quietly(), archives.weights_only():
             return torch.export.load(path)
     except pickle.UnpicklingError as error:
-        raise archives.refusal(path, _refused_by(error)) from error
+        raise archives.refusal(path, _refused_by(error) or ["a pickled object"]) from error
     except Exception as error:  # a damaged archive breaks in many ways
         raise ModelError(
             f"{path} cannot be loaded as a program of torch.export: {one_line(error)}",
@@ -140,7 +140,7 @@ def _globals(path: str) -> list[str]:
 
 def _refused_by(error: Exception) -> list[str]:
     """The name in torch's own refusal."""
-    return re.findall(r"(?:GLOBAL|global:?)\s+([A-Za-z_]\w*(?:\.\w+)+)", str(error))[:1]
+    return re.findall(r"GLOBAL ([A-Za-z_][\w.]*)", str(error))[:1]
 
 
 def _unreadable(path: str, error: Exception) -> ModelError:
