@@ -60,8 +60,8 @@ def describe_model(target: object, options: dict[str, Any] | None = None) -> Mod
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",
-        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, recorded answers, `module:attribute` "
-        "or `file.py:attribute`",
+        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, "
+        "`module:attribute` or `file.py:attribute`",
     )
 
 

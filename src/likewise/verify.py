@@ -31,7 +31,7 @@ MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_fro
 
 LIBRARIES = (
     *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
-    *("torch", "onnxscript", "openvino"),
+    *("torch", "onnxscript", "openvino", "xgboost", "xgboost-cpu", "lightgbm", "catboost"),
 )
 
 
