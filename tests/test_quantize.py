@@ -8,6 +8,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import onnx
@@ -295,6 +296,53 @@ def test_a_result_that_does_not_load_does_not_take_the_place_of_the_file(images,
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("q.onnx", b"before")]
 
 
+def test_a_result_that_crashes_the_runtime_is_an_error_here(images, tmp_path, monkeypatch):
+    from likewise.quantizing import files
+
+    monkeypatch.setattr(files, "OPEN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    with pytest.raises(ModelError, match=r"ONNX Runtime crashed on it \(SIGSEGV\)"):
+        likewise.quantize(images / "net.onnx", tmp_path / "q.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_transformer_exported_by_torch_in_every_mode(tmp_path):
+    # Half precision without noted shapes crashed ONNX Runtime 1.31 on this one.
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(100, 32)
+            self.encode = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
+            self.score = torch.nn.Linear(32, 5)
+
+        def forward(self, tokens):
+            return torch.softmax(self.score(self.encode(self.embed(tokens)).mean(1)), -1)
+
+    tokens = torch.randint(0, 100, (32, 12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Classifier().eval()
+        free = ({0: torch.export.Dim("rows", min=1)},)
+        torch.onnx.export(
+            model,
+            (tokens,),
+            tmp_path / "net.onnx",
+            dynamo=True,
+            dynamic_shapes=free,
+            input_names=["tokens"],
+            verbose=False,
+        )
+    np.savez(tmp_path / "tokens.npz", tokens=tokens.numpy())
+    for mode in ("fp16", "dynamic", "static"):
+        done = likewise.quantize(
+            tmp_path / "net.onnx", tmp_path / "q.onnx", data=str(tmp_path / "tokens.npz"), mode=mode, speed=False
+        )
+        assert done.report.outcome == "PASS", mode
+        assert done.quantized.bytes_after < done.quantized.bytes_before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -354,7 +402,7 @@ def test_nothing_is_printed_and_nothing_is_left_changed(images, tmp_path):
     script = (
         "import sys, logging, likewise\n"
         "before = (list(sys.path), list(logging.root.handlers), logging.root.manager.disable)\n"
-        "for mode in ('dynamic', 'static', 'fp16'):\n"
+        "for mode in ('fp16', 'dynamic', 'static', 'fp16'):\n"
         "    options = {'data': sys.argv[3], 'calibration': 'percentile', 'check': False}\n"
         "    likewise.quantize(sys.argv[1], sys.argv[2], mode=mode, **options)\n"
         "assert before == (list(sys.path), list(logging.root.handlers), logging.root.manager.disable)\n"

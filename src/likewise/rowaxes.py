@@ -14,6 +14,9 @@ from likewise.errors import UsageError
 BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")
 """How exporters call the axis of the rows."""
 
+TIME_NAME = re.compile(r"(?i:seq|time|step|len)|^[TLS]$")
+"""How they call an axis that may come before it; after any other, N is as likely the number of points or features."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowAxes:
@@ -46,8 +49,11 @@ def parse(option: Any) -> RowAxes:
 
 def declared(shape: Shape | None) -> int | None:
     """The only axis that a file calls the batch; None if it names none, or several."""
-    named = [axis for axis, dim in enumerate(shape or ()) if isinstance(dim, str) and BATCH_NAME.search(dim)]
-    return named[0] if len(named) == 1 else None
+    names = {axis: dim for axis, dim in enumerate(shape or ()) if isinstance(dim, str)}
+    found = [axis for axis, name in names.items() if BATCH_NAME.search(name)]
+    if len(found) != 1 or (len(names[found[0]]) == 1 and found[0] and not TIME_NAME.search(names.get(0, ""))):
+        return None
+    return found[0]
 
 
 def rows_first(shape: Shape | None, axis: int) -> Shape | None:

@@ -244,6 +244,15 @@ def test_an_operator_the_oracle_does_not_know_is_one_line():
         adapter("onnx").open(Model("onnx", proto, {"runtime": "reference"})).__enter__()
 
 
+def test_an_axis_called_n_behind_an_unnamed_one_holds_no_rows():
+    node = helper.make_node("Relu", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["s0", "N", 3]) for name in ("x", "y")]
+    made = helper.make_graph([node], "g", values[:1], values[1:])
+    proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    data = RNG.normal(size=(40, 7, 3)).astype(np.float32)
+    assert likewise.check(lambda array: np.maximum(array, 0), proto, {"x": data}, preset="exact").passed
+
+
 @pytest.mark.parametrize("name", ["batch", "batch_size", "N"])
 def test_an_axis_called_batch_holds_the_rows_wherever_it_is(name):
     node = helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)

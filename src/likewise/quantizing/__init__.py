@@ -160,12 +160,15 @@ def _convert(
 @contextmanager
 def _contained() -> Iterator[None]:
     """Keep what the quantiser prints to itself, and the import path as it was."""
+    import onnxruntime
+
     path = list(sys.path)
+    # Its modules import each other by their bare names, `fusion_utils` or `metrics`, from a folder that it adds once.
+    sys.path.append(str(Path(onnxruntime.__file__).parent / "transformers"))
     try:
         with quietly(), redirect_stdout(io.StringIO()):
             yield
     finally:
-        # ONNX Runtime appends a folder with modules such as `metrics` and `benchmark` in it.
         sys.path[:] = path
 
 

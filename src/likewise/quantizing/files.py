@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,14 @@ from likewise.recording import replacing
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+OPEN = """
+import sys
+import onnxruntime as ort
+settings = ort.SessionOptions()
+settings.log_severity_level = 4
+ort.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
+"""
 
 
 def read(path: Path) -> tuple[ModelProto, int]:
@@ -54,20 +65,31 @@ def describe(result: ModelProto, original: ModelProto, sha256: str, settings: Ma
 
 def write(model: ModelProto, path: Path) -> int:
     """Put the file in its place once ONNX Runtime has opened it; its size."""
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
     with replacing(path) as temporary:
         try:
             temporary.write_bytes(model.SerializeToString())
         except Exception as error:  # protobuf has several types for "larger than 2 GB"
             raise ModelError(f"{path} cannot be written as one file: {one_line(error)}") from error
-        try:
-            ort.InferenceSession(str(temporary), settings, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime raises many types; all mean that it does not load
-            raise ModelError(
-                f"the quantised file does not load and was not kept: {one_line(error)}",
-                remedy="Export the model for opset 13 or later, or quantise without --per-channel",
-            ) from error
+        _require_loadable(temporary)
         return temporary.stat().st_size
+
+
+def _require_loadable(path: Path) -> None:
+    """Open the file in a process of its own: the runtime's optimisers may crash on a graph that is valid."""
+    done = subprocess.run([sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    said = done.stderr.strip().splitlines()
+    how = f"ONNX Runtime crashed on it ({_signal(done.returncode)})" if done.returncode < 0 else said[-1][:500]
+    raise ModelError(
+        f"the quantised file does not load and was not kept: {how}",
+        remedy="Export the model for opset 13 or later, leave nodes out with --exclude, or leave out --per-channel",
+    )
+
+
+def _signal(code: int) -> str:
+    """What ended a process, from its negative exit code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

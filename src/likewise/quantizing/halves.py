@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
     """The model with half-precision weights and the same inputs and outputs."""
+    import onnx.shape_inference
     from onnxruntime.transformers import float16
 
     if recipe.op_types:
@@ -33,6 +34,9 @@ def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
         )
         _drop_round_trips(half.graph)
         sort_nodes(half.graph)
+        # ONNX Runtime's layout optimiser crashes on half-precision values whose shapes are not noted.
+        del half.graph.value_info[:]
+        half = onnx.shape_inference.infer_shapes(half)
     except Exception as error:
         raise ModelError(
             f"ONNX Runtime's float16 converter failed: {one_line(error)}",
