@@ -40,7 +40,7 @@ def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str
     fed, casts = side.feed(batch)
     if not batch.stacked:
         return {name: array[None] for name, array in _call(side, fed).items()}, casts
-    size = side.fixed_batch or size or len(batch)
+    size = side.fixed_batch or size or max(len(batch), 1)
     parts = [
         _answer_rows(side, fed if size >= len(fed) else fed.slice(start, start + size))
         for start in range(0, max(len(batch), 1), size)

@@ -143,6 +143,8 @@ class RecordedAnswers:
             )
         numbers = self._numbers(rows) if self.about["keyed_by_name"] else np.asarray(rows.numbers)
         outputs = self.signature.outputs or ()
+        if not len(rows):
+            return {name: array[:0] for name, array in self._group(0)[1].items()}
         parts: list[tuple[Array, dict[str, Array]]] = []
         for group, (low, high) in enumerate(self._ranges):
             wanted = np.flatnonzero((numbers >= low) & (numbers <= high))
