@@ -8,7 +8,11 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	rm -rf .demo
-	$(BIN)/likewise demo .demo
+	$(BIN)/likewise demo .demo/loans
+	cp -r examples/tabular .demo/flights
+	cd .demo/flights && for step in "-m src.train" deployment/export_onnx.py deployment/quantize_onnx.py \
+		deployment/parity_check.py "deployment/cpu_inference.py --backend onnx"; do \
+		echo "\n$$ python $$step"; ../../$(BIN)/python $$step || exit 1; done
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
