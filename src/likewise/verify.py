@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
@@ -71,7 +72,10 @@ def run(settings: Settings, *, progress: Callable[[Progress], None] | None = Non
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
         source = _source(settings)
         plan = _plan(settings, policy, models, source, progress)
+        hashing = threading.Thread(target=_fingerprint, args=(source,), daemon=True)
+        hashing.start()
         comparison, facts = _engine("local").run(plan)
+        hashing.join()
         comparison = _with_lineage(comparison, source, facts)
         comparison = replace(comparison, lineage=_stale(settings.reference, models["reference"], facts))
     except UsageError:
@@ -346,11 +350,15 @@ def _data_artefact(target: Any, source: Source | None) -> Artefact:
     if source is None:
         name = str(target) if isinstance(target, str | PathLike) else type(target).__name__
         return Artefact(name, "unknown")
+    return Artefact(source.location, str(source.provenance), _fingerprint(source))
+
+
+def _fingerprint(source: Source) -> str | None:
+    """The hash of the data, which the source remembers; computed beside the models, as they leave time for it."""
     try:
-        fingerprint: str | None = source.fingerprint
+        return source.fingerprint
     except LikewiseError:
-        fingerprint = None
-    return Artefact(source.location, str(source.provenance), fingerprint)
+        return None
 
 
 def _versions() -> dict[str, str]:
