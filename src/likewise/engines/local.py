@@ -1,7 +1,7 @@
 """This machine: reads ahead, runs both models at once where that helps, reduces as it goes.
 
-The time belongs to the models: while they run on one chunk, the next is being read and the one
-before is being reduced. Memory is a few chunks, whatever the number of rows.
+The time belongs to the models: while they run on one chunk, the next is being read, and where it
+helps the one before is being reduced. Memory is a few chunks, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -90,30 +90,32 @@ class _Run:
             paces: list[float] = []
             try:
                 for number, chunk in enumerate(chunks):
+                    began = time.perf_counter()
                     answered = self._sized(chunk) if number == 0 else self._start(pool, chunk)
                     if pending is not None:
                         self._reduce(pending)
                         pending = None
                     answered.wait()
-                    pending = answered
-                    # Two chunks run one model after the other and two both at once, which stays unless it is slower.
+                    if self.concurrent:
+                        pending = answered
+                    else:
+                        self._reduce(answered)
+                    # Two chunks go one step after the other and two all at once; the faster way stays.
                     if 1 <= number <= 4:
-                        paces.append(pending.elapsed() / len(chunk))
-                        self.concurrent = number in (2, 3) or (number == 4 and min(paces[2:]) < 1.1 * min(paces[:2]))
+                        paces.append((time.perf_counter() - began) / len(chunk))
+                        self.concurrent = number in (2, 3) or (number == 4 and _faster_at_once(paces))
             finally:
                 if pending is not None:
                     self._reduce(pending)
 
     def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
-        first = pool.submit(self._ask_reference, chunk)
+        """Both models at once in threads, or one after the other in this one.
+
+        Threads are no gain by themselves: models that hold Python's lock only get into each other's way.
+        """
         if self.concurrent:
-            return _Answers(chunk, first, pool.submit(self._ask_candidate, chunk))
-
-        def second() -> _Answer:
-            first.result()
-            return self._ask_candidate(chunk)
-
-        return _Answers(chunk, first, pool.submit(second))
+            return _Answers(chunk, pool.submit(self._ask_reference, chunk), pool.submit(self._ask_candidate, chunk))
+        return _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
 
     # Two names for one thing, so that the stack of a crash tells which model it was.
     def _ask_reference(self, chunk: Batch) -> _Answer:
@@ -216,9 +218,10 @@ class _Answers:
         self.reference.result()
         self.candidate.result()
 
-    def elapsed(self) -> float:
-        both = (self.reference.result(), self.candidate.result())
-        return max(one.ended for one in both) - min(one.began for one in both)
+
+def _faster_at_once(paces: list[float]) -> bool:
+    """Given seconds a row: of two chunks in turn, then of two with both models at once, the first without reducing."""
+    return paces[3] < min(paces[:2])
 
 
 def _done(answer: _Answer) -> Future[_Answer]:
