@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from likewise.errors import LikewiseError
     from likewise.shipping import export
     from likewise.shrinking import quantize
-    from likewise.verify import check, inspect, judge, load, record
+    from likewise.verify import check, explain, inspect, judge, load, record
 
 __all__ = [
     "LikewiseError",
@@ -26,6 +26,7 @@ __all__ = [
     "Report",
     "bench",
     "check",
+    "explain",
     "export",
     "inspect",
     "judge",

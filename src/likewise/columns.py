@@ -28,6 +28,7 @@ __all__ = [
     "concatenate",
     "plain",
     "take",
+    "with_columns",
 ]
 
 LARGEST_VALUE_SHOWN = 16
@@ -250,6 +251,26 @@ def take(columns: Columns, positions: Array) -> Columns:
     if isinstance(columns, ArrayColumns | ArrowColumns | FrameColumns):
         return columns.take(positions)
     return ArrayColumns({name: array[positions] for name, array in columns.items()})
+
+
+def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
+    """The same rows with other values in some columns; a table stays a table, in the same order."""
+    if isinstance(columns, ArrayColumns):
+        arrays = {name: changed.get(name, array) for name, array in columns.items()}
+        return type(columns)(arrays)
+    import narwhals as nw
+
+    frame = nw.from_native(columns.frame(), eager_only=True)
+    native = frame.to_native()
+    if hasattr(native, "assign"):
+        names = [name for name in columns if name in changed]
+        labels = {str(label): label for label in native.columns}
+        native = native.copy()
+        for name in names:
+            native[labels[name]] = changed[name]
+        return FrameColumns(native)
+    series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
+    return FrameColumns(frame.with_columns(*series).to_native())
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from likewise import rowaxes
 from likewise.contracts.judging import Policy
+from likewise.contracts.models import BatchAxis
 from likewise.errors import UsageError, nearest
 from likewise.policies import make_policy
 
@@ -41,21 +43,25 @@ class Settings:
     batch_size: int | None = None
     batch_sizes: tuple[int, ...] | None = None
     fixed_batch: bool = False
+    batch_axis: BatchAxis | None = None
     trusted: tuple[str, ...] = ()
     reference_options: Mapping[str, Any] = field(default_factory=dict)
     candidate_options: Mapping[str, Any] = field(default_factory=dict)
     report: str | None = None
     timeout: float | None = None
+    explain: bool = True
+    explain_budget: float = 30.0
 
     def policy(self) -> Policy:
         """What is acceptable; a usage error if it makes no sense."""
         if self.sample not in ("first", "random"):
             raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
-        for name, value in (("samples", self.samples), ("batch-size", self.batch_size), ("timeout", self.timeout)):
+        for name, value in (("samples", self.samples), ("batch-size", self.batch_size), ("timeout", self.timeout), ("explain-budget", self.explain_budget)):
             if value is not None and not value > 0:
                 raise UsageError(f"--{name} is {value}", remedy="Give a number above zero")
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
+        rowaxes.parse(self.batch_axis)
         return make_policy(
             preset=self.preset,
             abs_tol=self.abs_tol,

@@ -20,6 +20,7 @@ from likewise.discovery import adapter, describe_model, extensions, open_source
 from likewise.errors import DataError, ModelError, UsageError
 from likewise.feeding import Feed
 from likewise.feeding import plan as plan_feed
+from likewise.provenance import sha256_of
 from likewise.recording import atomically
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _about(described: Model, runner: Runner, proto: ModelProto) -> dict[str, Any
     if own := runner.details.get(described.framework):
         versions[described.framework] = str(own)
     return {
-        "reference_sha256": verify.sha256_of(described.target),
+        "reference_sha256": sha256_of(described.target),
         "classes": _classes(runner),
         "versions": dict(sorted(versions.items())),
     }

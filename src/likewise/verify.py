@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
-import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime
-from importlib import metadata
-from os import PathLike, cpu_count
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import config, fingerprints, judging, selecting
+from likewise import explaining, judging, provenance, selecting
 from likewise.config import Settings
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
 from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts
 from likewise.contracts.models import Model
-from likewise.contracts.reporting import Artefact, Origin, Report
+from likewise.contracts.reporting import Report
 from likewise.discovery import adapter, describe_model, extensions, open_source
 from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
@@ -30,10 +26,9 @@ from likewise.sweeping import DEFAULT_SIZES
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
 
-LIBRARIES = (
-    *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
-    *("torch", "onnxscript", "openvino", "xgboost", "xgboost-cpu", "lightgbm", "catboost"),
-)
+
+FULL_BUDGET = 120.0
+"""Seconds that an investigation may take when it is asked for."""
 
 
 def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
@@ -42,7 +37,7 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
     glob, a folder, a DataFrame, an array or a dict of arrays. Options are those of the command line
     with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
-    `pair`, `batch_size`, `trusted` and so on. The report is true when the verdict is PASS. What could
+    `pair`, `batch_size`, `batch_axis`, `trusted` and so on. The report is true when the verdict is PASS. What could
     not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
@@ -62,9 +57,23 @@ def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Se
     return Settings(reference=reference, candidate=candidate, data=data, **options)
 
 
-def run(settings: Settings, *, progress: Callable[[Progress], None] | None = None) -> Report:
-    """Carry out one gate."""
+def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
+    """`check`, and on anything but a PASS a full investigation: `report.diagnoses` has the causes, the best first.
+
+    Options are those of `check`; `explain_budget` is in seconds.
+    """
+    return check(reference, candidate, data, **{"explain_budget": FULL_BUDGET, **options, "explain": True})
+
+
+def run(
+    settings: Settings,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    judged: Callable[[Report], None] | None = None,
+) -> Report:
+    """Carry out one gate. `judged` is told the verdict before the search for its causes begins."""
     policy = settings.policy()
+    plan: Plan | None = None
     source: Source | None = None
     models: dict[str, Model] = {}
     try:
@@ -72,7 +81,7 @@ def run(settings: Settings, *, progress: Callable[[Progress], None] | None = Non
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
         source = _source(settings)
         plan = _plan(settings, policy, models, source, progress)
-        hashing = threading.Thread(target=_fingerprint, args=(source,), daemon=True)
+        hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)
         hashing.start()
         comparison, facts = _engine("local").run(plan)
         hashing.join()
@@ -83,7 +92,18 @@ def run(settings: Settings, *, progress: Callable[[Progress], None] | None = Non
     except LikewiseError as error:
         incident = Incident(error.code, error.message, error.remedy, error.side)
         comparison, facts = Comparison(tolerance=policy.tolerance, incidents=(incident,)), RunFacts()
-    return _report(settings, policy, comparison, facts, models, source)
+    report = _report(settings, policy, comparison, facts, models, source)
+    if plan is None or report.passed or not settings.explain:
+        return report
+    if judged is not None:
+        judged(report)
+    began = time.perf_counter()
+    diagnoses, explanation = explaining.explain(
+        plan, comparison, policy, report.verdict, budget=settings.explain_budget
+    )
+    seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
+    origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
+    return replace(report, diagnoses=diagnoses, explanation=explanation, origin=origin)
 
 
 def could_not_run(settings: Settings, error: LikewiseError) -> Report:
@@ -161,7 +181,7 @@ def record(
             raise DataError(f"{source.location} holds no rows", remedy="Give a table or arrays to record answers for")
         fed = plan_feed(first, runner.signature, side="reference", mapping=feed)
         side = Side("reference", described.name, runner, fed)
-        artefact = _model_artefact(described.target, described, {})
+        artefact = provenance.model_artefact(described.target, described, {})
         with Writer(
             Path(output),
             model=artefact.name,
@@ -183,7 +203,7 @@ def inspect(model: Any, *, trusted: Sequence[str] = (), options: Mapping[str, An
     """What a model says about itself: inputs, outputs, kinds, dtypes, classes, operators, size."""
     described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
     with adapter(described.framework).open(described) as runner:
-        artefact = _model_artefact(described.target, described, {})
+        artefact = provenance.model_artefact(described.target, described, {})
         signature = asdict(runner.signature)
         return {
             "name": artefact.name,
@@ -236,7 +256,7 @@ def _plan(
 
 def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
     try:
-        return describe_model(target, {**options, "trusted": settings.trusted})
+        return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis)
     except LikewiseError as error:
         error.side = side
         raise
@@ -282,7 +302,7 @@ def _stale(target: Any, reference: Model, facts: RunFacts) -> tuple[str, ...]:
         return ()
     # Recorded answers stand for the model that gave them, and two exports of one model for each other.
     others = [] if quantized else [ours.get("recorded_sha256"), ours.get("metadata", {}).get(MADE_FROM)]
-    known = [sha256 for sha256 in (*others, sha256_of(target)) if sha256 is not None]
+    known = [sha256 for sha256 in (*others, provenance.sha256_of(target)) if sha256 is not None]
     if not known or made_from in known:
         return ()
     found = f"its file names SHA-256 {made_from[:12]}…, this is {known[0][:12]}…"
@@ -298,96 +318,4 @@ def _report(
     source: Source | None,
 ) -> Report:
     verdict = judging.judge(comparison, policy)
-    origin = Origin(
-        reference=_model_artefact(settings.reference, models.get("reference"), facts.details.get("reference")),
-        candidate=_model_artefact(settings.candidate, models.get("candidate"), facts.details.get("candidate")),
-        data=_data_artefact(settings.data, source),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
-        machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
-        settings=_stated(settings),
-        run={
-            "call_sizes": dict(facts.batch_size),
-            "concurrent": facts.concurrent,
-            "seconds": {name: round(value, 3) for name, value in facts.seconds.items()},
-        },
-    )
-    return Report(comparison, policy, verdict, origin)
-
-
-def _model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] | None) -> Artefact:
-    name = (
-        model.name
-        if model is not None
-        else str(target)
-        if isinstance(target, str | PathLike)
-        else type(target).__name__
-    )
-    kind = model.framework if model is not None else "unknown"
-    content = _content(target)
-    size = content.stat().st_size if isinstance(content, Path) else None if content is None else len(content)
-    return Artefact(name, kind, sha256_of(target), size, details)
-
-
-def sha256_of(target: Any) -> str | None:
-    """The SHA-256 of the file or bytes a model is given as; None for a live object."""
-    content = _content(target)
-    if isinstance(content, Path):
-        return fingerprints.of_file(str(content))
-    return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def _content(target: Any) -> Path | bytes | None:
-    if isinstance(target, str | PathLike):
-        path = Path(str(target).rpartition(":")[0] or str(target)) if ".py:" in str(target) else Path(target)
-        return path if path.is_file() else None
-    if isinstance(target, bytes):
-        return target
-    return bytes(target.SerializeToString()) if hasattr(target, "SerializeToString") else None
-
-
-def _data_artefact(target: Any, source: Source | None) -> Artefact:
-    if source is None:
-        name = str(target) if isinstance(target, str | PathLike) else type(target).__name__
-        return Artefact(name, "unknown")
-    return Artefact(source.location, str(source.provenance), _fingerprint(source))
-
-
-def _fingerprint(source: Source) -> str | None:
-    """The hash of the data, which the source remembers; computed beside the models, as they leave time for it."""
-    try:
-        return source.fingerprint
-    except LikewiseError:
-        return None
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0]}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _stated(settings: Settings) -> dict[str, Any]:
-    """The settings as a user gave them; live objects by their type."""
-    stated: dict[str, Any] = {}
-    for entry in fields(Settings):
-        value = getattr(settings, entry.name)
-        # A live frame or array does not compare like a value: it is named before anything is asked of it.
-        if entry.name in config.PATHS and value is not None and not isinstance(value, str):
-            value = str(value) if isinstance(value, PathLike) else type(value).__name__
-        if value is None or value == () or value == {}:
-            continue
-        if entry.name.endswith("_options"):
-            value = {name: _named(option) for name, option in value.items()}
-        stated[entry.name] = list(value) if isinstance(value, tuple) else value
-    return stated
-
-
-def _named(option: Any) -> Any:
-    """An option as JSON can hold it: a live factory by its name."""
-    plain = isinstance(option, str | int | float | list | tuple | dict | None)
-    return option if plain else str(getattr(option, "__name__", type(option).__name__))
+    return Report(comparison, policy, verdict, provenance.origin(settings, facts, models, source))

@@ -40,7 +40,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One cause, what it covers, and the experiment that showed it."""
+    """One cause, what it covers, and the experiment that showed it.
+
+    `explained_share` is the part of the failing rows looked at that agree once the cause is taken
+    away; `rows` names the first of them.
+    """
 
     cause: str
     culprit: str
@@ -48,6 +52,45 @@ class Diagnosis:
     evidence: str
     remedy: str
     rows: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A predicate on the inputs that tells failing rows from agreeing ones."""
+
+    predicate: str
+    failing: int
+    agreeing: int
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unusual:
+    """What is special about one value of a failing row."""
+
+    row: int | str
+    column: str
+    value: Json
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What an investigation looked at beside the diagnoses: facts, and what was excluded.
+
+    `shape` says in sentences what the difference looks like; `excluded` what was tried and did not
+    explain it; `not_tested` what could not be tried, and why.
+    """
+
+    rows: int = 0
+    failing_rows: int = 0
+    complete: bool = False
+    shape: tuple[str, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    unusual: tuple[Unusual, ...] = ()
+    excluded: tuple[str, ...] = ()
+    not_tested: tuple[str, ...] = ()
 
 
 class ParityError(AssertionError):
@@ -67,6 +110,7 @@ class Report:
     verdict: Verdict
     origin: Origin
     diagnoses: tuple[Diagnosis, ...] = ()
+    explanation: Explanation | None = None
 
     def __bool__(self) -> bool:
         return self.passed

@@ -23,7 +23,7 @@ from likewise.contracts.measuring import (
     OutputFacts,
     Tolerance,
 )
-from likewise.contracts.reporting import SCHEMA_VERSION, Diagnosis, Origin, Report
+from likewise.contracts.reporting import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
 from likewise.errors import DataError, one_line
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Document:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     diagnoses: tuple[Diagnosis, ...]
+    explanation: Explanation | None
     worst_rows: tuple[WorstRow, ...]
     confidence: Confidence | None
     batch_sizes: tuple[BatchSizeFacts, ...]
@@ -121,6 +122,7 @@ def document(report: Report) -> Document:
         checks=verdict.checks,
         findings=verdict.findings,
         diagnoses=report.diagnoses,
+        explanation=report.explanation,
         worst_rows=worst_rows(report),
         confidence=verdict.confidence,
         batch_sizes=facts.batch_sizes,
@@ -173,6 +175,7 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
         verdict=Verdict(read.outcome, read.headline, read.checks, read.findings, read.confidence),
         origin=read.provenance,
         diagnoses=read.diagnoses,
+        explanation=read.explanation,
     )
 
 

@@ -1,0 +1,260 @@
+"""Why a comparison failed: hypotheses tested by experiment, within a budget, and ranked.
+
+Explaining reads a verdict and never changes it. What could not be tested in time, or at all, is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from likewise.calling import answers
+from likewise.cases import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
+from likewise.columns import concatenate, take
+from likewise.comparing import prepare, rows_beyond
+from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.contracts.judging import Outcome, Policy, Verdict
+from likewise.contracts.measuring import Comparison, Incident, Mismatch, Pair, Plan, Tolerance
+from likewise.contracts.reporting import Diagnosis, Explanation
+from likewise.discovery import adapter, extensions
+from likewise.errors import LikewiseError, one_line
+from likewise.facts import shape, slices, unusual
+from likewise.policies import AT_LEAST
+
+CHUNK_ROWS = 4_096
+FAILING_ROWS, AGREEING_ROWS = 2_048, 6_144
+"""At most so many rows are looked at, of each."""
+
+SHARE_FOR_SAMPLE = 0.4
+"""Of the budget, at most so much goes to finding rows."""
+
+SHOWN = 5
+"""Diagnoses that are told."""
+
+
+def explain(
+    plan: Plan, comparison: Comparison, policy: Policy, verdict: Verdict, *, budget: float
+) -> tuple[tuple[Diagnosis, ...], Explanation]:
+    """The causes of a failure, the best explanation first, and what was looked at."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        case = Case(plan, comparison, verdict, began + budget, stack, _tolerance(comparison, policy, verdict))
+        notes = list(_open(case, began + SHARE_FOR_SAMPLE * budget))
+        explained, excluded, not_tested = _investigate(case)
+        best = _ranked(case, explained)
+        # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
+        found = Explanation(
+            rows=len(case.sample) if case.sample is not None else 0,
+            failing_rows=int(case.sample.failing.sum()) if case.sample is not None else 0,
+            complete=case.sample is not None and case.sample.complete,
+            excluded=tuple(excluded),
+            not_tested=(*notes, *not_tested),
+        )
+        if case.sample is not None and case.sample.failing.any():
+            found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
+        return tuple(_diagnosis(case, entry) for entry in best), found
+
+
+def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tolerance:
+    """What makes a row a failing one: the tolerance, or what was broken where no single row is beyond it."""
+    if comparison.rows_beyond:
+        return comparison.tolerance
+    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL and check.batch_size is None]
+    bounds = [check.bound for check in failed if check.measure.endswith("abs_diff")]
+    if bounds:
+        return Tolerance(min(bounds), 0.0)
+    outputs = {check.output for check in failed if check.measure in AT_LEAST or check.measure.endswith("_diff")}
+    largest = [
+        o.measures["max_abs_diff"] for o in comparison.outputs if o.name in outputs and "max_abs_diff" in o.measures
+    ]
+    return Tolerance(max(largest) / 2, 0.0) if largest else comparison.tolerance
+
+
+def _open(case: Case, until: float) -> Iterator[str]:
+    """Open both models, and collect rows with their answers; what could not be done is said."""
+    plan = case.plan
+    for side in ("reference", "candidate"):
+        model = getattr(plan, side)
+        try:
+            case.runners[side] = case.stack.enter_context(adapter(model.framework).open(model))
+        except LikewiseError as error:
+            yield f"nothing that needs the {side}: it cannot be opened: {error.message}"
+    if len(case.runners) < 2:
+        return
+    try:
+        prepared = prepare(replace(plan, progress=None), case.runners["reference"], case.runners["candidate"])
+    except LikewiseError as error:
+        yield f"nothing that needs answers: {error.message}"
+        return
+    if isinstance(prepared, Incident):
+        yield f"nothing that needs answers: {prepared.message}"
+        return
+    case.reference, case.candidate, case.specs = prepared.reference, prepared.candidate, prepared.pairing.pairs
+    try:
+        case.sample = _collect(case, until)
+    except LikewiseError as error:
+        yield f"nothing that needs answers: {error.message}"
+
+
+def _collect(case: Case, until: float) -> Sample | None:
+    """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
+    import numpy as np
+
+    parts: list[tuple[Batch, Tensors, Tensors, Array]] = []
+    failing = agreeing = 0
+    complete = True
+    for chunk in case.plan.source.batches(CHUNK_ROWS):
+        if not chunk.stacked and parts:
+            complete = False
+            break
+        ours, theirs, beyond = _answered(case, chunk)
+        keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
+        others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
+        if not chunk.stacked:
+            if beyond.any():
+                parts.append((chunk, ours, theirs, beyond))
+            continue
+        failing, agreeing = failing + len(keep), agreeing + len(others)
+        complete = complete and len(keep) + len(others) == len(chunk)
+        parts.append(_taken(chunk, ours, theirs, beyond, np.sort(np.concatenate([keep, others]))))
+        if failing >= FAILING_ROWS or time.monotonic() > until:
+            complete = False
+            break
+    if not parts:
+        return None
+    if parts[0][0].stacked:
+        last = int(parts[-1][0].rows.numbers[-1]) if len(parts[-1][0]) else -1
+        missing = sorted(number for number in _worst(case.comparison) if number > last)
+        parts.extend(_rows_by_number(case, missing, until))
+    batch = _joined([part[0] for part in parts])
+    reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])
+    beyond = np.concatenate([part[3] for part in parts])
+    pairs = [pair for pair in _pairs(case, batch, reference, candidate) if isinstance(pair, Pair)]
+    return Sample(
+        batch, reference, candidate, tuple(pairs), beyond, complete and case.plan.source.rows in (None, len(batch))
+    )
+
+
+def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
+    import numpy as np
+
+    case.require_time()
+    ours, _ = answers(case.side("reference"), chunk)
+    case.require_time()
+    theirs, _ = answers(case.side("candidate"), chunk)
+    beyond = np.zeros(len(chunk), dtype=bool)
+    for pair in _pairs(case, chunk, ours, theirs):
+        beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
+    return ours, theirs, beyond
+
+
+def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
+    return pairs_of(case.specs, batch, reference, candidate, case.tolerance)
+
+
+def _taken(
+    chunk: Batch, ours: Tensors, theirs: Tensors, beyond: Array, positions: Array
+) -> tuple[Batch, Tensors, Tensors, Array]:
+    names = None if chunk.rows.names is None else chunk.rows.names[positions]
+    rows = RowIds(chunk.rows.numbers[positions], names)
+    return (
+        Batch(rows, take(chunk.inputs, positions)),
+        {name: array[positions] for name, array in ours.items()},
+        {name: array[positions] for name, array in theirs.items()},
+        beyond[positions],
+    )
+
+
+def _rows_by_number(
+    case: Case, numbers: Sequence[int], until: float
+) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
+    """Single rows from further on in the data: read there, and both models asked about them alone."""
+    import numpy as np
+
+    wanted = np.array(numbers, dtype=np.int64)
+    if not len(wanted):
+        return
+    for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
+        positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
+        if len(positions):
+            part = Batch(
+                RowIds(
+                    chunk.rows.numbers[positions],
+                    None if chunk.rows.names is None else chunk.rows.names[positions],
+                ),
+                take(chunk.inputs, positions),
+            )
+            yield part, *_answered(case, part)
+        if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
+            return
+
+
+def _worst(comparison: Comparison) -> set[int]:
+    """The numbers of the rows where the models differ most."""
+    rows = [row for output in comparison.outputs for row in output.details.get("worst_rows", {}).get("rows", [])]
+    return {int(row["number"]) for row in rows}
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    import numpy as np
+
+    if len(batches) == 1:
+        return batches[0]
+    named = all(batch.rows.names is not None for batch in batches)
+    names = np.concatenate([batch.rows.names for batch in batches if batch.rows.names is not None]) if named else None
+    numbers = np.concatenate([batch.rows.numbers for batch in batches])
+    return Batch(RowIds(numbers, names), concatenate([batch.inputs for batch in batches]))
+
+
+def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
+    import numpy as np
+
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
+    """Test every hypothesis that is worth it."""
+    explained: list[Explained] = []
+    excluded: list[str] = []
+    not_tested: list[str] = []
+    hypotheses: tuple[Hypothesis, ...] = extensions("hypotheses")
+    for hypothesis in hypotheses:
+        told = ", ".join(hypothesis.causes)
+        if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
+            continue
+        try:
+            case.require_time()
+            if not hypothesis.plausible(case):
+                continue
+            found = hypothesis.test(case)
+        except OutOfTimeError as error:
+            not_tested.append(f"{told}: {error.message}")
+            continue
+        except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
+            not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
+            continue
+        explained.extend(found)
+        if not found:
+            excluded.append(told)
+    return explained, excluded, not_tested
+
+
+def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
+    """The best explanation first; then only what explains rows that those before do not."""
+    best = sorted(explained, key=lambda entry: (-round(_share(case, entry), 2), entry.simplicity, entry.cause))
+    return best[:SHOWN]
+
+
+def _share(case: Case, entry: Explained) -> float:
+    if entry.share is not None:
+        return entry.share
+    if entry.covered is None or case.sample is None:
+        return 1.0
+    return float((entry.covered & case.sample.failing).sum() / max(int(case.sample.failing.sum()), 1))
+
+
+def _diagnosis(case: Case, entry: Explained) -> Diagnosis:
+    rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
+    return Diagnosis(entry.cause, entry.culprit, round(_share(case, entry), 4), entry.evidence, entry.remedy, rows)

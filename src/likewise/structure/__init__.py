@@ -1,0 +1,1 @@
+"""What models are made of, in one form for all frameworks: trees, constants, steps."""
