@@ -6,14 +6,14 @@ import os
 import shutil
 import sys
 import threading
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from likewise.cli.progress import ProgressLine
-from likewise.cli.supervisor import supervise
+from likewise.cli.supervisor import CrashError, supervise
 from likewise.errors import LikewiseError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def carry_out(settings: Settings, *, quiet: bool, debug: bool) -> Report:
     except UsageError:
         raise
     except LikewiseError as error:
+        if isinstance(error, CrashError) and error.judged is not None:
+            return _unexplained(error.judged, error)
         from likewise.verify import could_not_run
 
         return could_not_run(settings, _naming(error, settings))
@@ -45,6 +47,15 @@ def carry_out(settings: Settings, *, quiet: bool, debug: bool) -> Report:
     from likewise.reports.json import loads
 
     return loads(text, name="the worker's report")
+
+
+def _unexplained(text: str, error: LikewiseError) -> Report:
+    """A verdict whose explanation did not come to an end: the verdict stands."""
+    from likewise.contracts.reporting import Explanation
+    from likewise.reports.json import loads
+
+    report = loads(text, name="the worker's report")
+    return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {error.message}",)))
 
 
 def _prepare_to_show() -> None:
@@ -57,8 +68,8 @@ def _prepare_to_show() -> None:
     import_module("rich.table")
 
 
-def show(report: Report, *, as_json: bool, quiet: bool, saved: str | None) -> None:
-    """The report on standard output: for a person, or for a machine."""
+def show(report: Report, *, as_json: bool, quiet: bool, saved: str | None, full: bool = False) -> None:
+    """The report on standard output: for a person, with all that was tried if it is to be `full`; or for a machine."""
     if as_json:
         from likewise.reports.json import JsonRenderer
 
@@ -66,7 +77,8 @@ def show(report: Report, *, as_json: bool, quiet: bool, saved: str | None) -> No
         return
     from likewise.reports.terminal import TerminalRenderer
 
-    click.echo(TerminalRenderer().render(report, width=width(), colour=colour(), quiet=quiet, saved=saved), nl=False)
+    look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": saved, "full": full}
+    click.echo(TerminalRenderer().render(report, **look), nl=False)
 
 
 def write(report: Report, path: str | None) -> str | None:

@@ -95,6 +95,40 @@ data_options = _stacked(
         "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."
     ),
 )
+batch_axis_option = click.option(
+    "--batch-axis",
+    metavar="N",
+    help="Axis of a model's tensors that holds the rows, if not the first: 1, or x:1,lengths:0.",
+)
+comparison_options = _stacked(
+    batch_axis_option,
+    click.option(
+        "--pair",
+        multiple=True,
+        callback=assignments,
+        metavar="CANDIDATE=REFERENCE",
+        help="Compare this output of the candidate with that of the reference.",
+    ),
+    click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison."),
+    click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by measuring]"),
+    click.option(
+        "--batch-sizes",
+        callback=sizes,
+        metavar="N,N",
+        help="Sizes of the sweep, or `none`.  [default: 1,2,4,32,128]",
+    ),
+    click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
+    click.option(
+        "--reference-option", multiple=True, callback=assignments, metavar="NAME=VALUE", help="For its adapter."
+    ),
+    click.option(
+        "--candidate-option",
+        multiple=True,
+        callback=assignments,
+        metavar="NAME=VALUE",
+        help="For its adapter, such as optimization=disable, threads=1 or providers=CUDA.",
+    ),
+)
 trust_option = click.option(
     "--trust",
     "trusted",
@@ -105,12 +139,34 @@ trust_option = click.option(
     help="Let a pickle use code matching PATTERN, such as 'mypackage.*'. This runs the file's code.",
 )
 timeout_option = click.option("--timeout", type=float, metavar="S", help="Give up after S seconds: inconclusive.")
+explain_options = _stacked(
+    click.option(
+        "--explain-budget",
+        callback=seconds,
+        metavar="TIME",
+        help="Look for the cause of a failure for at most so long, such as 30s or 2m.  [default: 30s]",
+    ),
+    click.option("--no-explain", is_flag=True, help="Judge only."),
+)
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 
 def given(**options: Any) -> dict[str, Any]:
     """The options a user really gave."""
     return {name: value for name, value in options.items() if value is not None and value != () and value != {}}
+
+
+def stated(**options: Any) -> dict[str, Any]:
+    """The options a user really gave, under the names of a gate's settings."""
+    found = {name: value for name, value in given(**options).items() if value is not False or name == "nan_equal"}
+    for side in ("reference", "candidate"):
+        if f"{side}_option" in found:
+            found[f"{side}_options"] = found.pop(f"{side}_option")
+    if options.get("batch_sizes") == ():
+        found["batch_sizes"] = ()
+    if found.pop("no_explain", False):
+        found["explain"] = False
+    return found
 
 
 def required(value: Any, name: str, remedy: str) -> Any:

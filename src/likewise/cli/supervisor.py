@@ -21,6 +21,9 @@ from typing import IO, Any
 
 from likewise.errors import LikewiseError, UsageError
 
+GRACE = 15.0
+"""Seconds beyond its budget after which an explanation is given up: a model call may be under way."""
+
 LAST_WORDS = 16_000
 """Characters of the worker's own output that are kept to explain its death."""
 
@@ -29,6 +32,8 @@ class CrashError(LikewiseError):
     """The worker died or was stopped before it had an answer."""
 
     code = "crash"
+    judged: str | None = None
+    """The report as it stood when the worker died explaining it."""
 
 
 class WorkerError(LikewiseError):
@@ -56,8 +61,12 @@ def supervise(
         start_new_session=os.name == "posix",
     )
     previous = _on_termination(lambda: _kill(worker))
+    known: list[str] = []
     try:
-        return _follow(worker, job, timeout=timeout, on_progress=on_progress, on_tick=on_tick, debug=debug)
+        return _follow(worker, job, known, timeout=timeout, on_progress=on_progress, on_tick=on_tick, debug=debug)
+    except CrashError as error:
+        error.judged = known[-1] if known else None
+        raise
     finally:
         _kill(worker)
         for pipe in (worker.stdin, worker.stdout, worker.stderr):
@@ -71,6 +80,7 @@ def supervise(
 def _follow(
     worker: subprocess.Popen[bytes],
     job: Mapping[str, Any],
+    known: list[str],
     *,
     timeout: float | None,
     on_progress: Callable[[Mapping[str, Any]], None] | None,
@@ -101,8 +111,9 @@ def _follow(
                 # A child it forked may hold the pipe open: its death does not show there.
                 raise _death(worker.returncode, doing, words) from None
             if deadline is not None and time.monotonic() >= deadline:
+                limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
                 raise CrashError(
-                    f"no answer within {timeout:g} seconds: stopped {_where(doing)}",
+                    f"no answer {limit}: stopped {_where(doing)}",
                     remedy="Give it more time with --timeout, or fewer rows with --samples",
                     side=_side(doing),
                 ) from None
@@ -113,6 +124,11 @@ def _follow(
             _keep_track(doing, message)
             if on_progress is not None:
                 on_progress(message)
+        elif message["type"] == "judged":
+            known.append(message["result"])
+            doing.clear()
+            until = time.monotonic() + message["within"] + GRACE
+            deadline = until if deadline is None else min(deadline, until)
         elif message["type"] == "result":
             return message["result"]
         else:

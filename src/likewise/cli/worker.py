@@ -15,10 +15,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.measuring import Progress
 from likewise.errors import LikewiseError, one_line
+
+if TYPE_CHECKING:
+    from likewise.contracts.reporting import Report
 
 
 class Channel:
@@ -85,10 +88,15 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> str:
     from likewise.config import settings_from
     from likewise.reports.json import EXTENSION
 
+    def rendered(report: Report) -> str:
+        origin = replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20])
+        return EXTENSION.render(replace(report, origin=origin))
+
+    def judged(report: Report) -> None:
+        channel.send(type="judged", result=rendered(report), within=settings.explain_budget)
+
     settings = settings_from(job["settings"], where="the command")
-    report = verify.run(settings, progress=channel.progress)
-    report = replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
-    return EXTENSION.render(report)
+    return rendered(verify.run(settings, progress=channel.progress, judged=judged))
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:

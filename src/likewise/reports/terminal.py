@@ -17,6 +17,7 @@ COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "ye
 MARKS = {Severity.FAILURE: "✗", Severity.INCONCLUSIVE: "?", Severity.WARNING: "!", Severity.NOTE: "·"}
 ROWS_SHOWN = 3
 CHECKS_SHOWN = 12
+DIAGNOSES_SHOWN = 2
 
 
 class TerminalRenderer:
@@ -25,7 +26,10 @@ class TerminalRenderer:
     format = "terminal"
 
     def render(self, report: Report, **options: Any) -> str:
-        """`width` and `colour` describe the terminal, `quiet` asks for the verdict alone, `saved` is the file."""
+        """`width` and `colour` describe the terminal; `quiet` asks for the verdict alone, `full` for everything.
+
+        `saved` is the file the report is in.
+        """
         from rich.console import Console
 
         console = Console(
@@ -39,14 +43,15 @@ class TerminalRenderer:
             emoji=False,
             legacy_windows=False,
         )
-        for part in _parts(report, quiet=bool(options.get("quiet")), saved=options.get("saved")):
+        quiet, full = bool(options.get("quiet")), bool(options.get("full"))
+        for part in _parts(report, quiet=quiet, full=full, saved=options.get("saved")):
             console.print(part)
         file = console.file
         assert isinstance(file, StringIO)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def _parts(report: Report, *, quiet: bool, saved: str | None) -> Iterator[RenderableType]:
+def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
     origin = report.origin
@@ -60,6 +65,7 @@ def _parts(report: Report, *, quiet: bool, saved: str | None) -> Iterator[Render
     yield Text(_sentence(report.verdict.headline))
     if quiet:
         return
+    yield from _why(report, full=full)
     if report.verdict.checks:
         yield ""
         yield _checks(report)
@@ -71,6 +77,40 @@ def _parts(report: Report, *, quiet: bool, saved: str | None) -> Iterator[Render
     yield from _reach(report)
     if saved:
         yield Text(f"Report: {saved}", style="dim")
+
+
+def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
+    """The answer in one sentence, then the evidence, then the remedy; at length if asked for."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    found = report.explanation
+    if found is None or report.passed:
+        return
+    yield ""
+    for place, diagnosis in enumerate(report.diagnoses[: None if full else DIAGNOSES_SHOWN]):
+        share = f"explains {100 * diagnosis.explained_share:.3g}% of the failing rows"
+        if not found.failing_rows:
+            share = "shown by experiment"
+        heading = "Why: " if place == 0 else "Also: "
+        named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
+        yield Text.assemble((heading, "bold"), named, (f" ({share})", "dim"))
+        yield Padding(Text(_sentence(diagnosis.evidence)), (0, 0, 0, 5))
+        if diagnosis.remedy:
+            yield Padding(Text(f"→ {_sentence(diagnosis.remedy)}", style="italic"), (0, 0, 0, 5))
+    if not report.diagnoses:
+        yield Text.assemble(("Why: ", "bold"), "none of the experiments explains it.")
+    for entry in found.slices[: None if full else 1]:
+        yield Text(f"Where: {entry.predicate}", style="dim")
+    if not full and report.diagnoses:
+        return
+    yield from (Text(f"Shape: {_sentence(text)}", style="dim") for text in found.shape)
+    if full:
+        for value in found.unusual:
+            yield Text(f"Row {value.row}: {value.column} = {_answer(value.value)}: {value.why}", style="dim")
+    if found.excluded:
+        yield Text(f"Excluded by experiment: {', '.join(found.excluded)}.", style="dim")
+    yield from (Text(f"Not tested: {_sentence(text)}", style="dim") for text in found.not_tested)
 
 
 def _checks(report: Report) -> RenderableType:

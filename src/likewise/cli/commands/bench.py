@@ -30,6 +30,7 @@ from likewise.cli import options
     metavar="NAME=VALUE",
     help="For its adapter, such as threads=1.",
 )
+@options.batch_axis_option
 @options.trust_option
 @click.option("--svg", metavar="FILE", help="Write a plot of the ratios.")
 @click.option("--output", "-o", metavar="FILE", help="Write every figure and sample as JSON.")

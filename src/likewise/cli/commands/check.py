@@ -11,42 +11,21 @@ from likewise.cli import options
 from likewise.cli.exits import CODES
 from likewise.errors import UsageError, nearest
 
+FOR_EVERY_GATE = {"timeout", "trusted", "explain", "explain_budget"}
+"""Options that make sense beside a file that names the gates."""
+
 
 @click.command(short_help="Does the candidate answer like the reference?")
 @click.argument("reference", required=False)
 @click.argument("candidate", required=False)
 @options.data_options
 @options.policy_options
-@click.option(
-    "--pair",
-    multiple=True,
-    callback=options.assignments,
-    metavar="CANDIDATE=REFERENCE",
-    help="Compare this output of the candidate with that of the reference.",
-)
-@click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison.")
-@click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by measuring]")
-@click.option(
-    "--batch-sizes",
-    callback=options.sizes,
-    metavar="N,N",
-    help="Sizes of the sweep, or `none`.  [default: 1,2,4,32,128]",
-)
-@click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended.")
-@click.option(
-    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
-)
-@click.option(
-    "--candidate-option",
-    multiple=True,
-    callback=options.assignments,
-    metavar="NAME=VALUE",
-    help="For its adapter, such as optimization=disable, threads=1 or providers=CUDA.",
-)
+@options.comparison_options
 @options.trust_option
 @click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
 @click.option("--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml]")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
+@options.explain_options
 @options.timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
@@ -62,22 +41,18 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     likewise check model.joblib model.onnx --data test.parquet
     likewise check model.onnx model.int8.onnx --data test.npz --preset quantized
     """
+    from dataclasses import replace
+
     from likewise.cli.gates import carry_out, show, write
     from likewise.config import settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet")}
     debug, path, chosen = given.pop("debug"), given.pop("config"), given.pop("gates")
-    stated = options.given(**given)
-    stated = {name: value for name, value in stated.items() if value is not False or name == "nan_equal"}
-    for side in ("reference", "candidate"):
-        if f"{side}_option" in stated:
-            stated[f"{side}_options"] = stated.pop(f"{side}_option")
-    if given["batch_sizes"] == ():
-        stated["batch_sizes"] = ()
+    stated = options.stated(**given)
     if reference is None:
-        if stated.keys() - {"timeout", "trusted"}:
+        if stated.keys() - FOR_EVERY_GATE:
             raise UsageError("options without models", remedy="Give REFERENCE, CANDIDATE and --data, or none of them")
-        settings = _gates(path, chosen)
+        settings = {name: replace(gate, **stated) for name, gate in _gates(path, chosen).items()}
     else:
         if candidate is None:
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")

@@ -29,6 +29,7 @@ from likewise.cli.exits import CODES
 @click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For the exporter.")
 @click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
 @options.policy_options
+@options.batch_axis_option
 @options.trust_option
 @click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
 @options.timeout_option

@@ -13,15 +13,19 @@ from likewise.cli import options
 
 @click.command(short_help="Inputs, outputs, kinds, dtypes, classes, operators, size.")
 @click.argument("model")
+@options.batch_axis_option
 @options.trust_option
 @options.timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @options.debug_option
-def inspect(*, model: str, trusted: tuple[str, ...], timeout: float | None, as_json: bool, debug: bool) -> None:
+def inspect(
+    *, model: str, batch_axis: str | None, trusted: tuple[str, ...], timeout: float | None, as_json: bool, debug: bool
+) -> None:
     """Show what MODEL declares about itself."""
     from likewise.cli.supervisor import supervise
 
-    job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted}}
+    own = options.given(batch_axis=batch_axis)
+    job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}
     found = supervise(job, timeout=timeout, debug=debug)
     click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
 

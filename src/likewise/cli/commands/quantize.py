@@ -45,6 +45,7 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 @click.option("--op-type", "op_types", multiple=True, metavar="TYPE", help="Quantise nodes of this operator only.")
 @click.option("--force", is_flag=True, help="Take a model that is quantised already.")
 @click.option("--allow-noop", is_flag=True, help="Take a model on which nothing would change.")
+@options.batch_axis_option
 @options.policy_options
 @click.option(
     "--check/--no-check", "wanted", default=True, help="Compare the file with MODEL on --data.  [default: check]"
@@ -127,7 +128,7 @@ def quantize(
 
 def _selection(stated: dict[str, Any]) -> dict[str, Any]:
     """Columns and ids as calibration and timing take them."""
-    named = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed"}
+    named = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
     return {other: stated[name] for name, other in named.items() if name in stated}
 
 

@@ -14,6 +14,7 @@ from likewise.cli import options
 @options.data_options
 @click.option("--output", "-o", required=True, metavar="FILE", help="The Parquet file to write.")
 @click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter.")
+@options.batch_axis_option
 @options.trust_option
 @options.timeout_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
@@ -26,7 +27,8 @@ def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float 
     options.required(given["data"], "--data", "Say which rows to answer: --data FILE")
     arguments = options.given(**given)
     arguments["row_id"] = arguments.pop("id", None)
-    arguments["options"] = arguments.pop("option", {})
+    own = options.given(batch_axis=arguments.pop("batch_axis", None))
+    arguments["options"] = {**own, **arguments.pop("option", {})}
     line = ProgressLine(shown=not quiet)
     try:
         rows = supervise(

@@ -1,0 +1,55 @@
+"""`likewise explain`: the gate, and on anything but a pass the full investigation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from likewise.cli import options
+from likewise.cli.exits import CODES
+
+
+@click.command(short_help="Why does the candidate answer differently?")
+@click.argument("reference")
+@click.argument("candidate")
+@options.data_options
+@options.policy_options
+@options.comparison_options
+@options.trust_option
+@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@click.option(
+    "--budget",
+    "explain_budget",
+    callback=options.seconds,
+    default="2m",
+    metavar="TIME",
+    help="Search for at most so long, such as 30s or 5m.  [default: 2m]",
+)
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@options.debug_option
+@click.pass_context
+def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: Any) -> None:
+    """Compare REFERENCE and CANDIDATE like `check`, and find out by experiment why they differ.
+
+    Every hypothesis changes one thing and measures what is left of the difference. The answer comes
+    first: the cause, the culprit, the evidence, the remedy; then what was excluded. The exit code is
+    that of the gate.
+
+    \b
+    likewise explain model.joblib model.onnx --data test.parquet
+    """
+    from likewise.cli.gates import carry_out, show, write
+    from likewise.config import settings_from
+
+    as_json, debug = given.pop("as_json"), given.pop("debug")
+    options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
+    table = {"report": "parity_report.json", **options.stated(**given), "reference": reference, "candidate": candidate}
+    settings = settings_from(table, where="the command")
+    report = carry_out(settings, quiet=as_json, debug=debug)
+    show(report, as_json=as_json, quiet=False, saved=write(report, settings.report), full=True)
+    ctx.exit(CODES[report.outcome])
+
+
+EXTENSION = explain
