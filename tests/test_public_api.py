@@ -12,6 +12,7 @@ PROMISED = {
     "Report",
     "bench",
     "check",
+    "explain",
     "export",
     "inspect",
     "judge",

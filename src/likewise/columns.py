@@ -96,6 +96,10 @@ class ArrayColumns(Columns):
     def take(self, positions: Array) -> Columns:
         return ArrayColumns({name: array[positions] for name, array in self.items()})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What travels to another process is the rows of this window, and no more.
+        return type(self), (dict(self),)
+
     def frame(self) -> Any:
         import pandas as pd
 
@@ -196,6 +200,15 @@ class ArrowColumns(_LazyColumns):
         table = pa.Table.from_arrays(older, schema=pa.schema(fields, metadata=schema.metadata))
         return ArrowColumns(table.take(positions), names=self._names)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        import pyarrow as pa
+
+        # Arrow's own stream holds the rows of a slice only; its pickle would take the whole table along.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._table.schema) as writer:
+            writer.write_table(self._table)
+        return _arrow_columns, (sink.getvalue(), self._names)
+
     def frame(self) -> Any:
         table = self._table
         shown_as_column = set(self._names).intersection(_index_columns(table.schema))
@@ -205,6 +218,12 @@ class ArrowColumns(_LazyColumns):
 
     def row(self, position: int) -> dict[str, Any]:
         return {name: plain(self._table.column(name)[position].as_py()) for name in self._names}
+
+
+def _arrow_columns(stream: pa.Buffer, names: tuple[str, ...]) -> ArrowColumns:
+    import pyarrow as pa
+
+    return ArrowColumns(pa.ipc.open_stream(stream).read_all(), names=names)
 
 
 class FrameColumns(_LazyColumns):

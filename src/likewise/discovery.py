@@ -15,7 +15,7 @@ from likewise.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
-    from likewise.contracts.models import Adapter, Model
+    from likewise.contracts.models import Adapter, BatchAxis, Model
 
 
 def modules(kind: str) -> list[str]:
@@ -35,6 +35,9 @@ def extensions(kind: str) -> tuple[Any, ...]:
 
 def adapter(framework: str) -> Adapter:
     """The adapter of a framework by its name."""
+    if framework in modules("adapters"):
+        # Ours are found without looking at everybody else's.
+        return import_module(f"likewise.adapters.{framework}").EXTENSION  # type: ignore[no-any-return]
     for found in extensions("adapters"):
         if found.framework == framework:
             return found  # type: ignore[no-any-return]
@@ -42,7 +45,9 @@ def adapter(framework: str) -> Adapter:
     raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
 
 
-def describe_model(target: object, options: dict[str, Any] | None = None) -> Model:
+def describe_model(
+    target: object, options: dict[str, Any] | None = None, *, batch_axis: BatchAxis | None = None
+) -> Model:
     """Find the framework a path, a `module:attribute` or a live object belongs to.
 
     The option `framework` names it where several could open the same file.
@@ -53,10 +58,10 @@ def describe_model(target: object, options: dict[str, Any] | None = None) -> Mod
         return target
     options = dict(options or {})
     if framework := options.pop("framework", None):
-        return Model(adapter(str(framework)).framework, target, options)
+        return Model(adapter(str(framework)).framework, target, options, batch_axis)
     for found in extensions("adapters"):
         if found.claims(target):
-            return Model(found.framework, target, options)
+            return Model(found.framework, target, options, batch_axis)
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",

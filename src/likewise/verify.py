@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import explaining, judging, provenance, selecting
+from likewise import judging, provenance, selecting
 from likewise.config import Settings
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
@@ -37,8 +37,8 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
     glob, a folder, a DataFrame, an array or a dict of arrays. Options are those of the command line
     with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
-    `pair`, `batch_size`, `batch_axis`, `trusted` and so on. The report is true when the verdict is PASS. What could
-    not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
+    `pair`, `batch_size`, `batch_axis`, `trusted` and so on. The report is true when the verdict is PASS.
+    What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
     report = run(chosen)
@@ -70,8 +70,13 @@ def run(
     *,
     progress: Callable[[Progress], None] | None = None,
     judged: Callable[[Report], None] | None = None,
+    apart: bool = False,
 ) -> Report:
-    """Carry out one gate. `judged` is told the verdict before the search for its causes begins."""
+    """Carry out one gate.
+
+    `judged` is told the verdict before the search for its causes begins. `apart` allows a process of
+    its own for the reference.
+    """
     policy = settings.policy()
     plan: Plan | None = None
     source: Source | None = None
@@ -81,6 +86,7 @@ def run(
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
         source = _source(settings)
         plan = _plan(settings, policy, models, source, progress)
+        plan = replace(plan, apart=apart)
         hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)
         hashing.start()
         comparison, facts = _engine("local").run(plan)
@@ -97,6 +103,8 @@ def run(
         return report
     if judged is not None:
         judged(report)
+    from likewise import explaining
+
     began = time.perf_counter()
     diagnoses, explanation = explaining.explain(
         plan, comparison, policy, report.verdict, budget=settings.explain_budget

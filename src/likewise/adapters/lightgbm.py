@@ -41,7 +41,7 @@ class LightgbmAdapter:
         booster = target if wrapper is None else _booster_of(wrapper, model.name)
         facts = lgb.facts_of(booster)
         inputs, table = tables.inputs_of(facts.names, facts.features)
-        signature = Signature(inputs, _outputs(wrapper, facts), table=table)
+        signature = Signature(inputs, _outputs(wrapper, facts), table=table, underscored=True)
 
         def ask(batch: Batch) -> _Answers:
             data = tables.data_of(batch, signature)

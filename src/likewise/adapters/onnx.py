@@ -10,22 +10,28 @@ from typing import Any
 
 from likewise import onnxgraph, rowaxes
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Model, OutputSpec, Shape, Signature
+from likewise.contracts.models import Model, Signature
 from likewise.decoding import array_of_dicts, arrays_of_list, widened
 from likewise.errors import ModelError
 from likewise.onnxsessions import open_session
-from likewise.rowaxes import RowAxes
 
 
 class OnnxAdapter:
     """Opens paths, bytes and ModelProto objects."""
 
     framework = "onnx"
+    holds_interpreter = False
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | PathLike):
             return str(target).lower().endswith((".onnx", ".ort"))
         return isinstance(target, bytes) or type(target).__module__.startswith("onnx.onnx")
+
+    def sharing(self, model: Model) -> Model:
+        """The model, told not to keep a core busy while it waits; the answers are the same."""
+        if model.options.get("runtime", "onnxruntime") != "onnxruntime":
+            return model
+        return replace(model, options={"session.intra_op.allow_spinning": "0", **model.options})
 
     @contextmanager
     def open(self, model: Model) -> Iterator[OnnxRunner]:
@@ -39,15 +45,15 @@ class OnnxRunner:
         proto = onnxgraph.read(model.target)
         self.native = proto
         self._session = open_session(model, proto)
-        said = rowaxes.parse(model.options.get("batch_axis"))
+        said = rowaxes.said_of(model)
         inputs, declared = onnxgraph.inputs(proto), onnxgraph.outputs(proto)
-        self._fed_along = {spec.name: _input_axis(spec.name, spec.shape, said) for spec in inputs}
+        self._fed_along = {spec.name: rowaxes.of_input(spec.name, spec.shape, said) for spec in inputs}
         self._declared = {spec.name: spec for spec in declared}
         inputs = tuple(replace(s, shape=rowaxes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
         batches = {spec.shape[0] if spec.shape else None for spec in inputs}
         first = batches.pop() if len(batches) == 1 else None
         fixed = first if isinstance(first, int) else None
-        self._row_axis = {spec.name: _row_axis(spec, said, fixed) for spec in declared}
+        self._row_axis = {s.name: rowaxes.of_output(s.name, s.shape, said, fixed_batch=fixed) for s in declared}
         self.signature = Signature(
             inputs=inputs,
             outputs=tuple(replace(s, shape=rowaxes.rows_first(s.shape, self._row_axis[s.name])) for s in declared),
@@ -78,27 +84,6 @@ class OnnxRunner:
             raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
         array = widened(np.asarray(answer))
         return {name: rowaxes.to_front(array, self._row_axis[name]) if stacked else array}
-
-
-def _input_axis(name: str, shape: Shape | None, said: RowAxes) -> int:
-    """Axis 0, unless the user says otherwise or the file calls another axis the batch."""
-    stated = said.of(name, len(shape or ()))
-    return stated if stated is not None else rowaxes.declared(shape) or 0
-
-
-def _row_axis(spec: OutputSpec, said: RowAxes, fixed_batch: int | None) -> int:
-    """Axis 0, unless the file declares another: by name, or as the only free one (one block a target)."""
-    shape = spec.shape or ()
-    free = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
-    if spec.name in said.named:
-        return said.named[spec.name]
-    if (named := rowaxes.declared(shape)) is not None:
-        return named
-    # Where the inputs fix the batch, a free axis is a length, not the rows.
-    if shape and isinstance(shape[0], int) and len(free) == 1 and fixed_batch is None:
-        return free[0]
-    stated = said.of(spec.name, len(shape))
-    return stated if stated in free else 0
 
 
 EXTENSION = OnnxAdapter()

@@ -9,14 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import onnxgraph
+from likewise import onnxgraph, rowaxes
 from likewise.casting import numpy_dtype
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import InputSpec, Kind, Model, OutputSpec, Shape, Signature
 from likewise.decoding import kind_of, widened
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
 
-OPTIONS = {"device": "CPU", "precision": None, "threads": None, "trusted": ()}
+OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None, "trusted": ()}
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
 
 
@@ -24,6 +24,7 @@ class OpenvinoAdapter:
     """All knowledge of OpenVINO."""
 
     framework = "openvino"
+    holds_interpreter = False
 
     def claims(self, target: object) -> bool:
         if not isinstance(target, str | PathLike):
@@ -63,16 +64,23 @@ class OpenvinoRunner:
             ) from error
         self._names = [_name(port, index) for index, port in enumerate(graph.outputs)]
         inputs = tuple(InputSpec(_name(port, i), _dtype(port), _shape(port)) for i, port in enumerate(graph.inputs))
-        sizes = {spec.shape[0] if spec.shape else None for spec in inputs}
-        fixed = sizes.pop() if len(sizes) == 1 else None
         outputs = tuple(
             OutputSpec(name, kind_of(name, _dtype(port)) or Kind.VALUE, _dtype(port), _shape(port))
             for name, port in zip(self._names, graph.outputs, strict=True)
         )
         self._dtypes = {spec.name: spec.dtype for spec in outputs}
-        self.signature = Signature(
-            inputs, _with_meaning(outputs, model), batch=fixed if isinstance(fixed, int) else None
-        )
+        outputs, called = _with_meaning(outputs, model)
+        said = rowaxes.said_of(model)
+        self._fed_along = {s.name: rowaxes.of_input(s.name, called.get(s.name, s.shape), said) for s in inputs}
+        inputs = tuple(replace(s, shape=rowaxes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
+        sizes = {spec.shape[0] if spec.shape else None for spec in inputs}
+        first = sizes.pop() if len(sizes) == 1 else None
+        fixed = first if isinstance(first, int) else None
+        self._row_axis = {
+            s.name: rowaxes.of_output(s.name, called.get(s.name, s.shape), said, fixed_batch=fixed) for s in outputs
+        }
+        outputs = tuple(replace(s, shape=rowaxes.rows_first(s.shape, self._row_axis[s.name])) for s in outputs)
+        self.signature = Signature(inputs, outputs, batch=fixed)
         self.details: Mapping[str, Any] = {
             "openvino": openvino.__version__,
             "device": options["device"],
@@ -83,12 +91,18 @@ class OpenvinoRunner:
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         import numpy as np
 
+        inputs = dict(batch.inputs)
+        if batch.stacked:
+            inputs = {name: rowaxes.from_front(array, self._fed_along[name]) for name, array in inputs.items()}
         try:
-            answers = self._compiled(dict(batch.inputs))
+            answers = self._compiled(inputs)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
         # Copied: the arrays are views of memory that the next call writes to.
-        return {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
+        arrays = {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
+        if not batch.stacked:
+            return arrays
+        return {name: rowaxes.to_front(array, self._row_axis[name]) for name, array in arrays.items()}
 
     def _array(self, name: str, array: Array) -> Array:
         # OpenVINO hands out bfloat16 under the name of the other type of two bytes.
@@ -110,17 +124,22 @@ def _read(model: Model, core: Any) -> Any:
         ) from error
 
 
-def _with_meaning(outputs: tuple[OutputSpec, ...], model: Model) -> tuple[OutputSpec, ...]:
-    """What the outputs of an ONNX file mean, which its graph says and OpenVINO's does not."""
+def _with_meaning(
+    outputs: tuple[OutputSpec, ...], model: Model
+) -> tuple[tuple[OutputSpec, ...], Mapping[str, Shape | None]]:
+    """What the outputs of an ONNX file mean and how its axes are called, which OpenVINO's graph does not say."""
     if str(model.target).lower().endswith(".xml"):
-        return outputs
-    declared = {spec.name: spec for spec in onnxgraph.outputs(onnxgraph.read(model.target))}
-    return tuple(
+        return outputs, {}
+    proto = onnxgraph.read(model.target)
+    declared = {spec.name: spec for spec in onnxgraph.outputs(proto)}
+    called = {spec.name: spec.shape for spec in onnxgraph.inputs(proto)} | {n: s.shape for n, s in declared.items()}
+    meant = tuple(
         replace(spec, kind=declared[spec.name].kind, classes=declared[spec.name].classes)
         if spec.name in declared
         else spec
         for spec in outputs
     )
+    return meant, called
 
 
 def _name(port: Any, index: int) -> str:

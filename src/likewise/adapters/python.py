@@ -13,6 +13,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from likewise.columns import ArrayColumns
@@ -42,7 +43,8 @@ class PythonAdapter:
         if _other_adapter(target) is None and callable(target) and (told or _takes_nothing(target)):
             target = _made_by(target, model.name)
         if (other := _other_adapter(target)) is not None:
-            with other.open(Model(other.framework, target, options)) as runner:
+            handed_on = replace(model, framework=other.framework, target=target, options=options)
+            with other.open(handed_on) as runner:
                 yield runner
             return
         if not callable(target) and callable(getattr(target, "predict", None)):

@@ -19,6 +19,7 @@ class RecordedAdapter:
     """Opens answers that some model gave before."""
 
     framework = "recorded"
+    holds_interpreter = False
 
     def claims(self, target: object) -> bool:
         if not isinstance(target, str | PathLike):

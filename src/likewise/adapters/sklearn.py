@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
@@ -78,7 +79,7 @@ class SklearnAdapter:
         if path is not None:
             target, version = loading.read(path, trusted=tuple(model.options.get("trusted", ())))
         if (better := _better_adapter(target)) is not None:
-            with better.open(Model(better.framework, target, model.options)) as runner:
+            with better.open(replace(model, framework=better.framework, target=target)) as runner:
                 yield runner
             return
         loading.require_estimator(target, path)
@@ -87,7 +88,7 @@ class SklearnAdapter:
 
 def _better_adapter(target: object) -> Adapter | None:
     """The adapter of a framework whose models look like scikit-learn's, or are pickled like them."""
-    if isinstance(target, str | os.PathLike | bytes):
+    if isinstance(target, str | os.PathLike | bytes) or type(target).__module__.startswith("sklearn."):
         return None
     others = [found for found in extensions("adapters") if found.framework not in ("python", SklearnAdapter.framework)]
     return next((found for found in others if found.claims(target)), None)

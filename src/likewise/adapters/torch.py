@@ -70,7 +70,7 @@ class TorchRunner:
         self.details = details
         self._parameters = parameters
         self._device = describing.device_of(module)
-        self._fed_along = rowaxes.parse(model.options.get("batch_axis"))
+        self._fed_along = rowaxes.said_of(model)
         self._row_axes: dict[str, int] | None = None
         self._seen: dict[str, Array] = {}
         sizes = {spec.shape[0] if spec.shape else None for spec in inputs or ()}

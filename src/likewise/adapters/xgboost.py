@@ -15,15 +15,15 @@ from likewise.boosters import xgb_views as views
 from likewise.boosters.running import BoosterRunner, derives_from, require_known
 from likewise.contracts.data import Batch
 from likewise.contracts.models import Model, Runner, Signature
-from likewise.errors import ModelError, extra
+from likewise.errors import ModelError, UsageError, extra
 
 JSON = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:')
 BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)
-OPTIONS = ("best_iteration", "missing")
+OPTIONS = ("best_iteration", "missing", "threads")
 
 
 class XgboostAdapter:
-    """All knowledge of XGBoost. Options: `best_iteration` and `missing`, for boosters that do not say."""
+    """All knowledge of XGBoost. Options: `threads`; `best_iteration` and `missing`, for boosters that do not say."""
 
     framework = "xgboost"
 
@@ -81,6 +81,10 @@ def _open_wrapper(model: Any, described: Model) -> Runner:
         booster = model.get_booster()
     except NotFittedError as error:
         raise ModelError(f"{described.name} is not fitted", remedy="Call fit, then save the model again") from error
+    if (threads := _threads(described)) is not None:
+        model = copy.deepcopy(model)
+        model.n_jobs, booster = threads, model.get_booster()
+        booster.set_param({"nthread": threads})
     facts = xgb.facts_of(booster)
     if "missing" in described.options:
         model = copy.copy(model)
@@ -101,12 +105,15 @@ def _open_wrapper(model: Any, described: Model) -> Runner:
 def _open_booster(booster: Any, described: Model) -> Runner:
     import xgboost
 
-    facts = xgb.facts_of(booster)
     if str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes"):
-        if facts.best_round is None:
+        best = xgb.facts_of(booster).best_round
+        if best is None:
             raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
-        booster = booster[: facts.best_round + 1]
-        facts = xgb.facts_of(booster)
+        booster = booster[: best + 1]
+    if (threads := _threads(described)) is not None:
+        booster = copy.deepcopy(booster)
+        booster.set_param({"nthread": threads})
+    facts = xgb.facts_of(booster)
     inputs, table = tables.inputs_of(facts.names, facts.features)
     signature = Signature(inputs, views.outputs_of_booster(facts), table=table)
     data = _categorical(booster, facts, signature)
@@ -114,7 +121,11 @@ def _open_booster(booster: Any, described: Model) -> Runner:
 
     def ask(batch: Batch) -> Any:
         matrix = xgboost.DMatrix(
-            data(batch), missing=_missing(described), feature_types=types, enable_categorical=bool(facts.categorical)
+            data(batch),
+            missing=_missing(described),
+            feature_types=types,
+            enable_categorical=bool(facts.categorical),
+            nthread=threads,
         )
         return views.OfBooster(booster, matrix, facts)
 
@@ -156,6 +167,15 @@ def _missing(described: Model) -> float:
     return float(described.options.get("missing", "nan"))
 
 
+def _threads(described: Model) -> int | None:
+    """The threads asked for; None where the model is to use its own number of them."""
+    given = described.options.get("threads")
+    try:
+        return None if given is None else int(given)
+    except ValueError as error:
+        raise UsageError(f"threads is {given!r}", remedy="Give a number, such as 1") from error
+
+
 def _details(booster: Any, facts: xgb.Facts, wrapper: Any, *, used: int) -> Mapping[str, Any]:
     import xgboost
 
@@ -166,6 +186,7 @@ def _details(booster: Any, facts: xgb.Facts, wrapper: Any, *, used: int) -> Mapp
         "booster": facts.kind,
         "rounds": facts.rounds,
         "rounds_used": used,
+        "threads": facts.threads,
         "features": facts.features,
         "categorical_features": list(facts.categorical),
         "base_score": list(facts.base_score),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import click
 
 from likewise.cli.progress import ProgressLine
 from likewise.cli.supervisor import CrashError, supervise
+from likewise.contracts.judging import Outcome
 from likewise.errors import LikewiseError, UsageError
 
 if TYPE_CHECKING:
@@ -21,74 +21,76 @@ if TYPE_CHECKING:
     from likewise.contracts.reporting import Report
 
 
-def carry_out(settings: Settings, *, quiet: bool, debug: bool) -> Report:
-    """One gate in a worker of its own. Whatever happens to the worker, there is a report."""
-    line = ProgressLine(shown=not quiet)
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A gate that was carried out: its outcome, its report as JSON, and as text for this terminal."""
+
+    outcome: Outcome
+    json: str
+    shown: str
+
+    @property
+    def report(self) -> Report:
+        """The report itself. Reading it takes longer than showing it: only for those who look inside."""
+        from likewise.reports.json import loads
+
+        return loads(self.json, name="the worker's report")
+
+
+def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: bool, full: bool = False) -> Carried:
+    """One gate in a worker of its own, its report written where the settings say.
+
+    Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
+    """
+    line = ProgressLine(shown=not (quiet or as_json))
     settings.policy()
-    threading.Thread(target=_prepare_to_show, daemon=True).start()
+    look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
     try:
-        text = supervise(
-            {"do": "check", "settings": _plain(settings)},
+        found = supervise(
+            {"do": "check", "settings": _plain(settings), "look": None if as_json else look},
             timeout=settings.timeout,
             on_progress=line.update,
             on_tick=line.tick,
             debug=debug,
         )
+        carried = Carried(Outcome(found["outcome"]), found["json"], found["shown"])
     except UsageError:
         raise
     except LikewiseError as error:
-        if isinstance(error, CrashError) and error.judged is not None:
-            return _unexplained(error.judged, error)
-        from likewise.verify import could_not_run
-
-        return could_not_run(settings, _naming(error, settings))
+        carried = drawn(_without_worker(settings, error), look)
     finally:
         line.clear()
-    from likewise.reports.json import loads
+    if settings.report is not None:
+        from likewise.recording import atomically
 
-    return loads(text, name="the worker's report")
+        atomically(Path(settings.report), carried.json.encode())
+    return carried
 
 
-def _unexplained(text: str, error: LikewiseError) -> Report:
-    """A verdict whose explanation did not come to an end: the verdict stands."""
+def _without_worker(settings: Settings, error: LikewiseError) -> Report:
+    """The report of a worker that died: inconclusive, or the verdict it had reached before it tried to explain it."""
     from likewise.contracts.reporting import Explanation
     from likewise.reports.json import loads
+    from likewise.verify import could_not_run
 
-    report = loads(text, name="the worker's report")
+    if not isinstance(error, CrashError) or error.judged is None:
+        return could_not_run(settings, _naming(error, settings))
+    report = loads(error.judged, name="the worker's report")
     return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {error.message}",)))
 
 
-def _prepare_to_show() -> None:
-    """Import what the report needs while the worker is busy with the models."""
-    from importlib import import_module
-
-    from likewise.reports.json import adapter
-
-    adapter()
-    import_module("rich.table")
-
-
-def show(report: Report, *, as_json: bool, quiet: bool, saved: str | None, full: bool = False) -> None:
-    """The report on standard output: for a person, with all that was tried if it is to be `full`; or for a machine."""
-    if as_json:
-        from likewise.reports.json import JsonRenderer
-
-        click.echo(JsonRenderer().render(report), nl=False)
-        return
+def drawn(report: Report, look: dict[str, Any] | None) -> Carried:
+    """A report in both forms; `look` describes the terminal, None where nobody will look."""
+    from likewise.reports.json import JsonRenderer
     from likewise.reports.terminal import TerminalRenderer
 
-    look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": saved, "full": full}
-    click.echo(TerminalRenderer().render(report, **look), nl=False)
+    shown = "" if look is None else TerminalRenderer().render(report, **look)
+    return Carried(report.outcome, JsonRenderer().render(report), shown)
 
 
-def write(report: Report, path: str | None) -> str | None:
-    """Write the report; returns where it is."""
-    if path is None:
-        return None
-    from likewise.verify import save
-
-    save(report, Path(path))
-    return path
+def show(carried: Carried, *, as_json: bool) -> None:
+    """The report on standard output: for a person, or for a machine."""
+    click.echo(carried.json if as_json else carried.shown, nl=False)
 
 
 def width() -> int:

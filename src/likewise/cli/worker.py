@@ -5,20 +5,21 @@ Whatever a model prints goes to standard error, so that it can never be mistaken
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.measuring import Progress
+from likewise.elsewhere import ModelProcessEnded, prepare
 from likewise.errors import LikewiseError, one_line
+from likewise.processes import die_with_parent
 
 if TYPE_CHECKING:
     from likewise.contracts.reporting import Report
@@ -45,7 +46,7 @@ class Channel:
 def main() -> None:
     """Carry out one job and answer."""
     channel = Channel()
-    _die_with_parent()
+    die_with_parent()
     line = sys.stdin.readline()
     if not line:
         return
@@ -66,6 +67,8 @@ def main() -> None:
                 side=error.side,
                 traceback=traceback.format_exc(),
             )
+        except ModelProcessEnded as ended:
+            _end_like(ended.code)
         except MemoryError as error:
             channel.send(type="error", code="memory", message=f"memory ran out: {one_line(error)}")
         except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
@@ -81,22 +84,40 @@ def main() -> None:
     os._exit(0)
 
 
-def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> str:
+def _end_like(code: int) -> None:
+    """The model's process ended; so does the one it worked for, and in the same way."""
+    sys.stderr.flush()
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, str]:
     from dataclasses import replace
 
+    reference = str(job["settings"]["reference"]).lower()
+    apart = len(os.sched_getaffinity(0)) > 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) > 1
+    if apart and reference.endswith((".joblib", ".pkl", ".pickle", ".skops")):
+        prepare("likewise.adapters.sklearn", "pandas", "sklearn.pipeline")
     from likewise import verify
     from likewise.config import settings_from
-    from likewise.reports.json import EXTENSION
+    from likewise.reports import json, terminal
 
-    def rendered(report: Report) -> str:
-        origin = replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20])
-        return EXTENSION.render(replace(report, origin=origin))
+    def complete(report: Report) -> Report:
+        return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
     def judged(report: Report) -> None:
-        channel.send(type="judged", result=rendered(report), within=settings.explain_budget)
+        channel.send(type="judged", result=json.EXTENSION.render(complete(report)), within=settings.explain_budget)
+
+    look = job["look"]
+    if look is not None:
+        # What draws the report is imported while the models are being opened.
+        threading.Thread(target=import_module, args=("rich.table",), daemon=True).start()
 
     settings = settings_from(job["settings"], where="the command")
-    return rendered(verify.run(settings, progress=channel.progress, judged=judged))
+    report = complete(verify.run(settings, progress=channel.progress, judged=judged, apart=apart))
+    shown = "" if look is None else terminal.EXTENSION.render(report, **look)
+    return {"outcome": str(report.outcome), "json": json.EXTENSION.render(report), "shown": shown}
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:
@@ -152,16 +173,6 @@ JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "bench": _bench,
     "example": _example,
 }
-
-
-def _die_with_parent() -> None:
-    """Ask the system to end us with our parent, for the moment when no thread of ours can run."""
-    if sys.platform == "linux":
-        import ctypes
-
-        set_death_signal = 1
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def _end_when_parent_ends() -> None:

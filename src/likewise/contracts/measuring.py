@@ -63,7 +63,7 @@ class Pair:
 
     `margin` is how far the reference's best class is ahead of the next, and `noise` how much of
     that the tolerance allows to be noise; both only where the pair holds labels and the reference
-    also gave scores.
+    also gave scores. `nan_equal`: NaN on both sides agrees.
     """
 
     spec: PairSpec
@@ -73,6 +73,7 @@ class Pair:
     tolerance: Tolerance
     margin: Array | None = None
     noise: Array | None = None
+    nan_equal: bool = True
 
 
 class Summary(Protocol):
@@ -195,7 +196,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All an engine needs to compare two models; a description, so that any worker can carry it out."""
+    """All an engine needs to compare two models; a description, so that any worker can carry it out.
+
+    `apart`: a reference that holds Python's lock may run in a process of its own.
+    """
 
     reference: Model
     candidate: Model
@@ -208,6 +212,7 @@ class Plan:
     feed: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     expected_rows: int | None = None
+    apart: bool = False
     progress: Callable[[Progress], None] | None = None
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from os import PathLike
 
 from likewise.calling import RowCountError, Side, answers, joined
 from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe, prepare
@@ -20,6 +22,7 @@ from likewise.contracts.data import Array, Batch
 from likewise.contracts.measuring import Cast, Comparison, Incident, Json, Mismatch, Plan, Progress, RunFacts
 from likewise.contracts.models import Model, Runner
 from likewise.discovery import adapter
+from likewise.elsewhere import ModelProcessEnded, RemoteRunner, open_elsewhere
 from likewise.errors import LikewiseError, UsageError
 from likewise.sweeping import ROWS, Head, sweep, with_drift
 
@@ -27,6 +30,9 @@ CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
 CALL_SIZES = (256, 2_048)
 """Sizes tried on the first chunk before a whole chunk a call."""
+
+AHEAD = 2
+"""Chunks that a model in its own process is given before its first answer is awaited."""
 
 CALL_SECONDS = 2.0
 """A call should not take much longer than this, so that progress is seen and a hang is noticed."""
@@ -40,8 +46,7 @@ class LocalEngine:
     def run(self, plan: Plan) -> tuple[Comparison, RunFacts]:
         with ExitStack() as stack:
             try:
-                reference = _open(plan.reference, "reference", stack, plan)
-                candidate = _open(plan.candidate, "candidate", stack, plan)
+                reference, candidate = _open_both(plan, stack)
                 details = {"reference": dict(reference.details), "candidate": dict(candidate.details)}
                 prepared = prepare(plan, reference, candidate)
             except UsageError:
@@ -52,7 +57,7 @@ class LocalEngine:
                 return _empty(plan, incidents=(prepared,)), RunFacts(details=details)
             if not prepared.pairing.pairs:
                 return finish(prepared, Partial(), replace(plan, expected_rows=None)), RunFacts(details=details)
-            return _Run(plan, prepared).carry_out(details)
+            return _Run(plan, prepared, apart=isinstance(reference, RemoteRunner)).carry_out(details)
 
 
 @dataclass(slots=True)
@@ -61,6 +66,7 @@ class _Run:
 
     plan: Plan
     prepared: Prepared
+    apart: bool = False
     sizes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"reference": 0.0, "candidate": 0.0})
     concurrent: bool = False
@@ -81,38 +87,40 @@ class _Run:
             sizes = sweep(self.prepared, self.head, self.plan.batch_sizes)
             comparison = replace(comparison, batch_sizes=sizes, outputs=with_drift(comparison.outputs, sizes))
         seconds = {**self.seconds, "total": time.perf_counter() - began}
-        return comparison, RunFacts(self.sizes, self.concurrent, seconds, details)
+        return comparison, RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
 
     def _compare(self) -> None:
         chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
         with ThreadPoolExecutor(2, thread_name_prefix="likewise") as pool:
-            pending: _Answers | None = None
+            pending: deque[_Answers] = deque()
             paces: list[float] = []
             try:
                 for number, chunk in enumerate(chunks):
                     began = time.perf_counter()
-                    answered = self._sized(chunk) if number == 0 else self._start(pool, chunk)
-                    if pending is not None:
-                        self._reduce(pending)
-                        pending = None
-                    answered.wait()
-                    if self.concurrent:
-                        pending = answered
-                    else:
-                        self._reduce(answered)
+                    pending.append(self._sized(pool, chunk) if number == 0 else self._start(pool, chunk))
+                    while len(pending) > self._ahead():
+                        pending[0].wait()
+                        self._reduce(pending.popleft())
                     # Two chunks go one step after the other and two all at once; the faster way stays.
-                    if 1 <= number <= 4:
+                    if 1 <= number <= 4 and not self.apart:
                         paces.append((time.perf_counter() - began) / len(chunk))
                         self.concurrent = number in (2, 3) or (number == 4 and _faster_at_once(paces))
             finally:
-                if pending is not None:
-                    self._reduce(pending)
+                for answered in pending:
+                    self._reduce(answered)
+
+    def _ahead(self) -> int:
+        """Chunks that are being answered while the one before them is reduced."""
+        return AHEAD if self.apart else int(self.concurrent)
 
     def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
-        """Both models at once in threads, or one after the other in this one.
+        """The reference in its own process, both models at once in threads, or one after the other in this one.
 
         Threads are no gain by themselves: models that hold Python's lock only get into each other's way.
         """
+        if self.apart:
+            reference = pool.submit(self._ask_reference, chunk)
+            return _Answers(chunk, reference, _done(self._ask_candidate(chunk)))
         if self.concurrent:
             return _Answers(chunk, pool.submit(self._ask_reference, chunk), pool.submit(self._ask_candidate, chunk))
         return _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
@@ -127,19 +135,26 @@ class _Run:
     def _ask(self, side: Side, chunk: Batch) -> _Answer:
         self._report("comparing", side.name, chunk)
         began = time.perf_counter()
-        tensors, casts = answers(side, chunk, self.sizes[side.name])
+        try:
+            tensors, casts = answers(side, chunk, self.sizes[side.name])
+        except ModelProcessEnded:
+            # It is known which of the two it was: the other is not to be blamed.
+            self._report("comparing", _other(side.name), chunk, finished=True)
+            raise
         ended = time.perf_counter()
         self.seconds[side.name] += ended - began
         self._report("comparing", side.name, chunk, finished=True)
         return _Answer(tensors, casts, began, ended)
 
-    def _sized(self, chunk: Batch) -> _Answers:
+    def _sized(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
         """Answer the first chunk while finding the call size that suits each model."""
-        return _Answers(
-            chunk,
-            _done(self._measured(self.prepared.reference, chunk)),
-            _done(self._measured(self.prepared.candidate, chunk)),
-        )
+        if self.apart:
+            reference = pool.submit(self._measured, self.prepared.reference, chunk)
+        else:
+            reference = _done(self._measured(self.prepared.reference, chunk))
+        answered = _Answers(chunk, reference, _done(self._measured(self.prepared.candidate, chunk)))
+        answered.wait()
+        return answered
 
     def _measured(self, side: Side, chunk: Batch) -> _Answer:
         ask = self._ask_reference if side is self.prepared.reference else self._ask_candidate
@@ -224,6 +239,10 @@ def _faster_at_once(paces: list[float]) -> bool:
     return paces[3] < min(paces[:2])
 
 
+def _other(side: str) -> str:
+    return CANDIDATE if side == "reference" else "reference"
+
+
 def _done(answer: _Answer) -> Future[_Answer]:
     future: Future[_Answer] = Future()
     future.set_result(answer)
@@ -263,11 +282,43 @@ def _read_ahead(batches: Callable[[int], Iterator[Batch]], size: int) -> Iterato
         stopped.set()
 
 
+def _goes_apart(plan: Plan) -> bool:
+    """Is the reference one that can be opened anywhere, and that would keep the candidate waiting for Python's lock?"""
+    stored = isinstance(plan.reference.target, str | PathLike)
+    return plan.apart and stored and getattr(adapter(plan.reference.framework), "holds_interpreter", True)
+
+
+def _open_both(plan: Plan, stack: ExitStack) -> tuple[Runner, Runner]:
+    """Both models; a reference that goes apart is opened while the candidate is. Its error is the one that counts."""
+    if not _goes_apart(plan):
+        return _open(plan.reference, "reference", stack, plan), _open(plan.candidate, "candidate", stack, plan)
+    reference = stack.enter_context(open_elsewhere(plan.reference, "reference"))
+    sharing = getattr(adapter(plan.candidate.framework), "sharing", lambda model: model)
+    try:
+        candidate = _open(sharing(plan.candidate), "candidate", stack, plan)
+    finally:
+        _tell_loading(plan, "reference")
+        with _naming("reference"):
+            reference.arrive()
+    return reference, candidate
+
+
 def _open(model: Model, side: str, stack: ExitStack, plan: Plan) -> Runner:
+    _tell_loading(plan, side)
+    with _naming(side):
+        return stack.enter_context(adapter(model.framework).open(model))
+
+
+def _tell_loading(plan: Plan, side: str) -> None:
     if plan.progress is not None:
         plan.progress(Progress(f"loading the {side}", side))
+
+
+@contextmanager
+def _naming(side: str) -> Iterator[None]:
+    """Errors say which of the two could not be opened."""
     try:
-        return stack.enter_context(adapter(model.framework).open(model))
+        yield
     except LikewiseError as error:
         error.side = side
         error.message = f"the {side} cannot be opened: {error.message}"

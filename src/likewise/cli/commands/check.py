@@ -43,7 +43,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     """
     from dataclasses import replace
 
-    from likewise.cli.gates import carry_out, show, write
+    from likewise.cli.gates import carry_out, show
     from likewise.config import settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet")}
@@ -63,11 +63,11 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     for name, gate in settings.items():
         if name and not shown["as_json"]:
             click.echo(f"{name}:")
-        report = carry_out(gate, quiet=shown["quiet"] or shown["as_json"], debug=debug)
-        show(report, saved=write(report, gate.report), **shown)
+        carried = carry_out(gate, debug=debug, **shown)
+        show(carried, as_json=shown["as_json"])
         if len(settings) > 1 and not shown["as_json"]:
             click.echo()
-        worst = max(worst, CODES[report.outcome])
+        worst = max(worst, CODES[carried.outcome])
     ctx.exit(worst)
 
 

@@ -40,16 +40,16 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     \b
     likewise explain model.joblib model.onnx --data test.parquet
     """
-    from likewise.cli.gates import carry_out, show, write
+    from likewise.cli.gates import carry_out, show
     from likewise.config import settings_from
 
     as_json, debug = given.pop("as_json"), given.pop("debug")
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
     table = {"report": "parity_report.json", **options.stated(**given), "reference": reference, "candidate": candidate}
     settings = settings_from(table, where="the command")
-    report = carry_out(settings, quiet=as_json, debug=debug)
-    show(report, as_json=as_json, quiet=False, saved=write(report, settings.report), full=True)
-    ctx.exit(CODES[report.outcome])
+    carried = carry_out(settings, as_json=as_json, quiet=False, debug=debug, full=True)
+    show(carried, as_json=as_json)
+    ctx.exit(CODES[carried.outcome])
 
 
 EXTENSION = explain

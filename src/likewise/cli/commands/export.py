@@ -48,7 +48,7 @@ def export(
     \b
     likewise export model.joblib --data test.parquet -o model.onnx
     """
-    from likewise.cli.gates import carry_out, show, write
+    from likewise.cli.gates import carry_out, show
     from likewise.cli.supervisor import supervise
     from likewise.config import settings_from
 
@@ -72,9 +72,9 @@ def export(
     elif not as_json and not quiet:
         click.echo(_told(written))
     if check:
-        report = carry_out(settings, quiet=quiet or as_json, debug=debug)
-        show(report, as_json=as_json, quiet=quiet, saved=write(report, settings.report))
-        ctx.exit(CODES[report.outcome])
+        carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
+        show(carried, as_json=as_json)
+        ctx.exit(CODES[carried.outcome])
 
 
 def _axes(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,10 +25,13 @@ def judge(
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
     from likewise import verify
-    from likewise.cli.gates import show, write
+    from likewise.cli.gates import colour, drawn, show, width
 
     judged = verify.judge(verify.load(report), **options.given(**given))
-    show(judged, as_json=as_json, quiet=quiet, saved=write(judged, output))
+    if output is not None:
+        verify.save(judged, Path(output))
+    look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
+    show(drawn(judged, None if as_json else look), as_json=as_json)
     ctx.exit(CODES[judged.outcome])
 
 

@@ -11,6 +11,7 @@ from likewise.cli import options
 from likewise.cli.exits import CODES
 
 if TYPE_CHECKING:
+    from likewise.cli.gates import Carried
     from likewise.contracts.benching import BatchTiming
     from likewise.contracts.reporting import Report
 
@@ -81,7 +82,7 @@ def quantize(
     """
     import textwrap
 
-    from likewise.cli.gates import carry_out, show, width, write
+    from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
     from likewise.config import settings_from
     from likewise.contracts.quantizing import Quantized
@@ -102,15 +103,16 @@ def quantize(
     job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
     written = supervise(job, timeout=timeout, debug=debug)
     quantized = Quantized(**{**written, "choices": tuple(written["choices"])})
+    carried: Carried | None = None
     report: Report | None = None
     timing: BatchTiming | None = None
     if settings is not None:
-        report = carry_out(settings, quiet=quiet or as_json, debug=debug)
+        carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
+        report = carried.report
         if timed:
             timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
     from likewise.shrinking import summary
 
-    saved = None if report is None or settings is None else write(report, settings.report)
     if as_json:
         _print_json(quantized, report, timing)
     else:
@@ -118,11 +120,11 @@ def quantize(
         told += [] if quiet else [f"· {choice[:1].upper()}{choice[1:]}." for choice in quantized.choices]
         for text in told:
             click.echo(textwrap.fill(text, width(), subsequent_indent="  ", break_on_hyphens=False))
-        if report is None:
+        if carried is None or report is None:
             click.echo("Not checked: " + ("as asked for." if data is not None else "give --data FILE to compare it."))
         else:
             click.echo(f"Checked under the limits of the preset {report.policy.preset}.\n")
-            show(report, as_json=False, quiet=quiet, saved=saved)
+            show(carried, as_json=False)
     ctx.exit(0 if report is None else CODES[report.outcome])
 
 
