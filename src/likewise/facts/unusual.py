@@ -70,8 +70,9 @@ def _reasons(case: Case, field: Field, column: Array, missing: Array, row: int, 
         present = column[~missing]
         if dtype is not None and changed_by_cast(column[row : row + 1], dtype)[0]:
             there = float(np.array(value).astype(dtype))
-            # Nearly every fraction is rounded; what matters is how much of what tells rows apart is lost.
-            if not abs(there - float(value)) <= FELT * float(present.astype(np.float64).std()):
+            # Nearly every fraction is rounded: it matters if it loses what tells rows apart. A whole number is a name.
+            felt = abs(there - float(value)) > FELT * float(present.astype(np.float64).std())
+            if felt or not np.isfinite(there) or column.dtype.kind in "iu":
                 yield f"no {dtype} holds it: the cast makes it {there:.17g}"
         below = float((present < value).mean()), float((present > value).mean())
         if len(present) >= 20 and min(below) == 0.0 and float((present == value).mean()) < RARE:
