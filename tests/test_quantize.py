@@ -398,6 +398,24 @@ def test_a_fixed_batch_is_calibrated_whole(images, tmp_path):
     assert done.report.outcome == "PASS"
 
 
+def test_rows_along_another_axis_are_calibrated_on_and_checked(images, tmp_path):
+    proto = convolutions()
+    proto.graph.node.insert(0, helper.make_node("Transpose", ["sideways"], ["x"], name="turn", perm=[1, 0, 2, 3]))
+    value = helper.make_tensor_value_info("sideways", TensorProto.FLOAT, [3, "n", 12, 12])
+    proto.graph.input[0].CopyFrom(value)
+    onnx.save(proto, tmp_path / "sideways.onnx")
+    done = likewise.quantize(
+        tmp_path / "sideways.onnx",
+        tmp_path / "q.onnx",
+        mode="static",
+        data=str(images / "images.npz"),
+        batch_axis={"sideways": 1},
+    )
+    assert done.report.outcome == "PASS"
+    assert done.report.samples == 96
+    assert done.timing is not None
+
+
 def test_nothing_is_printed_and_nothing_is_left_changed(images, tmp_path):
     script = (
         "import sys, logging, likewise\n"

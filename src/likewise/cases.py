@@ -238,6 +238,7 @@ class Case:
             sample.reference if reference is None else reference,
             sample.candidate if candidate is None else candidate,
             self.tolerance,
+            nan_equal=self.plan.nan_equal,
         )
         beyond = np.zeros(len(sample), dtype=bool)
         for pair in pairs:
@@ -246,7 +247,13 @@ class Case:
 
 
 def pairs_of(
-    specs: Sequence[PairSpec], batch: Batch, reference: Tensors, candidate: Tensors, tolerance: Tolerance
+    specs: Sequence[PairSpec],
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    tolerance: Tolerance,
+    *,
+    nan_equal: bool = True,
 ) -> list[Pair | Mismatch]:
     """The answers of both sides put together, output by output."""
     found: list[Pair | Mismatch] = []
@@ -261,7 +268,7 @@ def pairs_of(
         margin, noise = None, None
         if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
             margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
-        found.append(Pair(spec, batch, *aligned, tolerance, margin, noise))
+        found.append(Pair(spec, batch, *aligned, tolerance, margin, noise, nan_equal))
     return found
 
 

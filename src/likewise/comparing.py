@@ -49,6 +49,7 @@ class Prepared:
     varied: bool
     notes: tuple[str, ...]
     outputs: frozenset[str] = frozenset()
+    nan_equal: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Inci
         _varied(first),
         tuple(notes),
         frozenset(candidate_answers),
+        plan.nan_equal,
     )
 
 
@@ -226,7 +228,7 @@ def _pair(prepared: Prepared, spec: PairSpec, batch: Batch, reference: Tensors, 
     margin, noise = None, None
     if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
         margin, noise = margins(reference[spec.margin_from], spec.margin_kind, prepared.tolerance)
-    return Pair(spec, batch, *aligned, prepared.tolerance, margin, noise)
+    return Pair(spec, batch, *aligned, prepared.tolerance, margin, noise, prepared.nan_equal)
 
 
 def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:

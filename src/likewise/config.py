@@ -56,9 +56,10 @@ class Settings:
         """What is acceptable; a usage error if it makes no sense."""
         if self.sample not in ("first", "random"):
             raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
-        for name, value in (("samples", self.samples), ("batch-size", self.batch_size), ("timeout", self.timeout), ("explain-budget", self.explain_budget)):
+        for name in ("samples", "batch_size", "timeout", "explain_budget"):
+            value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"--{name} is {value}", remedy="Give a number above zero")
+                raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
         rowaxes.parse(self.batch_axis)

@@ -50,8 +50,9 @@ class Differences:
     """Some consecutive rows of a pair.
 
     The arrays are flat and hold only elements that are finite on both sides; `finite` says which
-    those are and `broken` which are non-finite on one side only or of opposite sign. Both are None
-    when every element is finite. `precision` is the coarser float type of the two sides, if any.
+    those are, `broken` which are non-finite on one side only or of opposite sign, and `nan` which are
+    NaN on both. All are None when every element is finite. `precision` is the coarser float type of
+    the two sides, if any.
     """
 
     rows: int
@@ -62,20 +63,25 @@ class Differences:
     precision: np.dtype[Any] | None
     finite: Array | None = None
     broken: Array | None = None
-    nan_both: int = 0
+    nan: Array | None = None
 
     @property
     def values(self) -> int:
         return self.rows * self.width
 
-    def by_row(self, of_finite: Array, *, broken: Any) -> Array:
-        """Values of the finite elements back in their rows; zero where both sides agree on being non-finite."""
-        if self.finite is None or self.broken is None:
+    @property
+    def nan_both(self) -> int:
+        return 0 if self.nan is None else int(np.count_nonzero(self.nan))
+
+    def by_row(self, of_finite: Array, *, broken: Any, nan: Any = 0) -> Array:
+        """Values of the finite elements back in their rows; zero where both sides are the same infinity."""
+        if self.finite is None or self.broken is None or self.nan is None:
             rows: Array = of_finite.reshape(self.rows, self.width)
             return rows
         full = np.zeros(self.values, dtype=of_finite.dtype)
         full[self.finite] = of_finite
         full[self.broken] = broken
+        full[self.nan] = nan
         return full.reshape(self.rows, self.width)
 
     def largest_ulp(self) -> int:
@@ -108,12 +114,11 @@ def _differences(width: int, reference: Array, candidate: Array) -> Differences:
     if fits.all():
         return Differences(rows, width, own, other, difference, precision)
     finite = np.isfinite(own) & np.isfinite(other)
-    nan_both = np.isnan(own) & np.isnan(other)
-    broken = ~(finite | nan_both | (own == other))
+    nan = np.isnan(own) & np.isnan(other)
+    broken = ~(finite | nan | (own == other))
     # The difference of two finite numbers may be too large for a double; it stays finite to be summed.
     difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
-    count = int(np.count_nonzero(nan_both))
-    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, count)
+    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, nan)
 
 
 def _widened(array: Array) -> Array:

@@ -5,6 +5,7 @@ Explaining reads a verdict and never changes it. What could not be tested in tim
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,10 +14,10 @@ from dataclasses import replace
 from likewise.calling import answers
 from likewise.cases import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
 from likewise.columns import concatenate, take
-from likewise.comparing import prepare, rows_beyond
+from likewise.comparing import Prepared, prepare, rows_beyond
 from likewise.contracts.data import Array, Batch, RowIds, Tensors
 from likewise.contracts.judging import Outcome, Policy, Verdict
-from likewise.contracts.measuring import Comparison, Incident, Mismatch, Pair, Plan, Tolerance
+from likewise.contracts.measuring import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.reporting import Diagnosis, Explanation
 from likewise.discovery import adapter, extensions
 from likewise.errors import LikewiseError, one_line
@@ -32,6 +33,9 @@ SHARE_FOR_SAMPLE = 0.4
 
 SHOWN = 5
 """Diagnoses that are told."""
+
+UNNAMED = re.compile(r"output(\.\d+)?")
+"""What an output is called that the model does not name."""
 
 
 def explain(
@@ -84,18 +88,45 @@ def _open(case: Case, until: float) -> Iterator[str]:
     if len(case.runners) < 2:
         return
     try:
-        prepared = prepare(replace(plan, progress=None), case.runners["reference"], case.runners["candidate"])
+        prepared = _prepared(case)
     except LikewiseError as error:
         yield f"nothing that needs answers: {error.message}"
         return
     if isinstance(prepared, Incident):
         yield f"nothing that needs answers: {prepared.message}"
         return
-    case.reference, case.candidate, case.specs = prepared.reference, prepared.candidate, prepared.pairing.pairs
+    case.reference, case.candidate = prepared.reference, prepared.candidate
+    case.specs = tuple(_as_judged(spec, case.verdict) for spec in prepared.pairing.pairs)
     try:
         case.sample = _collect(case, until)
     except LikewiseError as error:
         yield f"nothing that needs answers: {error.message}"
+
+
+def _prepared(case: Case) -> Prepared | Incident:
+    """How both are fed and paired; outputs that the reference does not name are paired by their order, to look further.
+
+    The verdict stays what it is: only a user can say that the order means something.
+    """
+    plan, runners = replace(case.plan, progress=None), case.runners
+    prepared = prepare(plan, runners["reference"], runners["candidate"])
+    if isinstance(prepared, Incident) or plan.pair or not (prepared.pairing.incidents or prepared.pairing.mismatches):
+        return prepared
+    first = next(plan.source.batches(1))
+    ours = list(answers(replace(prepared.reference, outputs=None), first)[0])
+    theirs = list(answers(prepared.candidate, first)[0])
+    if len(ours) != len(theirs) or not all(UNNAMED.fullmatch(name) for name in ours):
+        return prepared
+    plan = replace(plan, pair=dict(zip(theirs, ours, strict=True)))
+    return prepare(plan, runners["reference"], runners["candidate"])
+
+
+def _as_judged(spec: PairSpec, verdict: Verdict) -> PairSpec:
+    """Where no label may change at all, one that changed within noise fails too."""
+    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL and check.output == spec.name]
+    if any(check.measure in ("label_flips", "flip_rate") for check in failed):
+        return replace(spec, margin_from=None, margin_kind=None)
+    return spec
 
 
 def _collect(case: Case, until: float) -> Sample | None:
@@ -151,7 +182,7 @@ def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
 
 
 def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
-    return pairs_of(case.specs, batch, reference, candidate, case.tolerance)
+    return pairs_of(case.specs, batch, reference, candidate, case.tolerance, nan_equal=case.plan.nan_equal)
 
 
 def _taken(

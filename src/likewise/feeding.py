@@ -8,7 +8,7 @@ survive it is counted, because a deployed model meets the same loss and nobody s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from likewise.casting import cast, numpy_dtype
@@ -137,8 +137,12 @@ def plan(
         return Feed(side, None)
     available = list(first.inputs)
     named = {spec.name: (mapping or {}).get(spec.name, spec.name) for spec in specs}
+    notes: tuple[str, ...] = ()
     # The columns of a table keep their names on the way to the model, so there a name must be the same.
-    notes = () if signature.table else _take_names_alike(named, available, side)
+    if signature.underscored:
+        notes = _take_names_alike(named, available, side, spelled=_underscored)
+    elif not signature.table:
+        notes = _take_names_alike(named, available, side, spelled=_spelled)
     specs = _without_absent(specs, named, available)
     named = {spec.name: named[spec.name] for spec in specs}
     for name, column in named.items():
@@ -181,13 +185,15 @@ def _in_order(specs: Sequence[InputSpec], available: Sequence[str], side: str) -
     return Feed(side, routes, notes=(note,))
 
 
-def _take_names_alike(named: dict[str, str], available: Sequence[str], side: str) -> tuple[str, ...]:
-    """Feed an input from the only column whose name an exporter spells so; what was decided."""
+def _take_names_alike(
+    named: dict[str, str], available: Sequence[str], side: str, *, spelled: Callable[[str], str]
+) -> tuple[str, ...]:
+    """Feed an input from the only column whose name an exporter or a framework spells so; what was decided."""
     free = [name for name in available if name not in named.values()]
     notes = []
     for name in [name for name, column in named.items() if name == column and column not in available]:
-        alike = [column for column in free if _spelled(column) == _spelled(name)]
-        rivals = [other for other in named if _spelled(other) == _spelled(name)]
+        alike = [column for column in free if spelled(column) == spelled(name)]
+        rivals = [other for other in named if spelled(other) == spelled(name)]
         if len(alike) == len(rivals) == 1:
             named[name] = alike[0]
             notes.append(f"{side}: input {name!r} is fed from column {alike[0]!r}")
@@ -197,6 +203,10 @@ def _take_names_alike(named: dict[str, str], available: Sequence[str], side: str
 def _spelled(name: str) -> str:
     """A name as exporters write it: what is no letter or digit becomes an underscore, and a leading digit gets one."""
     return re.sub(r"\W", "_", name).lstrip("_")
+
+
+def _underscored(name: str) -> str:
+    return name.replace(" ", "_")
 
 
 def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | None) -> Feed:

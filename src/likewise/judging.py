@@ -6,13 +6,14 @@ inconclusive, never a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from likewise.confidence import confidence, percent, rows_needed
 from likewise.contracts.judging import Check, Confidence, Finding, Limit, Outcome, Policy, Severity, Verdict
 from likewise.contracts.measuring import BatchSizeFacts, Cast, Comparison, OutputFacts, Tolerance
 from likewise.contracts.models import Kind
+from likewise.decoding import kind_of
 from likewise.errors import nearest
 from likewise.policies import AT_LEAST, PRESETS
 from likewise.summing import flips_above, mismatch_bounds
@@ -22,6 +23,9 @@ ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "non
 
 NOTABLE_CHANGE = 1e-6
 """A relative change of an input above this is more than the rounding of float64 to float32."""
+
+ROUNDING = 0.01
+"""How far outside 0 and 1 rounding may carry a probability, also an INT8 one; what is further out is none."""
 
 
 @dataclass(slots=True)
@@ -126,6 +130,7 @@ def _judge_outputs(case: _Judgement) -> None:
                 severity, "nan-both", f"{int(measures['nan_both']):,} values are NaN on both sides", output=output.name
             )
         _judge_constancy(case, output)
+        _judge_meaning(case, output)
         if output.details.get("agreement", {}).get("types_differ"):
             case.add(
                 Severity.WARNING,
@@ -153,6 +158,30 @@ def _judge_constancy(case: _Judgement, output: OutputFacts) -> None:
         output=output.name,
         remedy="Check that the data reaches the model",
     )
+
+
+def _judge_meaning(case: _Judgement, output: OutputFacts) -> None:
+    """Raw scores go under the name of probabilities in some exports."""
+    extremes = output.details.get("extremes", {})
+    if not _leaves_unit(extremes.get("candidate")) or _leaves_unit(extremes.get("reference")):
+        return
+    low, high = extremes["candidate"]
+    scores = [name for name in case.comparison.not_compared if kind_of(name, None) is Kind.SCORE]
+    whole = output.name == output.pair.reference
+    case.add(
+        Severity.WARNING,
+        "not-probabilities",
+        f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
+        "these are scores, not probabilities",
+        output=output.name,
+        remedy=f"If scores are intended, compare them with scores: --pair {output.pair.candidate}={scores[0]}"
+        if scores and whole
+        else "Export probabilities, or pair them with the reference's scores: --pair candidate_output=scores",
+    )
+
+
+def _leaves_unit(bounds: Sequence[float] | None) -> bool:
+    return bounds is not None and not (bounds[0] >= -ROUNDING and bounds[1] <= 1 + ROUNDING)
 
 
 def _judge_batch_sizes(case: _Judgement) -> None:
@@ -279,8 +308,11 @@ def _bounds(output: OutputFacts, measure: str, tolerance: Tolerance) -> tuple[fl
 def _rows_beyond(case: _Judgement) -> int | None:
     """How many rows the tolerance does not cover; None where the facts of a run under another one do not tell."""
     comparison, tolerance = case.comparison, case.policy.tolerance
-    if tolerance == comparison.tolerance:
+    nan = any(output.measures.get("nan_both") for output in comparison.outputs)
+    if tolerance == comparison.tolerance and (not nan or case.policy.nan_equal == comparison.nan_equal):
         return comparison.rows_beyond
+    if nan and not case.policy.nan_equal:
+        return None
     measures = ("mismatch_rate", "material_flips")
     most = [_bounds(o, m, tolerance)[1] for o in comparison.outputs for m in measures if m in o.measures]
     return 0 if most and not any(most) and not comparison.mismatches else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.contracts.models import Shape
+from likewise.contracts.models import BatchAxis, Model, Shape
 from likewise.errors import UsageError
 
 BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")
@@ -20,7 +20,7 @@ TIME_NAME = re.compile(r"(?i:seq|time|step|len)|^[TLS]$")
 
 @dataclass(frozen=True, slots=True)
 class RowAxes:
-    """What the option `batch_axis` says: one axis for every tensor that has it, or one for each name."""
+    """What `batch_axis` says: one axis for every tensor that has it, or one for each name."""
 
     everywhere: int | None = None
     named: Mapping[str, int] = field(default_factory=dict)
@@ -32,16 +32,21 @@ class RowAxes:
         return self.everywhere if self.everywhere is not None and rank > self.everywhere else None
 
 
-def parse(option: Any) -> RowAxes:
+def said_of(model: Model) -> RowAxes:
+    """What a user says of this model; else what is said of all models of the call."""
+    return parse(model.options.get("batch_axis", model.batch_axis))
+
+
+def parse(option: BatchAxis | None) -> RowAxes:
     """`1`, `x:1,h0:1`, or the same as a number or a mapping."""
-    text = option if isinstance(option, str) else ""
-    if ":" in text:
-        option = dict(entry.strip().rpartition(":")[::2] for entry in text.split(","))
+    named: Mapping[str, Any] | None = option if isinstance(option, Mapping) else None
+    if isinstance(option, str) and ":" in option:
+        named = dict(entry.strip().rpartition(":")[::2] for entry in option.split(","))
     try:
-        if isinstance(option, Mapping):
-            return RowAxes(named={str(name): _axis(axis) for name, axis in option.items()})
+        if named is not None:
+            return RowAxes(named={str(name): _axis(axis) for name, axis in named.items()})
         return RowAxes(None if option is None else _axis(option))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(
             f"batch_axis is {option!r}", remedy="Give the axis of the rows, such as 1, or one a tensor: x:1,lengths:0"
         ) from error
@@ -54,6 +59,27 @@ def declared(shape: Shape | None) -> int | None:
     if len(found) != 1 or (len(names[found[0]]) == 1 and found[0] and not TIME_NAME.search(names.get(0, ""))):
         return None
     return found[0]
+
+
+def of_input(name: str, shape: Shape | None, said: RowAxes) -> int:
+    """Axis 0, unless the user says otherwise or the file calls another axis the batch."""
+    stated = said.of(name, len(shape or ()))
+    return stated if stated is not None else declared(shape) or 0
+
+
+def of_output(name: str, shape: Shape | None, said: RowAxes, *, fixed_batch: int | None) -> int:
+    """Axis 0, unless the file declares another: by name, or as the only free one (one block a target)."""
+    shape = shape or ()
+    free = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
+    if name in said.named:
+        return said.named[name]
+    if (called := declared(shape)) is not None:
+        return called
+    # Where the inputs fix the batch, a free axis is a length, not the rows.
+    if shape and isinstance(shape[0], int) and len(free) == 1 and fixed_batch is None:
+        return free[0]
+    stated = said.of(name, len(shape))
+    return stated if stated in free else 0
 
 
 def rows_first(shape: Shape | None, axis: int) -> Shape | None:

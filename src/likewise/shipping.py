@@ -40,22 +40,21 @@ def export(
     double: bool = False,
     zipmap: bool = False,
     dynamic: Mapping[str, Sequence[int]] | None = None,
-    options: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
     **gate: Any,
 ) -> Export:
     """Write a trained model as an ONNX file and check that it answers like the model on the given rows.
 
     The types of the inputs are those of `data`. `double` keeps float64, `zipmap` gives one dictionary of
-    probabilities a row, `dynamic` names the free axes of inputs, `options` are for the framework's exporter.
-    What else `likewise.check` takes is taken here too. Beside `model.onnx` stand `model.features.json`, what
+    probabilities a row, `dynamic` names the free axes of inputs. What else `likewise.check` takes is taken here too. Beside `model.onnx` stand `model.features.json`, what
     a caller has to feed, and `model.metadata.json`, where it came from. The result is true if the check passed.
     """
     path = Path(output)
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path} is no name for an ONNX file", remedy="Give one that ends in .onnx")
     settings = verify.settings_of(model, str(path), data, **gate)
-    described = describe_model(model, {**settings.reference_options, "trusted": settings.trusted})
+    own = {**settings.reference_options, "trusted": settings.trusted}
+    described = describe_model(model, own, batch_axis=settings.batch_axis)
     source = selecting.select(open_source(data), drop=settings.drop, row_id=settings.id)
     if progress is not None:
         progress(Progress("exporting"))
@@ -69,11 +68,12 @@ def export(
             runner.native,
             runner.signature,
             sample,
+            details=runner.details,
+            batch_axis=described.options.get("batch_axis", described.batch_axis),
             opset=opset,
             double=double,
             zipmap=zipmap,
             dynamic=None if dynamic is None else {name: tuple(axes) for name, axes in dynamic.items()},
-            options=options or {},
         )
         proto = _exporter(described, runner).export(request)
         features = _features(proto, feed, first)

@@ -17,7 +17,7 @@ from likewise.errors import LikewiseError, UsageError, nearest
 
 SPEED_BATCH = 256
 SPEED_SECONDS = 3.0
-SELECTION = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed"}
+SELECTION = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
 """Settings of a check that calibration and timing follow too, under their names there."""
 
 

@@ -40,6 +40,7 @@ from lightgbm import LGBMClassifier, LGBMRanker, LGBMRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import likewise
 from likewise.discovery import describe_model
 from likewise.errors import ModelError
 
@@ -349,3 +350,38 @@ def test_the_command_line_exports_and_checks(models, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["wrapper", "booster", "file"])
+def test_columns_whose_blanks_lightgbm_has_replaced_are_fed(tmp_path, form):
+    table = TABLE.rename(columns={"f_2x": "f 2x", "rooms": "rooms in use"})
+    wrapper = LGBMClassifier(**SMALL).fit(table, TWO)
+    assert "f_2x" in wrapper.booster_.feature_name()
+    wrapper.booster_.save_model(tmp_path / "model.txt")
+    target = {"wrapper": wrapper, "booster": wrapper.booster_, "file": tmp_path / "model.txt"}[form]
+    done = likewise.export(target, table, tmp_path / "model.onnx", abs_tol=1e-4)
+    assert done.report.passed, said(done.report)
+    notes = [note for note in done.report.comparison.notes if "is fed from column" in note]
+    assert notes == [
+        "reference: input 'f_2x' is fed from column 'f 2x'",
+        "reference: input 'rooms_in_use' is fed from column 'rooms in use'",
+    ]
+    shuffled = table[sorted(table.columns)]
+    expected = wrapper.predict_proba(table)[:, 1]
+    likewise.record(target, shuffled, tmp_path / "golden.parquet")
+    assert likewise.check(tmp_path / "golden.parquet", target, shuffled).passed
+    np.testing.assert_array_equal(recorded(tmp_path / "golden.parquet"), expected)
+
+
+@pytest.mark.parametrize("names", [{"f_2x": "f-2x"}, {"f_2x": "F 2x"}])
+def test_no_other_spelling_is_guessed(names):
+    model = LGBMClassifier(**SMALL).fit(TABLE, TWO)
+    report = likewise.check(model, model, TABLE.rename(columns=names))
+    assert report.outcome == "INCONCLUSIVE"
+    assert "which the data does not have" in said(report)
+
+
+def recorded(path):
+    """The probability of the second class."""
+    answered = pd.read_parquet(path)["output.probabilities"]
+    return np.array([np.ravel(row)[-1] for row in answered])

@@ -47,6 +47,22 @@ def network(*, opset=18, weights=WEIGHTS, axis=1, swapped=False, outputs=("logit
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
+def columns_first(axis="n"):
+    """A model of (feature, batch): it doubles what it is given, and adds each row up."""
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["y"]),
+        helper.make_node("ReduceSum", ["x", "zero"], ["s"], keepdims=1),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, axis])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, axis]) for name, size in (("y", 6), ("s", 1))],
+        [numpy_helper.from_array(np.int64([0]), "zero")],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
 def half():
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -268,3 +284,43 @@ def test_an_axis_called_batch_holds_the_rows_wherever_it_is(name):
     report = likewise.check(lambda array: array.sum(1, keepdims=True), proto, {"x": data})
     assert report.passed, said(report)
     assert {size.size for size in report.comparison.batch_sizes} == {1, 2, 4, 32, 128}
+
+
+# Rows along another axis
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
+def test_the_axis_of_the_rows_is_said_once_for_both_models(runtime):
+    wrong = network(outputs=("y",))
+    options = {"candidate_options": {"runtime": runtime}}
+    report = likewise.check(columns_first(), columns_first(), X, batch_axis=1, **options)
+    assert report.passed, said(report)
+    assert report.samples == len(X)
+    assert not likewise.check(columns_first(), wrong, X, batch_axis={"x": 1}, ignore=("s",), **options).passed
+
+
+def test_every_command_takes_the_axis(tmp_path):
+    from click.testing import CliRunner
+
+    from likewise.cli import likewise as command
+
+    onnx.save(columns_first(), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", X)
+    model, golden = str(tmp_path / "m.onnx"), str(tmp_path / "golden.parquet")
+    data, report = ["--data", str(tmp_path / "x.npy")], ["--report", str(tmp_path / "report.json")]
+
+    def run(*words, axis="1"):
+        done = CliRunner().invoke(command, [*words, "--batch-axis", axis])
+        return done.output if done.exit_code == 0 else str(done.exception or done.output)
+
+    assert "PASS" in run("check", model, model, *data, *report)
+    assert "x  float32 (n, 6)" in run("inspect", model)
+    assert "120 rows" in run("record", model, *data, "-o", golden)
+    assert "PASS" in run("check", golden, model, *data, *report, axis="x:1,y:1,s:1")
+    assert "rows/s" in run("bench", model, model, *data, "--budget", "0.2s", "--batch-sizes", "4", "--quiet")
+    assert "batch_axis is 'second'" in run("check", model, model, *data, *report, axis="second")
+    (tmp_path / "likewise.toml").write_text(
+        f"[gates.one]\nreference = {model!r}\ncandidate = {model!r}\ndata = {data[1]!r}\nbatch_axis = {{x = 1}}\n"
+    )
+    done = CliRunner().invoke(command, ["check", "--config", str(tmp_path / "likewise.toml")])
+    assert done.exit_code == 0, done.output

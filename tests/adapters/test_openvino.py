@@ -7,9 +7,11 @@ import sys
 import numpy as np
 import openvino as ov
 import pytest
-from test_onnx_pairs import WEIGHTS, X, bfloat16, by_hand, network, quantized, said
+from test_onnx_pairs import WEIGHTS, X, bfloat16, by_hand, columns_first, network, quantized, said
 
 import likewise
+from likewise.columns import ArrayColumns
+from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
 from likewise.discovery import adapter, describe_model
 from likewise.errors import MissingExtraError, ModelError, UsageError
@@ -39,9 +41,6 @@ def test_its_own_files_agree_with_onnx_runtime_and_with_figures_by_hand(tmp_path
     }
     expected = by_hand()
     with opened(path, threads=1) as runner:
-        from likewise.columns import ArrayColumns
-        from likewise.contracts.data import Batch, RowIds
-
         found = runner.run(Batch(RowIds(np.arange(len(X))), ArrayColumns({"x": X})))
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-5)
@@ -74,6 +73,26 @@ def test_quantised_graphs_are_run(tmp_path):
 
 def test_bfloat16_is_fed():
     report = likewise.check(bfloat16(), bfloat16(), X, candidate_options=ONE_THREAD)
+    assert report.passed, said(report)
+
+
+@pytest.mark.parametrize("axis", [1, "1", {"x": 1, "y": 1, "s": 1}])
+def test_rows_may_lie_along_another_axis(tmp_path, axis):
+    path = stored(tmp_path, columns_first())
+    with opened(path, batch_axis=axis, threads=1) as runner:
+        assert runner.signature.inputs[0].shape == (None, 6)
+        found = runner.run(Batch(RowIds(np.arange(len(X))), ArrayColumns({"x": X})))
+    np.testing.assert_array_equal(found["y"], 2 * X)
+    np.testing.assert_allclose(found["s"], X.sum(axis=1, keepdims=True), atol=1e-5)
+    report = likewise.check(columns_first(), path, X, batch_axis=axis, candidate_options={"threads": 1})
+    assert report.passed, said(report)
+    assert report.samples == len(X)
+    own = {"candidate_options": {"threads": 1, "batch_axis": 0}}
+    assert not likewise.check(columns_first(), path, X, batch_axis=axis, **own).passed
+
+
+def test_an_onnx_file_that_calls_an_axis_the_batch_is_understood():
+    report = likewise.check(columns_first("batch"), columns_first("batch"), X, candidate_options=ONE_THREAD)
     assert report.passed, said(report)
 
 

@@ -517,22 +517,85 @@ def test_a_model_that_has_its_rows_along_another_axis(axis):
     assert found["output.1"].shape == (ROWS, 1, 4)
 
 
-def test_the_export_of_such_a_model_is_understood_by_its_axis_called_batch():
+@pytest.fixture(scope="module")
+def time_first():
+    """A model of (time, batch, feature), rows to ask it, and its export."""
+    torch.manual_seed(0)
     module = nn.GRU(3, 4).eval()
     arrays = {"input": normal(ROWS, 6, 3)}
-    proto = export(module, arrays, options={"batch_axis": 1})
+    return module, arrays, export(module, arrays, batch_axis=1)
+
+
+@pytest.fixture(scope="module")
+def time_first_elsewhere(time_first):
+    """The same from another exporter, whose names say nothing."""
+    module, arrays, proto = time_first
+    proto = type(proto).FromString(proto.SerializeToString())
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_param = "s1"
+    return module, arrays, proto
+
+
+def test_the_export_of_such_a_model_is_understood_by_its_axis_called_batch(time_first):
+    module, arrays, proto = time_first
     report = likewise.check(module, proto, arrays, reference_options={"batch_axis": 1})
     assert report.passed, said(report)
-    for value in (*proto.graph.input, *proto.graph.output):  # another exporter's names say nothing
-        value.type.tensor_type.shape.dim[1].dim_param = "s1"
-    options = {"reference_options": {"batch_axis": 1}, "candidate_options": {"batch_axis": 1}}
-    assert likewise.check(module, proto, arrays, **options).passed
 
 
-@pytest.mark.parametrize("axis", ["one", -1, "x:"])
+@pytest.mark.parametrize("axis", [1, "1", {"input": 1, "output.0": 1, "output.1": 1}])
+def test_the_axis_is_said_once_for_both_models(time_first_elsewhere, axis):
+    module, arrays, proto = time_first_elsewhere
+    report = likewise.check(module, proto, arrays, batch_axis=axis)
+    assert report.passed, said(report)
+    assert report.samples == ROWS
+    assert report.origin.settings["batch_axis"] == axis
+    assert not likewise.check(module, proto, arrays).passed
+    # What is said of one model wins over what is said of both.
+    both = {"reference_options": {"batch_axis": 1}, "candidate_options": {"batch_axis": "1"}}
+    assert likewise.check(module, proto, arrays, batch_axis=0, **both).passed
+    assert not likewise.check(module, proto, arrays, batch_axis=axis, candidate_options={"batch_axis": 0}).passed
+
+
+def test_a_side_without_tensors_has_no_use_for_the_axis(time_first_elsewhere, tmp_path):
+    module, arrays, proto = time_first_elsewhere
+    np.savez(tmp_path / "rows.npz", **arrays)
+    likewise.record(module, tmp_path / "rows.npz", tmp_path / "golden.parquet", options={"batch_axis": 1})
+    report = likewise.check(tmp_path / "golden.parquet", proto, tmp_path / "rows.npz", batch_axis=1)
+    assert report.passed, said(report)
+
+
+@pytest.mark.parametrize("said_once", [{"batch_axis": 1}, {"reference_options": {"batch_axis": "input:1"}}])
+def test_an_export_takes_the_axis_once(time_first, tmp_path, said_once):
+    module, arrays, _ = time_first
+    exported = likewise.export(module, arrays, tmp_path / "gru.onnx", **said_once)
+    assert exported.report.passed, said(exported.report)
+    assert exported.features[0]["shape"] == [6, "batch", 3]
+    with pytest.raises(UsageError, match=r"no option 'batch_axis'.*--batch-axis"):
+        likewise.export(module, arrays, tmp_path / "gru.onnx", options={"batch_axis": 1})
+
+
+def test_the_command_line_exports_with_the_axis(time_first, tmp_path):
+    from click.testing import CliRunner
+
+    from likewise.cli import likewise as command
+
+    (tmp_path / "gru_of_a_user.py").write_text("import torch\nmodel = torch.nn.GRU(3, 4).eval()\n")
+    np.savez(tmp_path / "rows.npz", **time_first[1])
+    words = [
+        "export", f"{tmp_path / 'gru_of_a_user.py'}:model", "--data", str(tmp_path / "rows.npz"),
+        "-o", str(tmp_path / "gru.onnx"), "--batch-axis", "1", "--no-check",
+    ]  # fmt: skip
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 0, done.output
+    assert likewise.inspect(tmp_path / "gru.onnx")["inputs"][0]["shape"] == ("batch", 6, 3)
+
+
+@pytest.mark.parametrize("axis", ["one", -1, "x:", {"x": None}, [1]])
 def test_an_axis_that_is_none_is_a_usage_error(axis):
     with pytest.raises(UsageError, match="batch_axis"), opened(nn.GRU(3, 4), batch_axis=axis):
         pass
+    with pytest.raises(UsageError, match="batch_axis"):
+        likewise.check(len, len, normal(4, 2), batch_axis=axis)
 
 
 # Files
@@ -784,6 +847,37 @@ def test_the_exporter_refuses_a_module_in_training_mode(zoo):
     _, arrays, _ = zoo("perceptron")
     with pytest.raises(ModelError, match=r"training mode \(Perceptron, first, activation\).*model\.eval\(\)"):
         export(Perceptron().train(), arrays)
+
+
+@pytest.mark.parametrize("form", ["live", "file", "weights", "program"])
+def test_an_export_of_a_module_in_training_mode_is_refused(file, network, tmp_path, form):
+    file = file.with_name("nets_in_training.py")
+    file.write_text(CODE.replace("Net().eval()", "Net().train()"))
+    live, options = Perceptron().train(), {}
+    live.drop.eval()  # on purpose
+    target = {"live": live, "file": f"{file}:model", "weights": tmp_path / "weights.pt"}.get(form)
+    if form == "weights":
+        torch.save(network.state_dict(), target)
+        options = {"reference_options": {"factory": f"{file}:build"}}
+    if form == "program":
+        target = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).train(), (torch.zeros(3, 4),))
+    with pytest.raises(ModelError, match=r"in training mode.*model\.eval\(\)"):
+        likewise.export(target, {"x": normal(ROWS, 4)}, tmp_path / "model.onnx", **options)
+    assert not (tmp_path / "model.onnx").exists()
+    assert (live.training, live.first.training, live.drop.training) == (True, True, False)
+
+
+def test_the_command_line_refuses_it_too(file, tmp_path):
+    file.write_text(CODE.replace("Net().eval()", "Net()"))
+    np.save(tmp_path / "x.npy", normal(ROWS, 4))
+    words = ["export", f"{file}:model", "--data", tmp_path / "x.npy", "-o", tmp_path / "model.onnx"]
+    done = subprocess.run(
+        [sys.executable, "-m", "likewise", *map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert "in training mode" in done.stderr
+    assert "Call model.eval() first" in done.stderr
+    assert not (tmp_path / "model.onnx").exists()
 
 
 def test_the_exporter_refuses_a_batch_that_forward_fixes(capfd):

@@ -187,6 +187,25 @@ def test_a_wrapper_and_its_booster_agree(models, tmp_path):
         assert {output.name for output in report.comparison.outputs} >= {"label", "scores"}
 
 
+@pytest.mark.parametrize("form", ["wrapper", "booster", "file"])
+def test_threads_are_as_many_as_asked_for(tmp_path, form):
+    wrapper = XGBClassifier(**{**SMALL, "n_jobs": 2}).fit(X, TWO)
+    wrapper.save_model(tmp_path / "model.ubj")
+    booster = wrapper.get_booster()
+    target = {"wrapper": wrapper, "booster": booster, "file": tmp_path / "model.ubj"}[form]
+    with opened(target, threads="1") as runner:
+        used = runner.native if form == "booster" else runner.native.get_booster()
+        assert json.loads(used.save_config())["learner"]["generic_param"]["nthread"] == "1"
+        assert runner.details["threads"] == 1
+    found, plain = answers(target, X, threads=1), answers(target, X)
+    assert all(np.array_equal(found[name], plain[name]) for name in plain)
+    with opened(target) as runner:  # a user's own model stays as it is
+        assert runner.details["threads"] == (0 if form == "file" else 2)
+    assert wrapper.n_jobs == 2
+    with pytest.raises(UsageError, match="threads is 'two'"), opened(target, threads="two"):
+        pass
+
+
 def test_a_booster_says_that_it_ignores_early_stopping(models):
     booster = models["booster, stopped early"]
     best, rounds = booster.best_iteration, booster.num_boosted_rounds()

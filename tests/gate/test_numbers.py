@@ -39,8 +39,18 @@ def test_nan_in_the_same_place_agrees_and_is_reported():
 
 def test_nan_in_the_same_place_fails_when_nan_is_not_equal():
     report = check(with_value(np.nan), with_value(np.nan), nan_equal=False)
-    expect(report, "FAIL", "1 values are NaN on both sides")
+    expect(report, "FAIL", "1 values are NaN on both sides", "1 of 60 rows are beyond tolerance")
     assert next(f.output for f in report.verdict.findings if f.code == "nan-both") == "value"
+    assert report.comparison.rows_beyond == measures(report, "value")["rows_beyond"] == 1
+    assert report.verdict.confidence.violations == 1
+
+
+def test_a_row_that_is_both_nan_and_off_is_counted_once():
+    reference = np.stack([with_value(np.nan), VALUES], axis=1)
+    candidate = np.stack([with_value(np.nan), VALUES + np.where(np.arange(COUNT) < 18, 0.5, 0.0)], axis=1)
+    for nan_equal in (True, False):
+        report = expect(check(reference, candidate, nan_equal=nan_equal), "FAIL")
+        assert report.comparison.rows_beyond == measures(report, "value")["rows_beyond"] == 18
 
 
 def test_nan_in_other_places_fails():

@@ -277,7 +277,12 @@ def test_nan_on_both_sides_can_be_judged_again(tmp_path):
     gaps = off_by(np.nan, at=3)
     report = stored(likewise.check(planted(value=gaps), planted(value=gaps), rows(COUNT)), tmp_path)
     expect(report, "PASS")
-    expect(likewise.judge(report, nan_equal=False), "FAIL", "1 values are NaN on both sides")
+    again = expect(likewise.judge(report, nan_equal=False), "FAIL", "1 values are NaN on both sides")
+    assert again.verdict.confidence is None  # which rows these were is not among the facts
+    strict = likewise.check(planted(value=gaps), planted(value=gaps), rows(COUNT), nan_equal=False)
+    expect(strict, "FAIL", f"1 of {COUNT} rows are beyond")
+    lenient = expect(likewise.judge(stored(strict, tmp_path), nan_equal=True), "PASS")
+    assert lenient.verdict.confidence.violations == 0
 
 
 @pytest.mark.parametrize(("measure", "bound"), [("max_abs_diff", 1.0), ("cosine", 0.5)])

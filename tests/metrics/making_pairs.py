@@ -36,6 +36,7 @@ def make_pair(
     numbers=None,
     names=None,
     classes=None,
+    nan_equal=True,
 ):
     reference, candidate = np.asarray(reference), np.asarray(candidate)
     numbers = np.arange(len(reference)) if numbers is None else np.asarray(numbers)
@@ -48,6 +49,7 @@ def make_pair(
         tolerance,
         None if margin is None else np.asarray(margin, dtype=np.float64),
         None if noise is None else np.asarray(noise, dtype=np.float64),
+        nan_equal,
     )
 
 
@@ -66,6 +68,7 @@ def take(pair, positions):
         pair.tolerance,
         None if pair.margin is None else pair.margin[positions],
         None if pair.noise is None else pair.noise[positions],
+        pair.nan_equal,
     )
 
 
@@ -112,6 +115,7 @@ def numeric_pairs(draw, *, most_rows=12, dtypes=(*FLOATS, *WHOLES)):
         draw(st.sampled_from(NUMERIC_KINDS)),
         tolerance=draw(TOLERANCES),
         numbers=draw(st.permutations(range(5, 5 + rows))),
+        nan_equal=draw(st.booleans()),
     )
 
 

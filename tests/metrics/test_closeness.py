@@ -46,6 +46,7 @@ def derived(pair):
             r, c = float(exact_r), float(exact_c)
             if math.isnan(r) and math.isnan(c):
                 nan_both += 1
+                beyond |= not pair.nan_equal
             elif math.isfinite(r) and math.isfinite(c):
                 d = float(int(exact_c) - int(exact_r)) if whole else c - r
                 d = math.copysign(min(abs(d), 1.7976931348623157e308), d)

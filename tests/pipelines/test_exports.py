@@ -95,8 +95,27 @@ def test_raw_scores_called_probabilities_fail_until_the_user_says_what_they_are(
     model = LogisticRegression(max_iter=500).fit(frame, y)
     candidate = export(model, frame, zipmap=False, raw_scores=True)
     assert np.allclose(run(candidate, frame)["probabilities"], model.decision_function(frame), atol=1e-4)
-    assert outcome(model, candidate, frame).startswith("FAIL")
-    assert outcome(model, candidate, frame, pair={"probabilities": "scores"}).startswith("PASS")
+    report = likewise.check(model, candidate, frame)
+    assert report.outcome == "FAIL"
+    finding = next(found for found in report.verdict.findings if found.code == "not-probabilities")
+    scores = model.decision_function(frame)
+    assert f"from {scores.min():.4g} to {scores.max():.4g}: these are scores, not probabilities" in finding.message
+    assert "--pair probabilities=scores" in finding.remedy
+    again = likewise.check(model, candidate, frame, pair={"probabilities": "scores"})
+    assert again.passed
+    assert "not-probabilities" not in {found.code for found in again.verdict.findings}
+
+
+def test_raw_scores_of_two_classes_are_told_from_probabilities(two_classes):
+    frame, y = two_classes
+    model = LogisticRegression(max_iter=500).fit(frame, y)
+    report = likewise.check(model, export(model, frame, zipmap=False, raw_scores=True), frame)
+    remedies = [found.remedy for found in report.verdict.findings if found.code == "not-probabilities"]
+    assert len(remedies) == 1
+    assert "--pair probabilities=scores" in remedies[0]
+    assert likewise.check(
+        model, export(model, frame, zipmap=False, raw_scores=True), frame, pair={"probabilities": "scores"}
+    ).passed
 
 
 @pytest.mark.parametrize("name", ["size (m²) {}", "größe {}", "a.b-c/{}", "{}. column"])

@@ -21,7 +21,7 @@ from likewise.columns import concatenate
 from likewise.contracts.benching import BenchResult, Footprint
 from likewise.contracts.data import Batch, RowIds, Source
 from likewise.contracts.measuring import Progress
-from likewise.contracts.models import Model, Signature
+from likewise.contracts.models import BatchAxis, Model, Signature
 from likewise.discovery import describe_model, open_source
 from likewise.errors import DataError, LikewiseError, ModelError, PairingError, UsageError
 
@@ -45,6 +45,7 @@ def bench(
     reference_options: Mapping[str, Any] | None = None,
     candidate_options: Mapping[str, Any] | None = None,
     trusted: Sequence[str] = (),
+    batch_axis: BatchAxis | None = None,
     feed: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     **selection: Any,
@@ -57,7 +58,7 @@ def bench(
     """
     sizes = _sensible(batch_sizes, budget)
     given = {"reference": (reference, reference_options), "candidate": (candidate, candidate_options)}
-    models = {side: _model(side, *given[side], trusted) for side in SIDES}
+    models = {side: _model(side, *given[side], trusted, batch_axis) for side in SIDES}
     source = selecting.select(open_source(data), **selection)
     before = machine.load()
     with ExitStack() as stack:
@@ -106,9 +107,11 @@ def _sensible(batch_sizes: Sequence[int], budget: float) -> tuple[int, ...]:
     return tuple(sorted(set(batch_sizes)))
 
 
-def _model(side: str, target: Any, options: Mapping[str, Any] | None, trusted: Sequence[str]) -> Model:
+def _model(
+    side: str, target: Any, options: Mapping[str, Any] | None, trusted: Sequence[str], batch_axis: BatchAxis | None
+) -> Model:
     try:
-        model = describe_model(target, {**(options or {}), "trusted": tuple(trusted)})
+        model = describe_model(target, {**(options or {}), "trusted": tuple(trusted)}, batch_axis=batch_axis)
     except LikewiseError as error:
         error.side = side
         raise

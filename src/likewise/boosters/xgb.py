@@ -16,7 +16,10 @@ BOOSTERS = ("Booster",)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`classes` is 0 unless the objective has classes; `best_round` is set where training stopped early."""
+    """`classes` is 0 unless the objective has classes; `best_round` is set where training stopped early.
+
+    `threads` is 0 where XGBoost takes as many as there are.
+    """
 
     objective: str
     kind: str
@@ -29,6 +32,7 @@ class Facts:
     features: int
     names: tuple[str, ...] | None
     categorical: tuple[str, ...]
+    threads: int
 
     @property
     def multilabel(self) -> bool:
@@ -59,6 +63,7 @@ def facts_of(booster: Any) -> Facts:
         categorical=tuple(
             str(names[index] if names else index) for index, kind in enumerate(types) if str(kind).startswith("c")
         ),
+        threads=int(learner.get("generic_param", {}).get("nthread", 0)),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Batch
 from likewise.contracts.measuring import Json
-from likewise.contracts.models import Signature
+from likewise.contracts.models import BatchAxis, Signature
 from likewise.contracts.reporting import Report
 
 if TYPE_CHECKING:
@@ -26,18 +26,20 @@ NOTE = "likewise.note"
 class ExportRequest:
     """What is to be exported and how.
 
-    `sample` holds rows as the model takes them (already fed). `double` asks for float64 inputs and
-    arithmetic, `zipmap` for one dictionary a row, `dynamic` names the free axes of inputs.
+    `sample` holds rows as the model takes them (already fed), first in every array; `batch_axis` says
+    where the model has them. `details` is what the open model says about itself. `double` asks for
+    float64 inputs and arithmetic, `zipmap` for one dictionary a row, `dynamic` names the free axes of inputs.
     """
 
     model: Any
     signature: Signature
     sample: Batch
+    details: Mapping[str, Any] = field(default_factory=dict)
+    batch_axis: BatchAxis | None = None
     opset: int | None = None
     double: bool = False
     zipmap: bool = False
     dynamic: Mapping[str, tuple[int, ...]] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Exporter(Protocol):

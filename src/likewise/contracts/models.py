@@ -17,6 +17,8 @@ from likewise.contracts.data import Batch, Tensors
 
 Label: TypeAlias = bool | int | float | str
 Shape: TypeAlias = tuple[int | str | None, ...]
+BatchAxis: TypeAlias = int | str | Mapping[str, int]
+"""Where the rows lie: one axis for every tensor, or one a name; `1`, `x:1,lengths:0`, or a mapping."""
 
 
 class Kind(StrEnum):
@@ -71,21 +73,28 @@ class Signature:
 
     `inputs` None: it takes whatever the data holds. `outputs` None: known only once it has run.
     `table`: the inputs are columns of one table, fed together. `batch`: the only batch size it takes.
+    `underscored`: the framework has written underscores for the blanks in the names of columns.
     """
 
     inputs: tuple[InputSpec, ...] | None
     outputs: tuple[OutputSpec, ...] | None
     table: bool = False
     batch: int | None = None
+    underscored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is not open yet. `target` is a path, `module:attribute` or a live object."""
+    """A model that is not open yet. `target` is a path, `module:attribute` or a live object.
+
+    `batch_axis` is said of all models of a call: an adapter of tensors obeys it unless its own option
+    of that name says otherwise, an adapter of tables has no use for it.
+    """
 
     framework: str
     target: Any
     options: Mapping[str, Any] = field(default_factory=dict)
+    batch_axis: BatchAxis | None = None
 
     @property
     def name(self) -> str:

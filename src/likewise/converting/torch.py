@@ -83,10 +83,13 @@ def _require_exportable(module: Any, request: ExportRequest) -> None:
         raise ModelError(
             "a TorchScript module cannot be exported", remedy="Export the module that the script was made from"
         )
-    if training := list(answering.training_parts(module)):
+    # The adapter opens a module in eval mode; only its details still tell in which mode it was found.
+    training = list(answering.training_parts(module))
+    if training or request.details.get("training_mode"):
+        parts = f" ({', '.join(training[:3])})" if training else ""
         raise ModelError(
-            f"the module is in training mode ({', '.join(training[:3])}), and dropout would be exported alive",
-            remedy="Call model.eval() first",
+            f"the module is in training mode{parts}: what is exported so may keep dropout alive",
+            remedy="Call model.eval() first, where the module is built or before it is captured",
         )
 
 
@@ -94,7 +97,7 @@ def _sample(request: ExportRequest, device: Any) -> dict[str, Any]:
     """A few rows as tensors, where the module has its rows."""
     import numpy as np
 
-    axes = rowaxes.parse(request.options.get("batch_axis"))
+    axes = rowaxes.parse(request.batch_axis)
     if not len(request.sample):
         raise ModelError("there is no row to capture the module with", remedy="Give data with at least one row")
 
@@ -123,7 +126,7 @@ def _free_axes(request: ExportRequest, tensors: Mapping[str, Any]) -> dict[str, 
     """Every input's axis of the rows, and the axes asked for."""
     from torch.export import Dim
 
-    axes = rowaxes.parse(request.options.get("batch_axis"))
+    axes = rowaxes.parse(request.batch_axis)
     batch = Dim("batch")
     asked = request.dynamic or {}
     for name in asked:

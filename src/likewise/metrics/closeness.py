@@ -161,28 +161,28 @@ class ClosenessMetric:
         return Closeness()
 
     def observe(self, pair: Pair) -> Closeness:
-        tracker = _Tracker(pair.tolerance)
+        tracker = _Tracker(pair.tolerance, nan_equal=pair.nan_equal)
         for found in differences(pair.reference, pair.candidate):
             tracker.add(found)
         return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
 
 
 def rows_beyond(pair: Pair) -> Array:
-    """Which rows hold an element that the tolerance does not cover."""
+    """Which rows hold an element that the tolerance does not cover, or NaN on both sides where that does not agree."""
     if not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
         return row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
     parts: list[Array] = [np.zeros(0, dtype=bool)]
     for found in differences(pair.reference, pair.candidate):
         beyond = _beyond(np.abs(found.difference), np.abs(found.reference), pair.tolerance)
-        parts.append(row_any(found.by_row(beyond, broken=True)))
+        parts.append(row_any(found.by_row(beyond, broken=True, nan=not pair.nan_equal)))
     return np.concatenate(parts)
 
 
 class _Tracker:
     """Follows one pair block by block; what it found is turned into a summary once, at the end."""
 
-    def __init__(self, tolerance: Tolerance) -> None:
-        self._tolerance = tolerance
+    def __init__(self, tolerance: Tolerance, *, nan_equal: bool) -> None:
+        self._tolerance, self._nan_equal = tolerance, nan_equal
         self._rows = self._values = self._finite = self._nan_both = self._broken = 0
         self._outside = self._rows_beyond = self._max_ulp = 0
         self._max_abs = self._max_rel = 0.0
@@ -195,15 +195,17 @@ class _Tracker:
         self._rows += found.rows
         self._values += found.values
         self._finite += found.difference.size
-        self._nan_both += found.nan_both
+        nan = found.nan_both
+        self._nan_both += nan
         broken = 0 if found.broken is None else int(np.count_nonzero(found.broken))
         self._broken += broken
         distances, sizes = np.abs(found.difference), np.abs(found.reference)
         beyond = _beyond(distances, sizes, self._tolerance)
         outside = int(np.count_nonzero(beyond))
         self._outside += outside
-        if outside or broken:
-            self._rows_beyond += int(np.count_nonzero(row_any(found.by_row(beyond, broken=True))))
+        if outside or broken or (nan and not self._nan_equal):
+            marks = found.by_row(beyond, broken=True, nan=not self._nan_equal)
+            self._rows_beyond += int(np.count_nonzero(row_any(marks)))
         if distances.size:
             self._add_finite(found, distances, sizes)
 

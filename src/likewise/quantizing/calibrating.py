@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from likewise import onnxgraph, selecting
+from likewise import onnxgraph, rowaxes, selecting
 from likewise.contracts.data import Tensors
-from likewise.contracts.models import Signature
+from likewise.contracts.models import BatchAxis, Signature
 from likewise.discovery import open_source
 from likewise.errors import DataError
 from likewise.feeding import plan
@@ -20,10 +21,18 @@ CALL_ROWS = 64
 
 
 def calibration_rows(
-    model: ModelProto, data: Any, count: int, *, feed: Mapping[str, str] | None = None, **selection: Any
+    model: ModelProto,
+    data: Any,
+    count: int,
+    *,
+    feed: Mapping[str, str] | None = None,
+    batch_axis: BatchAxis | None = None,
+    **selection: Any,
 ) -> Iterator[Tensors]:
     """`count` rows drawn evenly from the data, fed as a check would feed them."""
-    inputs = onnxgraph.inputs(model)
+    said, inputs = rowaxes.parse(batch_axis), onnxgraph.inputs(model)
+    axes = {spec.name: rowaxes.of_input(spec.name, spec.shape, said) for spec in inputs}
+    inputs = tuple(replace(spec, shape=rowaxes.rows_first(spec.shape, axes[spec.name])) for spec in inputs)
     batches = {spec.shape[0] if spec.shape else None for spec in inputs}
     fixed = batches.pop() if len(batches) == 1 else None
     opened = open_source(data)
@@ -37,6 +46,7 @@ def calibration_rows(
             break
         if route is None:
             route = plan(batch, Signature(inputs, None), side="model", mapping=feed)
-        yield dict(route(batch)[0].inputs)
+        fed = route(batch)[0].inputs
+        yield {name: rowaxes.from_front(array, axes[name]) if batch.stacked else array for name, array in fed.items()}
     if route is None:
         raise DataError(f"{source.location} has too few rows to calibrate on", remedy="Give at least one batch of rows")

@@ -26,7 +26,14 @@ from likewise.cli.exits import CODES
     metavar="INPUT=AXIS,AXIS",
     help="Axes of an input whose length is free, such as tokens=0,1.",
 )
-@click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For the exporter.")
+@click.option(
+    "--option",
+    "reference_options",
+    multiple=True,
+    callback=options.assignments,
+    metavar="NAME=VALUE",
+    help="For the model's adapter, such as factory=net.py:Net for a file of weights.",
+)
 @click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
 @options.policy_options
 @options.batch_axis_option
@@ -54,9 +61,8 @@ def export(
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")
-    how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic", "option")}
+    how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic")}
     how["dynamic"] = {name: _axes(axes) for name, axes in how["dynamic"].items()} or None
-    how["options"] = how.pop("option")
     stated = options.given(**given)
     gate = {"report": "parity_report.json", **stated, "reference": model, "candidate": output}
     settings = settings_from(gate, where="the command")
