@@ -46,8 +46,9 @@ def export(
     """Write a trained model as an ONNX file and check that it answers like the model on the given rows.
 
     The types of the inputs are those of `data`. `double` keeps float64, `zipmap` gives one dictionary of
-    probabilities a row, `dynamic` names the free axes of inputs. What else `likewise.check` takes is taken here too. Beside `model.onnx` stand `model.features.json`, what
-    a caller has to feed, and `model.metadata.json`, where it came from. The result is true if the check passed.
+    probabilities a row, `dynamic` names the free axes of inputs. What else `likewise.check` takes is taken
+    here too. Beside `model.onnx` stand `model.features.json`, what a caller has to feed, and
+    `model.metadata.json`, where it came from. The result is true if the check passed.
     """
     path = Path(output)
     if path.suffix.lower() != ".onnx":

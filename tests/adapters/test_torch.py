@@ -570,8 +570,6 @@ def test_an_export_takes_the_axis_once(time_first, tmp_path, said_once):
     exported = likewise.export(module, arrays, tmp_path / "gru.onnx", **said_once)
     assert exported.report.passed, said(exported.report)
     assert exported.features[0]["shape"] == [6, "batch", 3]
-    with pytest.raises(UsageError, match=r"no option 'batch_axis'.*--batch-axis"):
-        likewise.export(module, arrays, tmp_path / "gru.onnx", options={"batch_axis": 1})
 
 
 def test_the_command_line_exports_with_the_axis(time_first, tmp_path):

@@ -1,0 +1,92 @@
+"""A part of the model is not in the candidate: an intercept, a bias, a normalisation, a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from likewise.cases import Case, Effect, Explained
+from likewise.structure import layers
+from likewise.structure.parameters import Parameter
+from likewise.structure.weights import Difference, Weights, agreeing, needed, tried, weights
+
+MOST_TRIED = 6
+
+
+class DroppedParts:
+    """Look for fitted arrays that the graph has as zeros or not at all; put them in, and see whether the rows agree."""
+
+    causes = ("model-part-dropped",)
+    needs_answers = True
+
+    def plausible(self, case: Case) -> bool:
+        return case.native("reference") is not None
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        found = weights(case)
+        if found is None or found.stale:
+            return []
+        return self._emptied(case, found) or self._left_out(case, found)
+
+    def _emptied(self, case: Case, found: Weights) -> list[Explained]:
+        """Intercepts for which the graph has a place, with nothing in it."""
+        emptied = [
+            entry
+            for entry in found.differences
+            if entry.is_intercept and (entry.constant.absent or entry.pattern.text == "all zero")
+        ]
+        result = needed(case, emptied) if emptied else None
+        if result is None:
+            return []
+        parts, effect = result
+        where = ", ".join(entry.place for entry in parts[:3])
+        state = "absent" if all(entry.constant.absent for entry in parts) else "all zero"
+        evidence = f"{_names(parts)} {'is' if len(parts) == 1 else 'are'} {state} in the graph"
+        return [_explained(f"{_part(parts[0])} ({_names(parts)}, {where})", evidence, effect)]
+
+    def _left_out(self, case: Case, found: Weights) -> list[Explained]:
+        """Arrays for which the graph has no place: made one where the rest of their layer stands."""
+        for culprit, graph in _with_parts(found):
+            effect = None if graph is None else tried(case, graph)
+            if effect is not None and effect.explains:
+                return [_explained(culprit, f"{culprit} is nowhere in the graph", effect)]
+        return []
+
+
+def _with_parts(found: Weights) -> Iterator[tuple[str, layers.Graph | None]]:
+    """Graphs with one missing part each, the likeliest first."""
+    absent = [parameter for parameter in found.missing if not parameter.rounding]
+    for parameter in [entry for entry in absent if entry.is_intercept and entry.values.any()][:MOST_TRIED]:
+        graph = layers.with_bias(found.graph, found.matches, parameter)
+        if graph is not None:
+            yield f"{_word(parameter)} ({parameter.path})", graph
+    folded = [parameter for parameter in found.known if parameter.rounding]
+    for norm, changes in layers.unfolded(found.matches, absent, folded)[:MOST_TRIED]:
+        yield f"normalisation {norm}", layers.with_folded(found.graph, changes)
+    for name, graph in layers.with_layer(found.graph, found.matches, found.known, absent):
+        yield f"layer {name}", graph
+
+
+def _explained(culprit: str, evidence: str, effect: Effect) -> Explained:
+    return Explained(
+        "model-part-dropped",
+        culprit,
+        f"{evidence}; with it put in, {agreeing(effect)}",
+        "Export again from this reference, and check the export before it is changed",
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
+def _part(entry: Difference) -> str:
+    return "intercept" if entry.parameter is None else _word(entry.parameter)
+
+
+def _word(parameter: Parameter) -> str:
+    return "bias" if parameter.attribute.startswith(("bias", "intercepts_")) else "intercept"
+
+
+def _names(parts: Sequence[Difference]) -> str:
+    return ", ".join(entry.name for entry in parts[:3])
+
+
+EXTENSION = DroppedParts()

@@ -1,0 +1,88 @@
+"""A model answers differently each time it is asked the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from likewise.cases import ENOUGH, Case, Explained
+from likewise.contracts.data import Array
+from likewise.structure import graph_edits, trials
+
+REPEATS = 4
+ROWS = 512
+RANDOM = (
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+    "Dropout",
+)
+"""Operators that throw dice; a Dropout only in training mode."""
+
+
+class Nondeterminism:
+    """Ask both models the same several times."""
+
+    causes = ("nondeterminism",)
+    needs_answers = True
+
+    def plausible(self, case: Case) -> bool:
+        return True
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        found = []
+        positions = trials.few_rows(case, ROWS)
+        failing = case.required.failing[positions]
+        for side in ("candidate", "reference"):
+            if case.native(side) is None and case.framework(side) == "recorded":
+                continue
+            apart = self._apart(case, side, positions)
+            if apart is None or (apart & failing).sum() < ENOUGH * failing.sum():
+                continue
+            covered = apart & failing
+            found.append(
+                Explained(
+                    "nondeterminism",
+                    self._culprit(case, side),
+                    f"asked {REPEATS} times about the same rows, the {side} answers differently on "
+                    f"{int(covered.sum())} of {int(failing.sum())} failing rows",
+                    "Export it for inference (model.eval()), or fix the seed of what is random in it",
+                    covered=trials.mask_of(case, positions, covered),
+                    share=float(covered.sum() / max(int(failing.sum()), 1)),
+                    simplicity=2,
+                )
+            )
+        return found
+
+    def _apart(self, case: Case, side: str, positions: Array) -> Array | None:
+        """The rows whose answers change from call to call."""
+        batch = trials.picked(case, positions)
+        first = case.ask(side, batch)
+        if first is None:
+            return None
+        apart = None
+        for number in range(1, REPEATS):
+            again = case.ask(side, batch)
+            if again is None:
+                return None
+            now = trials.rows_apart(case, side, first, again)
+            apart = now if apart is None else apart | now
+            if number == 1 and not apart.any() and not self._random(case, side):
+                return apart
+        return apart
+
+    def _random(self, case: Case, side: str) -> list[str]:
+        proto = case.graph(side)
+        if proto is None:
+            return []
+        nodes = [node for node in graph_edits.all_nodes(proto.graph) if node.op_type in RANDOM]
+        return [graph_edits.place(node) for node in nodes]
+
+    def _culprit(self, case: Case, side: str) -> str:
+        named = self._random(case, side)
+        return f"{side} ({named[0]})" if len(named) == 1 else side
+
+
+EXTENSION = Nondeterminism()

@@ -1,0 +1,262 @@
+"""The candidate computes in float32 what the reference computes in float64, and that is too little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from likewise.cases import Case, Effect, Explained
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.structure import graph_edits, noise, rounding, trials, widening
+from likewise.structure.step_places import step_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+MOST_NODES = 40
+"""Nodes that are put back into float32 one at a time; a longer graph is searched in stretches."""
+
+SLOWEST = 10.0
+"""Seconds that the standard's own evaluator may take for its rows."""
+
+TREES = ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """A wider computation that agrees: which, with what of the reference, and how it is told."""
+
+    effect: Effect
+    evidence: str
+    proto: ModelProto | None = None
+    plan: widening.Widening | None = None
+    reference: Tensors | None = None
+    weights: bool = False
+    simplicity: int = 3
+    positions: Array | None = None
+
+
+class Precision:
+    """Compute the candidate's graph in double; then put one node at a time back into float32."""
+
+    causes = ("float32-compute", "float32-threshold")
+    needs_answers = True
+
+    def plausible(self, case: Case) -> bool:
+        return case.graph() is not None and not case.comparison.quantized_nodes
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        proto = graph_edits.editable(case.graph())
+        if proto is None:
+            return []
+        plan = widening.Widening(graph_edits.tensor_types(proto), frozenset({widening.SINGLE}))
+        if not any(kind == widening.SINGLE for kind in plan.types.values()) or self._optimiser(case):
+            return []
+        cure = next(self._cures(case, proto, plan), None)
+        return [] if cure is None else [self._explained(case, proto, cure)]
+
+    def _optimiser(self, case: Case) -> bool:
+        """Is it the runtime's optimiser? In double its fusions are not made either."""
+        if "unoptimised" not in case.memory:
+            case.memory["unoptimised"] = trials.effect_of(case, options={"optimization": "disable"})
+        effect: Effect | None = case.memory["unoptimised"]
+        return effect is not None and effect.explains
+
+    def _cures(self, case: Case, proto: ModelProto, plan: widening.Widening) -> Iterator[Cure]:
+        found = widening.runnable(proto, plan)
+        if found is None:
+            yield from self._by_the_standard(case, proto, plan)
+            return
+        wide, tried = found
+        answers = trials.answered(case, "candidate", target=wide)
+        if answers is None:
+            return
+        alone = case.effect(candidate=answers)
+        if alone.explains:
+            yield Cure(alone, "computed in double, the candidate's graph agrees with the reference", wide, tried)
+        yield from self._with_rounded_weights(case, answers, wide, tried)
+        yield from self._both_in_double(case, answers, wide, tried)
+        if any(node.op_type in tried.narrow_ops for node in widening.computing_nodes(proto, plan)):
+            yield from self._by_the_standard(case, proto, plan)
+        yield from self._within_rounding(case, proto, wide, answers)
+
+    def _with_rounded_weights(
+        self, case: Case, answers: Tensors, wide: ModelProto, plan: widening.Widening
+    ) -> Iterator[Cure]:
+        twin = rounding.rounded(case, "float32")
+        given = None if twin is None else trials.answered(case, "reference", target=twin)
+        if given is None:
+            return
+        both = case.effect(reference=given, candidate=answers)
+        # The weights alone, under the candidate's own arithmetic: then it is not the arithmetic.
+        weights = case.effect(reference=given)
+        if both.explains:
+            yield Cure(
+                both,
+                "computed in double, the candidate's graph agrees with the reference once the weights of that are "
+                "rounded to float32 as well",
+                wide,
+                plan,
+                given,
+                weights=weights.share >= 0.8 * both.share,
+            )
+
+    def _both_in_double(
+        self, case: Case, answers: Tensors, wide: ModelProto, plan: widening.Widening
+    ) -> Iterator[Cure]:
+        twin = rounding.doubled(case)
+        given = None if twin is None else trials.answered(case, "reference", target=twin, batch=_as_single(case))
+        if given is None:
+            return
+        both = case.effect(reference=given, candidate=answers)
+        if both.explains:
+            yield Cure(both, "both models compute in float32; computed in double they agree", wide, plan, given)
+
+    def _by_the_standard(self, case: Case, proto: ModelProto, plan: widening.Widening) -> Iterator[Cure]:
+        """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
+        wide = widening.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
+        how = {"target": wide, "options": {"runtime": "reference"}}
+        seconds = trials.seconds_for(case, "candidate", trials.FEW, **how)
+        if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
+            return
+        positions = trials.few_rows(case)
+        answers = trials.answered(case, "candidate", batch=trials.picked(case, positions), **how)
+        if answers is None:
+            return
+        told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
+        for dtype in (None, "float32"):
+            given = None
+            if dtype is not None:
+                twin = rounding.rounded(case, dtype)
+                given = (
+                    None
+                    if twin is None
+                    else trials.answered(case, "reference", target=twin, batch=trials.picked(case, positions))
+                )
+                if given is None:
+                    return
+                told += " once the weights of that are rounded to float32 as well"
+            effect = trials.effect_on(case, positions, candidate=answers, reference=given)
+            if effect.explains:
+                yield Cure(effect, told, positions=positions)
+
+    def _within_rounding(self, case: Case, proto: ModelProto, wide: ModelProto, answers: Tensors) -> Iterator[Cure]:
+        """Stored numbers that nothing in the reference corresponds to: sums of squares, folded products."""
+        steps = noise.half_steps(proto)
+        draws = [
+            found
+            for seed in range(noise.DRAWS)
+            if (found := trials.answered(case, "candidate", target=noise.jittered(wide, steps, seed))) is not None
+        ]
+        if draws:
+            effect = Effect(noise.rows_within(case, answers, draws), case.required.failing)
+            told = (
+                "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference"
+            )
+            if effect.explains:
+                yield Cure(effect, told, simplicity=4)
+
+    def _explained(self, case: Case, proto: ModelProto, cure: Cure) -> Explained:
+        node, again = self._culprit(case, proto, cure)
+        culprit = _told(case, proto, node, cure)
+        count, total = int(cure.effect.covered.sum()), int(cure.effect.failing.sum())
+        evidence = f"{cure.evidence} on {count} of {total} failing rows"
+        if node is not None and again:
+            evidence += f"; with only this node in float32, {again} of them fail again"
+        covered = cure.effect.covered
+        if cure.positions is not None:
+            covered = trials.mask_of(case, cure.positions, covered)
+        jumps = node is not None and _feeds_a_tree(proto, node)
+        return Explained(
+            "float32-threshold" if jumps else "float32-compute",
+            culprit,
+            evidence,
+            _remedy(case),
+            covered=covered,
+            share=cure.effect.share if cure.positions is not None else None,
+            simplicity=4 if jumps else cure.simplicity,
+        )
+
+    def _culprit(self, case: Case, proto: ModelProto, cure: Cure) -> tuple[NodeProto | None, int]:
+        """The node that alone in float32 brings most of the failures back, and how many."""
+        if cure.proto is None or cure.plan is None or cure.weights:
+            computing = [] if cure.weights else widening.computing_nodes(proto, _all_single(proto))
+            return (computing[0], 0) if len(computing) == 1 else (None, 0)
+        nodes = widening.computing_nodes(proto, cure.plan)
+        while len(nodes) > MOST_NODES:
+            step = -(-len(nodes) // 8)
+            parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
+            failing = [self._again(case, proto, cure, part)[0] for part in parts]
+            if max(failing) == 0:
+                return None, 0
+            nodes = parts[failing.index(max(failing))]
+        found = [(*self._again(case, proto, cure, [node]), node) for node in nodes]
+        if not found:
+            return None, 0
+        most = max(found, key=lambda entry: (entry[0], entry[1]))
+        return (most[2], most[0]) if most[0] >= 0.5 * cure.effect.covered.sum() else (None, 0)
+
+    def _again(self, case: Case, proto: ModelProto, cure: Cure, nodes: Sequence[NodeProto]) -> tuple[int, float]:
+        """How many rows fail again with these nodes in float32, and how far the answers move."""
+        assert cure.plan is not None
+        narrow = widening.widened(proto, replace(cure.plan, narrow_nodes=frozenset(node.name for node in nodes)))
+        answers = trials.answered(case, "candidate", target=narrow)
+        if answers is None:
+            return 0, 0.0
+        effect = case.effect(reference=cure.reference, candidate=answers)
+        return int((cure.effect.covered & ~effect.agrees).sum()), _moved(case, answers)
+
+
+def _moved(case: Case, answers: Tensors) -> float:
+    """How far numbers are from the reference's, in the mean over outputs."""
+    import numpy as np
+
+    total = 0.0
+    for pair in case.failing_pairs():
+        theirs = answers.get(pair.spec.candidate)
+        if theirs is not None and theirs.dtype.kind == "f" and theirs.size == pair.reference.size:
+            gap = np.abs(theirs.reshape(-1) - pair.reference.reshape(-1).astype(np.float64))
+            total += float(gap[np.isfinite(gap)].mean()) if np.isfinite(gap).any() else 0.0
+    return total
+
+
+def _as_single(case: Case) -> Batch:
+    """The sample with what float32 leaves of its numbers: what both models were given."""
+    import numpy as np
+
+    batch = case.required.batch
+    wide = {name: array for name, array in batch.inputs.items() if array.dtype == np.float64}
+    return case.changed({name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()})
+
+
+def _all_single(proto: ModelProto) -> widening.Widening:
+    return widening.Widening(graph_edits.tensor_types(proto))
+
+
+def _feeds_a_tree(proto: ModelProto, node: NodeProto) -> bool:
+    """Does a tree compare what this node gives? Then a rounded number takes another branch."""
+    reached = set(node.output)
+    for other in proto.graph.node:
+        if reached.intersection(other.input):
+            if other.op_type in TREES:
+                return True
+            reached.update(other.output)
+    return False
+
+
+def _told(case: Case, proto: ModelProto, node: NodeProto | None, cure: Cure) -> str:
+    """The step or operator, in the owner's words first."""
+    step = step_of(case, proto, node)
+    if node is None:
+        return step or "model"
+    return f"{step} ({node.op_type}, node '{node.name}')" if step else graph_edits.place(node)
+
+
+def _remedy(case: Case) -> str:
+    if case.framework("reference") == "torch":
+        return "Export the module in double (model.double()), or allow for the noise of float32 with --abs-tol"
+    return "Export it in double (likewise export --double), or scale the inputs before the model"
+
+
+EXTENSION = Precision()

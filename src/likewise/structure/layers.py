@@ -1,0 +1,145 @@
+"""Layers put into a graph that lacks them: a bias behind its weights, a batch norm folded in, a layer between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from likewise.contracts.data import Array
+from likewise.structure.constants import LARGEST, Constant, absent, with_added, with_values
+from likewise.structure.matching import Match
+from likewise.structure.parameters import Parameter
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    Graph: TypeAlias = ModelProto
+
+WEIGHTS = ("coef_", "coefs_", "weight", "dual_coef_", "_dual_coef_")
+THIRD_INPUT = {"Gemm", "Conv", "ConvTranspose"}
+ATTRIBUTE = {"LinearClassifier": "intercepts", "LinearRegressor": "intercepts"}
+ACTIVATIONS = {"Relu", "Sigmoid", "Tanh", "Gelu", "LeakyRelu", "Elu", "Selu", "Softplus", "HardSwish", "Mish"}
+
+
+def with_bias(graph: ModelProto, matches: Sequence[Match], bias: Parameter) -> ModelProto | None:
+    """The graph with a bias added where the weights of the same layer are used; None if they are not found."""
+    match = _weights_of(bias, matches)
+    if match is None:
+        return None
+    constant = match.constant
+    values = bias.values.ravel().astype(constant.values.dtype)
+    if constant.operator in ATTRIBUTE:
+        return with_values(graph, [(absent(graph, constant.node, ATTRIBUTE[constant.operator]), values)])
+    if constant.operator in THIRD_INPUT and len(graph.graph.node[constant.node].input) < 3:
+        return with_values(graph, [(absent(graph, constant.node, 2), values)])
+    return with_added(graph, constant.node, values) if constant.operator in ("MatMul", "Gemm") else None
+
+
+def _weights_of(bias: Parameter, matches: Sequence[Match]) -> Match | None:
+    """Where the weights stand that a bias belongs to: the same owner, the same number of the layer."""
+    number = bias.attribute[bias.attribute.find("[") :] if "[" in bias.attribute else ""
+    for match in matches:
+        other = match.parameter
+        weighted = other is not None and other.step == bias.step and other.attribute.startswith(WEIGHTS)
+        if weighted and other is not None and other.attribute.endswith(number):
+            return match
+    return None
+
+
+def unfolded(
+    matches: Sequence[Match], missing: Sequence[Parameter], folded: Sequence[Parameter]
+) -> list[tuple[str, list[tuple[Constant, Array]]]]:
+    """Batch norms whose numbers are nowhere, with the weights before them as they would be with it folded in."""
+    gone = {parameter.step for parameter in missing if parameter.attribute == "running_mean"}
+    plain = {
+        match.parameter.path: match
+        for match in matches
+        if match.parameter is not None and not match.parameter.rounding and not match.different.any()
+    }
+    found: dict[tuple[str, str], list[tuple[Constant, Array]]] = {}
+    for parameter in folded:
+        norm = parameter.kind.partition(" with ")[2].removesuffix(" folded in")
+        match = plain.get(parameter.path)
+        if norm in gone and match is not None:
+            values = parameter.values.astype(match.constant.values.dtype)
+            found.setdefault((parameter.step, norm), []).append((match.constant, values))
+    return [(norm, changes) for (_, norm), changes in found.items() if len(changes) == 2]
+
+
+def with_folded(graph: ModelProto, changes: Sequence[tuple[Constant, Array]]) -> ModelProto | None:
+    fitting = all(constant.values.size == values.size for constant, values in changes)
+    shaped = [(constant, values.reshape(constant.values.shape)) for constant, values in changes] if fitting else []
+    return with_values(graph, shaped) if shaped else None
+
+
+def with_layer(
+    graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter], missing: Sequence[Parameter]
+) -> Iterator[tuple[str, ModelProto]]:
+    """The graph with a linear layer that is missing, before the layer that follows it in the reference."""
+    used = {match.parameter.path: match for match in matches if match.parameter is not None}
+    paths = list(dict.fromkeys(parameter.path for parameter in known))
+    for weight in missing:
+        if weight.outputs_first is None or weight.values.ndim != 2 or len(set(weight.values.shape)) != 1:
+            continue
+        following = [used[path] for path in paths[paths.index(weight.path) + 1 :] if path in used]
+        match = next((found for found in following if found.constant.place == 1 and _multiplies(found)), None)
+        bias = next((p for p in missing if p.is_intercept and _layer(p) == _layer(weight)), None)
+        if match is None:
+            continue
+        matrix = weight.values.T if weight.outputs_first else weight.values
+        for activated in (True, False):
+            changed = _inserted(
+                graph, match.constant, matrix, None if bias is None else bias.values, activated=activated
+            )
+            if changed is not None:
+                yield _layer(weight), changed
+
+
+def _multiplies(match: Match) -> bool:
+    return match.constant.operator in ("MatMul", "Gemm")
+
+
+def _layer(parameter: Parameter) -> str:
+    """What a weight and its bias have in common: their module, or their number."""
+    number = parameter.attribute.partition("[")[2].removesuffix("]")
+    return f"{number} of {parameter.step or parameter.kind}" if number else parameter.step
+
+
+def _inserted(
+    graph: ModelProto, before: Constant, weight: Array, bias: Array | None, *, activated: bool
+) -> ModelProto | None:
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    node = graph.graph.node[before.node]
+    dtype = before.values.dtype
+    if graph.ByteSize() > LARGEST:
+        return None
+    maker = next((n for n in graph.graph.node if node.input[0] in n.output), None)
+    activation = maker.op_type if maker is not None and maker.op_type in ACTIVATIONS else None
+    if activated and activation is None:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    shift = np.zeros(len(weight)) if bias is None else bias
+    copy.graph.initializer.append(
+        numpy_helper.from_array(np.ascontiguousarray(weight.astype(dtype)), "likewise_weight")
+    )
+    copy.graph.initializer.append(numpy_helper.from_array(shift.astype(dtype), "likewise_shift"))
+    made = [
+        helper.make_node("MatMul", [node.input[0], "likewise_weight"], ["likewise_product"], "likewise_matmul"),
+        helper.make_node("Add", ["likewise_product", "likewise_shift"], ["likewise_sum"], "likewise_add"),
+    ]
+    if activated and activation is not None and maker is not None:
+        again = onnx.NodeProto()
+        again.CopyFrom(maker)
+        del again.input[:], again.output[:]
+        again.name = "likewise_activation"
+        again.input.append("likewise_sum")
+        again.output.append("likewise_activated")
+        made.append(again)
+    copy.graph.node[before.node].input[0] = made[-1].output[0]
+    for offset, entry in enumerate(made):
+        copy.graph.node.insert(before.node + offset, entry)
+    return copy

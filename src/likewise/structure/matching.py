@@ -1,0 +1,299 @@
+"""Which constant of a graph is which fitted array: by what they hold first, by name and order for the rest.
+
+Exporters rename, transpose, flatten, negate, invert and fold. Names therefore decide only between
+arrays of which no value tells anything, and what is put back into a graph is always tried.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from likewise.contracts.data import Array
+from likewise.structure.closeness import is_float, is_text, pattern, unequal
+from likewise.structure.constants import Constant
+from likewise.structure.parameters import Parameter
+
+PROBED = 512
+"""Entries of large arrays that are looked at before all of them are."""
+
+ALIKE = 0.5
+"""An array is taken for a damaged copy of another if this part of it is equal."""
+
+MOST_PARTS = 2_000
+"""Rows or columns of an array that is looked at piece by piece."""
+
+RECURRENT = {"LSTM", "GRU", "RNN"}
+
+EXPORTED = (
+    *("mean_", "center_", "scale_", "min_", "statistics_", "components_", "coef_", "intercept_", "coefs_"),
+    *("intercepts_", "cluster_centers_", "theta_", "var_", "idf_", "lambdas_", "dual_coef_", "support_vectors_"),
+)
+"""What estimators compute their answers from, among all they keep: only these are looked for by order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A constant and what it should hold; `origin` tells for each entry which entry of the parameter it comes from."""
+
+    constant: Constant
+    expected: Array
+    parameter: Parameter | None = None
+    origin: Array | None = None
+
+    @property
+    def different(self) -> Array:
+        rounding = 0.0 if self.parameter is None else self.parameter.rounding
+        return unequal(self.constant.values, self.expected, rounding=self.constant.rounding, folded=rounding)
+
+    def index(self, entry: int) -> tuple[int, ...]:
+        """Where an entry of the constant stands in the parameter, or in the constant itself."""
+        import numpy as np
+
+        if self.parameter is None or self.origin is None:
+            return tuple(int(part) for part in np.unravel_index(entry, self.expected.shape or (1,)))
+        shape = self.parameter.values.shape
+        return tuple(int(part) for part in np.unravel_index(int(self.origin.ravel()[entry]), shape))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """A parameter as an exporter may write it, flat."""
+
+    parameter: Parameter
+    values: Array
+    origin: Array
+    plain: bool = False
+    turned: bool = False
+
+    def suits(self, constant: Constant) -> bool:
+        """Is a square matrix the way round in which the node takes it? The shape tells for others."""
+        shape, first = self.parameter.values.shape, self.parameter.outputs_first
+        if first is None or len(shape) != 2 or shape[0] != shape[1]:
+            return True
+        return constant.operator not in ("MatMul", "Gemm") or self.turned == (first != constant.turned)
+
+    def matched(self, constant: Constant) -> Match:
+        expected = self.values.reshape(constant.values.shape)
+        if is_float(constant.values):
+            expected = expected.astype(constant.values.dtype)
+        return Match(constant, expected, self.parameter, self.origin)
+
+
+def forms(parameter: Parameter) -> Iterator[_Form]:
+    """The ways in which an exporter writes an array."""
+    import numpy as np
+
+    values = parameter.values
+    places = np.arange(values.size).reshape(values.shape)
+    yield _Form(parameter, values.ravel(), places.ravel(), plain=True)
+    if is_text(values):
+        return
+    if values.ndim == 2 and min(values.shape) > 1:
+        yield _Form(parameter, values.T.ravel(), places.T.ravel(), plain=True, turned=True)
+    if parameter.kind == "network" or parameter.rounding:
+        return
+    flat, index = values.ravel().astype(np.float64), places.ravel()
+    if len(values) == 1 or values.ndim == 1:
+        yield _Form(parameter, np.concatenate([-flat, flat]), np.concatenate([index, index]))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for changed in (-flat, 1 / flat, -2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
+            if np.isfinite(changed).all():
+                yield _Form(parameter, changed, index)
+
+
+def parts(parameter: Parameter) -> Iterator[_Form]:
+    """The pieces of an array that some converters write apart: one a column or row, or without the outer edges."""
+    import numpy as np
+
+    values = parameter.values
+    places = np.arange(values.size).reshape(values.shape)
+    if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
+        for lines, index in ((values, places), (values.T, places.T)):
+            for line, place in zip(lines, index, strict=True):
+                yield _Form(parameter, line, place)
+                if not is_text(values):
+                    yield _Form(parameter, -line[::-1], place[::-1])
+    elif values.ndim == 1 and values.size > 3:
+        for cut in (slice(1, -1), slice(1, None), slice(None, -1)):
+            yield _Form(parameter, values[cut], places[cut])
+
+
+def identified(
+    constants: Sequence[Constant], parameters: Sequence[Parameter], *, in_parts: bool = False
+) -> dict[tuple[int, int | str], Match]:
+    """The constants that hold exactly a fitted array (or, if asked, a part of one), by their place."""
+    by_size = _by_size(sorted(parameters, key=_kept_beside), in_parts=in_parts)
+    found: dict[tuple[int, int | str], Match] = {}
+    used: set[str] = set()
+    for constant in constants:
+        if not _telling(constant):
+            continue
+        equal = [form for form in by_size[constant.values.size] if _share(constant, form) == 1.0]
+        if equal:
+            # Two steps may have learnt the same numbers: then they come in their own order.
+            best = next((form for form in equal if form.parameter.path not in used), equal[0])
+            used.add(best.parameter.path)
+            found[constant.key] = best.matched(constant)
+    return found
+
+
+def matched(constants: Sequence[Constant], parameters: Sequence[Parameter]) -> list[Match]:
+    """Constants and fitted arrays put together: equal ones, damaged ones, then those left over by name and order."""
+    exact = identified(constants, parameters)
+    taken = {match.parameter.path for match in exact.values() if match.parameter is not None}
+    rest = [constant for constant in constants if constant.key not in exact and _telling(constant)]
+    left = [parameter for parameter in parameters if parameter.path not in taken]
+    found = list(exact.values())
+    for stage in (_damaged, _in_order):
+        for match in stage(rest, left, constants):
+            assert match.parameter is not None
+            found.append(match)
+            taken.add(match.parameter.path)
+        keys = {match.constant.key for match in found}
+        rest = [constant for constant in rest if constant.key not in keys]
+        left = [parameter for parameter in left if parameter.path not in taken]
+    return found
+
+
+def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], _: Sequence[Constant]) -> Iterator[Match]:
+    """Constants of which enough entries are equal, or that stand in a simple relation to an array."""
+    by_size = _by_size(left)
+    scored = []
+    for constant in rest:
+        for form in by_size[constant.values.size]:
+            share = _share(constant, form)
+            if share < ALIKE and form.plain and form.suits(constant) and constant.values.size > 2:
+                share = ALIKE if _related(constant, form) else share
+            if share >= ALIKE:
+                scored.append((share, constant, form))
+    scored.sort(key=lambda entry: -entry[0])
+    done: set[tuple[int, int | str]] = set()
+    stored: dict[str, str] = {}
+    for _share_equal, constant, form in scored:
+        tied = stored.get(form.parameter.path) in (None, constant.tensor)
+        if constant.key not in done and tied:
+            done.add(constant.key)
+            stored[form.parameter.path] = constant.tensor
+            yield form.matched(constant)
+
+
+def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], every: Sequence[Constant]) -> Iterator[Match]:
+    """What no value tells apart: by name where both have it, else one after the other within a shape."""
+    normalised = any(constant.operator == "BatchNormalization" for constant in every)
+    folded = set() if normalised else {p.kind.partition(" with ")[2].removesuffix(" folded in") for p in left}
+    likely = [p for p in left if p.step not in folded or not p.step]
+    waiting = _one_each([p for p in likely if _wanted(p, rest, normalised=normalised)])
+    queue: dict[tuple[int, ...], list[Parameter]] = defaultdict(list)
+    for parameter in waiting:
+        queue[_shape_of(parameter.values)].append(parameter)
+    for constant in rest:
+        fitting = queue[_shape_of(constant.values)]
+        named = [parameter for parameter in fitting if parameter.path == constant.tensor]
+        alike = [parameter for parameter in fitting if parameter.is_intercept == _added(constant)]
+        chosen = (named or alike or fitting or [None])[0]
+        lone = constant.values.size == 1 and constant.operator not in ("Add", "Gemm", "LinearRegressor")
+        if chosen is not None and not is_text(constant.values) and not lone:
+            fitting.remove(chosen)
+            yield _oriented(constant, chosen)
+
+
+def _wanted(parameter: Parameter, rest: Sequence[Constant], *, normalised: bool) -> bool:
+    """Is an array in this form likely in this graph: packed for a recurrent node, folded without batch norms?"""
+    packed = parameter.kind.startswith("gates")
+    learnt_by_order = parameter.kind in ("network", "graph") or bool(parameter.rounding) or packed
+    if not learnt_by_order and _kept_beside(parameter):
+        return False
+    if packed or any(parameter.attribute.startswith(stem) for stem in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")):
+        return packed and any(constant.operator in RECURRENT for constant in rest)
+    return not (parameter.rounding and normalised)
+
+
+def _kept_beside(parameter: Parameter) -> bool:
+    """What an estimator keeps beside the arrays it computes with."""
+    return not parameter.attribute.startswith(EXPORTED)
+
+
+def _one_each(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """Of the forms of one array one, in the place of the first: folded goes before plain."""
+    found: dict[str, Parameter] = {}
+    for parameter in parameters:
+        if parameter.path not in found or not found[parameter.path].rounding:
+            found[parameter.path] = parameter
+    return list(found.values())
+
+
+def _added(constant: Constant) -> bool:
+    """Does a node add the constant to what it computes?"""
+    third = constant.place == 2 and constant.operator.endswith(("Gemm", "Conv", "ConvTranspose", "Normalization"))
+    return third or constant.operator == "Add" or (constant.place == 3 and constant.operator in RECURRENT)
+
+
+def _oriented(constant: Constant, parameter: Parameter) -> Match:
+    """A matrix the way round that the node takes it."""
+    straight, *others = [form for form in forms(parameter) if form.plain]
+    turned = others[0] if others else straight
+    shape, mine = parameter.values.shape, constant.values.shape
+    if parameter.attribute == "scale_" and constant.operator == "Mul" and parameter.kind != "MinMaxScaler":
+        return _Form(parameter, 1 / parameter.values.ravel(), straight.origin).matched(constant)
+    if (shape != mine and shape[::-1] == mine) or not straight.suits(constant):
+        return turned.matched(constant)
+    return straight.matched(constant)
+
+
+def _shape_of(values: Array) -> tuple[int, ...]:
+    """A shape without its ones, and the same for a matrix and its transpose."""
+    shape = [size for size in values.shape if size != 1]
+    return tuple(sorted(shape)) if len(shape) == 2 else tuple(shape)
+
+
+def _by_size(parameters: Sequence[Parameter], *, in_parts: bool = False) -> dict[int, list[_Form]]:
+    found: dict[int, list[_Form]] = defaultdict(list)
+    for look in (forms, parts) if in_parts else (forms,):
+        for parameter in parameters:
+            for form in look(parameter):
+                found[form.values.size].append(form)
+    return found
+
+
+def _telling(constant: Constant) -> bool:
+    """Does a constant hold something that was learnt, rather than a shape or an axis?"""
+    values = constant.values
+    return values.size > 0 and (is_float(values) or is_text(values))
+
+
+def _share(constant: Constant, form: _Form) -> float:
+    """The part of a constant that is as it should be, of those entries that are not zero in both."""
+    import numpy as np
+
+    values, expected = constant.values.ravel(), form.values
+    if is_text(values) != is_text(expected) or not form.suits(constant):
+        return 0.0
+    if values.size > PROBED:
+        probe = np.random.default_rng(0).integers(values.size, size=PROBED)
+        if (part := _equal_part(values[probe], expected[probe], constant, form)) < ALIKE / 2:
+            return part
+    return _equal_part(values, expected, constant, form)
+
+
+def _equal_part(values: Array, expected: Array, constant: Constant, form: _Form) -> float:
+    import numpy as np
+
+    different = unequal(values, expected, rounding=constant.rounding, folded=form.parameter.rounding)
+    if is_text(values):
+        return float(1 - different.mean())
+    told = (values.astype(np.float64) != 0) | (expected != 0)
+    if not told.any():
+        return float(form.parameter.is_intercept) if not different.any() else 0.0
+    return 1.0 - float(different[told].mean())
+
+
+def _related(constant: Constant, form: _Form) -> bool:
+    """Is a constant a multiple of an array, or the array in another order?"""
+    values, expected = constant.values.ravel(), form.values
+    if is_text(values) or is_text(expected):
+        return False
+    match = form.matched(constant)
+    found = pattern(constant.values, match.expected, match.different)
+    return found.regular and not found.text.startswith("all zero") and len(found.entries) > 0

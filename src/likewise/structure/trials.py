@@ -1,0 +1,160 @@
+"""Asking a changed model once: opened, asked, closed again, so that many trials leave nothing behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from likewise.cases import Case, Effect
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.structure import graph_edits
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+FEW = 64
+"""Rows that a slow way of running a model is asked about."""
+
+
+def answered(
+    case: Case,
+    side: str,
+    *,
+    target: Any = None,
+    options: Mapping[str, Any] | None = None,
+    batch: Batch | None = None,
+    size: int | None = None,
+) -> Tensors | None:
+    """What a side's model answers with other settings or another graph; None if it does not load or run."""
+    outer = case.stack
+    with ExitStack() as stack:
+        case.stack = stack
+        try:
+            opened = case.reopened(side, target=target, options=options)
+            return None if opened is None else case.ask(opened, batch, size=size)
+        finally:
+            case.stack = outer
+
+
+def effect_of(case: Case, **changed: Any) -> Effect | None:
+    """What changing the candidate does to the comparison; None if the changed model does not answer."""
+    tensors = answered(case, "candidate", **changed)
+    return None if tensors is None else case.effect(candidate=tensors)
+
+
+def few_rows(case: Case, count: int = FEW) -> Array:
+    """Positions of some failing rows and of some others, at least as many failing ones as not."""
+    import numpy as np
+
+    failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
+    chosen = failing[: max(count - len(others), count // 2)]
+    return np.sort(np.concatenate([chosen, others[: count - len(chosen)]]))
+
+
+def picked(case: Case, positions: Array) -> Batch:
+    """Some rows of the sample; a test case without a row axis can only be taken whole."""
+    import numpy as np
+
+    sample = case.required
+    whole = not sample.batch.stacked or np.array_equal(positions, np.arange(len(sample)))
+    return sample.batch if whole else case.rows(positions)
+
+
+def effect_on(
+    case: Case, positions: Array, *, reference: Tensors | None = None, candidate: Tensors | None = None
+) -> Effect:
+    """Compare some rows again, with new answers to these rows alone."""
+    full = case.effect(
+        reference=_spread(case.required.reference, reference, positions),
+        candidate=_spread(case.required.candidate, candidate, positions),
+    )
+    return Effect(full.agrees[positions], case.required.failing[positions])
+
+
+def _spread(before: Tensors, changed: Tensors | None, positions: Array) -> Tensors | None:
+    """The answers to all rows, some of them replaced."""
+    import numpy as np
+
+    if changed is None:
+        return None
+    together: dict[str, Array] = {}
+    for name, array in changed.items():
+        if name not in before or before[name].shape[1:] != array.shape[1:]:
+            together[name] = np.zeros((len(next(iter(before.values()))), *array.shape[1:]), dtype=array.dtype)
+        else:
+            together[name] = before[name].astype(np.result_type(before[name], array), copy=True)
+        together[name][positions] = array
+    return together
+
+
+def seen_inside(
+    case: Case,
+    side: str,
+    proto: ModelProto,
+    names: Collection[str],
+    types: Mapping[str, int],
+    positions: Array,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Array] | None:
+    """The values of tensors inside a graph, for some rows of the sample; None if it does not run.
+
+    By default the runtime does not optimise: fusing would take away the tensors that are to be seen.
+    """
+    import numpy as np
+
+    outer = case.stack
+    with ExitStack() as stack:
+        case.stack = stack
+        try:
+            settings = {"optimization": "disable"} if options is None else options
+            opened = case.reopened(side, target=graph_edits.exposed(proto, names, types), options=settings)
+            if opened is None:
+                return None
+            if opened.fixed_batch is not None:
+                positions = np.resize(positions, opened.fixed_batch)
+            fed, _ = opened.feed(picked(case, positions))
+            seen = case.ask_fed(opened, dict(fed.inputs))
+            return None if seen is None else {name: seen[name] for name in names if name in seen}
+        finally:
+            case.stack = outer
+
+
+def rows_apart(case: Case, side: str, one: Tensors, other: Tensors) -> Array:
+    """The rows on which a side has answered differently, beyond the tolerance, in any output that is compared."""
+    import numpy as np
+
+    apart = np.zeros(len(next(iter(one.values()))), dtype=bool)
+    for name in {getattr(spec, side) for spec in case.specs}:
+        if name not in one or name not in other or one[name].shape != other[name].shape:
+            apart[:] = True
+            continue
+        mine, theirs = one[name], other[name]
+        if mine.dtype.kind == "f":
+            mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                close = np.abs(mine - theirs) <= case.tolerance.absolute + case.tolerance.relative * np.abs(mine)
+            different = ~(close | (mine == theirs) | (np.isnan(mine) & np.isnan(theirs)))
+        else:
+            different = mine != theirs
+        apart |= np.asarray(different).reshape(len(apart), -1).any(axis=1)
+    return apart
+
+
+def mask_of(case: Case, positions: Array, covered: Array) -> Array:
+    """A mask over the sample from one over some of its rows."""
+    import numpy as np
+
+    mask = np.zeros(len(case.required), dtype=bool)
+    mask[positions[covered]] = True
+    return mask
+
+
+def seconds_for(case: Case, side: str, rows: int, **changed: Any) -> float | None:
+    """How long a changed model would take for so many rows, from one row; None if it does not answer that."""
+    import numpy as np
+
+    began = time.monotonic()
+    one = answered(case, side, batch=picked(case, np.array([0])), **changed)
+    return None if one is None else (time.monotonic() - began) * rows

@@ -1,0 +1,334 @@
+"""The weights of both sides laid beside one another: what is equal, what differs, what is nowhere to be found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from likewise.cases import Case, Effect
+from likewise.contracts.data import Array
+from likewise.structure import modules, twins
+from likewise.structure.closeness import Pattern, is_float, is_text, pattern
+from likewise.structure.constants import Constant, constants, with_values
+from likewise.structure.matching import Match, identified, matched
+from likewise.structure.parameters import MODEL, PREPROCESSING, Parameter, parameters
+from likewise.structure.twins import TREES
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+LEARNING = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN", "Scan", "Loop", "Attention"}
+LEARNING |= {"LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor", "Einsum"}
+LEARNING |= {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "BatchNormalization"}
+"""Operators that are the model: what comes before the first of them prepares its inputs."""
+
+PREPARING = {"Scaler", "Imputer", "OneHotEncoder", "LabelEncoder", "TfIdfVectorizer", "Binarizer", "DictVectorizer"}
+
+OTHER_TREES = Pattern("other thresholds throughout", regular=False)
+
+FEW_SHARED = 0.5
+"""Of the thresholds of two ensembles, if one was made from the other."""
+
+MOST_EXPERIMENTS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """A stored constant that does not hold what it should, at all its uses."""
+
+    matches: tuple[Match, ...]
+    pattern: Pattern
+    role: str
+
+    @property
+    def match(self) -> Match:
+        return self.matches[0]
+
+    @property
+    def constant(self) -> Constant:
+        return self.match.constant
+
+    @property
+    def parameter(self) -> Parameter | None:
+        return self.match.parameter
+
+    @property
+    def name(self) -> str:
+        """What the model's owner calls it, or what the graph does."""
+        return self.constant.tensor or self.constant.text if self.parameter is None else self.parameter.path
+
+    @property
+    def is_intercept(self) -> bool:
+        return is_intercept(self.match)
+
+    @property
+    def place(self) -> str:
+        return self.constant.text
+
+    def indices(self) -> list[tuple[int, ...]]:
+        """Where the first differing entries stand in the fitted array."""
+        return list(dict.fromkeys(self.match.index(entry) for entry in self.pattern.entries))
+
+    def columns(self) -> list[str]:
+        """The columns that the differing entries speak of, each once."""
+        import numpy as np
+
+        if self.parameter is None or not self.parameter.columns or self.match.origin is None:
+            return []
+        if self.constant.values.shape != self.match.expected.shape:
+            return list(dict.fromkeys(self.parameter.columns))
+        entries = np.flatnonzero(self.match.different.ravel())[:10_000]
+        found = [self.parameter.column(self.match.index(int(entry))) for entry in entries]
+        return [name for name in dict.fromkeys(found) if name is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Both sides' weights.
+
+    `known` are the reference's fitted arrays, `before` the nodes of the candidate's graph that prepare the
+    inputs. `predicts` is False where the reference is a transformer and nothing else.
+    """
+
+    graph: ModelProto
+    matches: tuple[Match, ...]
+    differences: tuple[Difference, ...]
+    known: tuple[Parameter, ...]
+    before: frozenset[int]
+    predicts: bool
+
+    @property
+    def missing(self) -> list[Parameter]:
+        """Fitted arrays that no constant of the candidate holds, in any form."""
+        taken = {match.parameter.path for match in self.matches if match.parameter is not None}
+        return [parameter for parameter in self.known if parameter.path not in taken]
+
+    def role(self, match: Match) -> str:
+        if match.parameter is not None:
+            return match.parameter.role
+        return PREPROCESSING if match.constant.node in self.before else MODEL
+
+    def compared(self, role: str | None = None, *, biases: bool = True) -> int:
+        """How many stored constants were compared with what they should hold; helpers that were not learnt aside."""
+        named = [match for match in self.matches if match.parameter is not None]
+        different = [entry.match for entry in self.differences]
+        counted = [m for m in (*named, *different) if role in (None, self.role(m)) and (biases or not is_intercept(m))]
+        return len({match.constant.tensor or match.constant.key for match in counted})
+
+    @property
+    def stale(self) -> bool:
+        """Do the weights look like those of another training, with other values in most that the model learnt?"""
+        role = MODEL if self.predicts else None
+        concerned = [entry for entry in self.differences if role in (None, entry.role)]
+        others = [entry for entry in concerned if not entry.pattern.regular]
+        weighty = [entry for entry in others if entry.match.expected.size > 1 and not entry.is_intercept]
+        if not weighty or 2 * len(others) <= len(concerned):
+            return False
+        return len(others) >= 2 or len(weighty) >= self.compared(role, biases=False)
+
+
+def weights(case: Case) -> Weights | None:
+    """The weights of both sides, or None where one of them keeps its own to itself."""
+    if "weights" not in case.memory:
+        case.memory["weights"] = _laid_out(case)
+    found: Weights | None = case.memory["weights"]
+    return found
+
+
+def _laid_out(case: Case) -> Weights | None:
+    graph = case.graph("candidate") if case.runners.get("candidate") is not None else None
+    if graph is None or case.native("reference") is None:
+        return None
+    known = _parameters(case)
+    twin = twins.twin(case)
+    if not known and twin is None:
+        return None
+    held = [constant for constant in constants(graph) if constant.operator not in TREES]
+    found: list[Match] = []
+    if twin is not None:
+        pairs = [pair for pair in twins.counterparts(twin, graph) if pair[0].operator not in TREES]
+        names = identified([mine for mine, _ in pairs], known, in_parts=True)
+        found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
+    paired = {match.constant.key for match in found}
+    named = {match.parameter.path for match in found if match.parameter is not None}
+    rest = [constant for constant in held if constant.key not in paired and not _labels(constant)]
+    found += matched(rest, [parameter for parameter in known if parameter.path not in named])
+    found, before = _placed(graph, found, known)
+    differences = [*_differences(found, before)]
+    if twin is not None:
+        differences += [Difference(tuple(trees), OTHER_TREES, MODEL) for trees in _other_trees(twin, graph)]
+    predicts = hasattr(case.native("reference"), "predict") or not hasattr(case.native("reference"), "transform")
+    return Weights(graph, tuple(found), tuple(differences), known, before, predicts)
+
+
+def _other_trees(twin: ModelProto, graph: ModelProto) -> Iterator[list[Match]]:
+    """Ensembles of which hardly a threshold is the reference's; damage to a few is looked for elsewhere."""
+    for pairs in twins.ensembles(twin, graph):
+        if twins.shared_thresholds(pairs) < FEW_SHARED:
+            thresholds_first = sorted(pairs, key=lambda pair: not twins.holds_thresholds(pair[0]))
+            yield [Match(yours, mine.values) for mine, yours in thresholds_first]
+
+
+def _parameters(case: Case) -> tuple[Parameter, ...]:
+    native = case.native("reference")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(native, torch.nn.Module):
+        return tuple(modules.parameters_of(native))
+    if case.framework("reference") == "onnx":
+        return tuple(_stored(case.graph("reference")))
+    if "sklearn" in sys.modules and hasattr(native, "get_params"):
+        feed = case.reference.feed.columns if case.reference is not None else None
+        return parameters(native, tuple(feed or ()))
+    return ()
+
+
+def _stored(graph: ModelProto) -> Iterator[Parameter]:
+    """The constants of a reference that is a graph itself."""
+    before = _before_the_model(graph)
+    for constant in {c.tensor: c for c in constants(graph)}.values():
+        learnt = is_float(constant.values) or is_text(constant.values)
+        if learnt and constant.operator not in TREES and not _labels(constant):
+            role = PREPROCESSING if constant.node in before else MODEL
+            yield Parameter("", constant.tensor, constant.values, role, "graph")
+
+
+def _labels(constant: Constant) -> bool:
+    return isinstance(constant.place, str) and constant.place.startswith(twins.LABELS)
+
+
+def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
+    """What a constant should hold is what its twin holds; what that is called, the parameter tells."""
+    expected = mine.values
+    if not yours.absent and is_float(yours.values) and is_float(expected):
+        expected = expected.astype(yours.values.dtype)
+    if yours.values.size == expected.size:
+        expected = expected.reshape(yours.values.shape)
+    if named is None:
+        return Match(yours, expected)
+    return Match(yours, expected, named.parameter, named.origin)
+
+
+def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[Difference]:
+    together: dict[Any, list[Match]] = {}
+    for match in matches:
+        if bool(match.different.any()):
+            together.setdefault(match.constant.tensor or match.constant.key, []).append(match)
+    for group in together.values():
+        first = group[0]
+        role = first.parameter.role if first.parameter is not None else None
+        if role is None:
+            role = PREPROCESSING if first.constant.node in before else MODEL
+        yield Difference(tuple(group), pattern(first.constant.values, first.expected, first.different), role)
+
+
+def _placed(
+    graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]
+) -> tuple[list[Match], frozenset[int]]:
+    """The nodes that prepare the inputs; constants among them that no array names belong to the step without any."""
+    named = {match.constant.node for match in matches if match.parameter is not None and match.parameter.role == MODEL}
+    before = frozenset(_before_the_model(graph, named))
+    taken = {match.parameter.step for match in matches if match.parameter is not None}
+    waiting = {p.step: p for p in known if p.role == PREPROCESSING and p.step not in taken and p.kind != "graph"}
+    every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != "graph"}
+    owner = next((next(iter(steps.values())) for steps in (waiting, every) if len(steps) == 1), None)
+    if owner is None:
+        return list(matches), before
+    return [
+        replace(match, parameter=_unnamed(owner, match))
+        if match.parameter is None and match.constant.node in before
+        else match
+        for match in matches
+    ], before
+
+
+def _unnamed(owner: Parameter, match: Match) -> Parameter:
+    """An array of a step of which only the owner is known."""
+    return Parameter(owner.step, match.constant.tensor, match.expected, owner.role, owner.kind)
+
+
+def _before_the_model(graph: ModelProto, model: Collection[int] = ()) -> set[int]:
+    """The nodes that prepare the inputs: nothing of the model comes before them.
+
+    `model` are nodes known to be the model; where none is, it begins with the first operator that learns.
+    """
+    learnt: set[str] = set()
+    found: set[int] = set()
+    if model:
+        for index, node in enumerate(graph.graph.node):
+            if index in model or node.op_type in TREES or any(name in learnt for name in node.input):
+                learnt.update(node.output)
+            else:
+                found.add(index)
+        return found
+    if not any(node.op_type in LEARNING for node in graph.graph.node):
+        return {index for index, node in enumerate(graph.graph.node) if node.op_type in PREPARING}
+    stored = {tensor.name for tensor in graph.graph.initializer}
+    for index, node in enumerate(graph.graph.node):
+        embeds = node.op_type == "Gather" and node.input[0] in stored
+        if node.op_type in LEARNING or embeds or any(name in learnt for name in node.input):
+            learnt.update(node.output)
+        else:
+            found.add(index)
+    return found
+
+
+def is_intercept(match: Match) -> bool:
+    if match.parameter is not None and match.parameter.kind != "graph":
+        return match.parameter.is_intercept
+    constant = match.constant
+    if isinstance(constant.place, str):
+        return constant.place in ("intercepts", "rho")
+    flat = match.expected.size == max(match.expected.shape, default=1)
+    return flat and (constant.operator, constant.place) in {
+        *(("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)),
+    }
+
+
+def put_back(case: Case, differences: Sequence[Difference]) -> Effect | None:
+    """What is left of the difference once these constants hold what they should; None if it cannot be tried."""
+    found = weights(case)
+    assert found is not None
+    changes = [(match.constant, _as_stored(match)) for entry in differences for match in entry.matches]
+    graph = with_values(found.graph, changes)
+    return None if graph is None else tried(case, graph)
+
+
+def tried(case: Case, graph: ModelProto) -> Effect | None:
+    """What the candidate's answers are worth with another graph."""
+    side = case.reopened("candidate", target=graph)
+    answers = None if side is None else case.ask(side)
+    return None if answers is None else case.effect(candidate=answers)
+
+
+def agreeing(effect: Effect) -> str:
+    """How many rows a change mends, in words."""
+    covered, failing = int(effect.covered.sum()), int(effect.failing.sum())
+    return f"{covered:,} of {failing:,} failing rows agree"
+
+
+def needed(case: Case, differences: Sequence[Difference]) -> tuple[list[Difference], Effect] | None:
+    """The few that have to be put back, with what that does; None if putting back all does not help."""
+    whole = put_back(case, differences)
+    if whole is None or not whole.explains:
+        return None
+    kept, best = list(differences), whole
+    if len(kept) == 1 or len(kept) > MOST_EXPERIMENTS:
+        return kept, best
+    for entry in sorted(differences, key=lambda one: float(one.match.different.mean())):
+        fewer = [other for other in kept if other is not entry]
+        effect = put_back(case, fewer) if fewer else None
+        if effect is not None and effect.explains and effect.share >= best.share - 0.005:
+            kept, best = fewer, effect
+    return kept, best
+
+
+def _as_stored(match: Match) -> Array:
+    """What should be there in the type that the node takes."""
+    import numpy as np
+
+    expected = match.expected
+    if match.constant.absent:
+        return expected.astype(np.float32) if expected.dtype == np.float64 else expected
+    return expected

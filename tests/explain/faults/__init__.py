@@ -1,0 +1,17 @@
+"""Broken deployments with known causes, and sound ones: what explanations are scored on.
+
+Written without looking at how explanations are found. A fault is *planted* (the export was edited, or the
+wrong variant was exported) or *natural* (a converter or runtime does this by itself, with the versions of
+constraints.txt). Nothing is fitted before it is asked for.
+"""
+
+from __future__ import annotations
+
+from faults import controls, inputs, outputs, precision, refusals, runtime, steps, trees, weights
+from faults.registry import CONTROLS, FAULTS, Entry, Fault, named
+
+FAMILIES = tuple(module.__name__.rpartition(".")[2] for module in (
+    outputs, inputs, trees, weights, steps, precision, runtime, refusals, controls
+))  # fmt: skip
+
+__all__ = ["CONTROLS", "FAMILIES", "FAULTS", "Entry", "Fault", "named"]
