@@ -48,6 +48,7 @@ class Settings:
     reference_options: Mapping[str, Any] = field(default_factory=dict)
     candidate_options: Mapping[str, Any] = field(default_factory=dict)
     report: str | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     explain: bool = True
     explain_budget: float = 30.0

@@ -16,7 +16,7 @@ from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
 from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts
 from likewise.contracts.models import Model
-from likewise.contracts.reporting import Report
+from likewise.contracts.reporting import Renderer, Report
 from likewise.discovery import adapter, describe_model, extensions, open_source
 from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
@@ -229,6 +229,18 @@ def load(path: str | PathLike[str]) -> Report:
         return json_report.loads(Path(path).read_bytes(), name=str(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def render(report: Report, format: str, **options: Any) -> str:
+    """The report as text: `json`, `terminal`, or any other file of the folder `reports`."""
+    renderers: tuple[Renderer, ...] = extensions("reports")
+    for renderer in renderers:
+        if renderer.format == format:
+            return renderer.render(report, **options)
+    known = [renderer.format for renderer in renderers]
+    raise UsageError(
+        f"there is no report format {format!r}{nearest(format, known)}", remedy=f"Known: {', '.join(known)}"
+    )
 
 
 def save(report: Report, path: Path) -> None:

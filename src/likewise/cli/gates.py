@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A gate that was carried out: its outcome, its report as JSON, and as text for this terminal."""
+    """A gate that was carried out: its outcome, its report as JSON, as text for this terminal, and as other files."""
 
     outcome: Outcome
     json: str
     shown: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
@@ -53,18 +55,26 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
             on_tick=line.tick,
             debug=debug,
         )
-        carried = Carried(Outcome(found["outcome"]), found["json"], found["shown"])
+        carried = Carried(Outcome(found["outcome"]), found["json"], found["shown"], found["files"])
     except UsageError:
         raise
     except LikewiseError as error:
-        carried = drawn(_without_worker(settings, error), look)
+        carried = drawn(_without_worker(settings, error), None if as_json else look, settings.formats)
     finally:
         line.clear()
-    if settings.report is not None:
-        from likewise.recording import atomically
-
-        atomically(Path(settings.report), carried.json.encode())
+    write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
     return carried
+
+
+def write(files: Mapping[str, str]) -> None:
+    """Files by their path; `-` is standard output."""
+    from likewise.recording import atomically
+
+    for path, text in files.items():
+        if path == "-":
+            click.echo(text, nl=not text.endswith("\n"))
+        else:
+            atomically(Path(path), text.encode())
 
 
 def _without_worker(settings: Settings, error: LikewiseError) -> Report:
@@ -79,13 +89,13 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
     return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {error.message}",)))
 
 
-def drawn(report: Report, look: dict[str, Any] | None) -> Carried:
-    """A report in both forms; `look` describes the terminal, None where nobody will look."""
-    from likewise.reports.json import JsonRenderer
-    from likewise.reports.terminal import TerminalRenderer
+def drawn(report: Report, look: Mapping[str, Any] | None, formats: Mapping[str, str] | None = None) -> Carried:
+    """A report in every form asked for; `look` describes the terminal, None where nobody will look."""
+    from likewise.verify import render
 
-    shown = "" if look is None else TerminalRenderer().render(report, **look)
-    return Carried(report.outcome, JsonRenderer().render(report), shown)
+    shown = "" if look is None else render(report, "terminal", **look)
+    files = {path: render(report, name) for name, path in (formats or {}).items()}
+    return Carried(report.outcome, render(report, "json"), shown, files)
 
 
 def show(carried: Carried, *, as_json: bool) -> None:

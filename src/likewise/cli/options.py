@@ -148,6 +148,22 @@ explain_options = _stacked(
     ),
     click.option("--no-explain", is_flag=True, help="Judge only."),
 )
+
+
+def format_options(command: F) -> F:
+    """One option for every file in `reports` but those that are always there."""
+    from likewise.discovery import modules
+
+    for name in sorted(set(modules("reports")) - {"json", "terminal"}, reverse=True):
+        told = f"Write the report as {name} too; `-` prints it."
+        command = click.option(f"--{name}", f"format_{name}", metavar="FILE", help=told)(command)
+    return command
+
+
+report_options = _stacked(
+    click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]"),
+    format_options,
+)
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 
@@ -164,6 +180,9 @@ def stated(**options: Any) -> dict[str, Any]:
             found[f"{side}_options"] = found.pop(f"{side}_option")
     if options.get("batch_sizes") == ():
         found["batch_sizes"] = ()
+    formats = {name.removeprefix("format_"): found.pop(name) for name in [*found] if name.startswith("format_")}
+    if formats:
+        found["formats"] = formats
     if found.pop("no_explain", False):
         found["explain"] = False
     return found

@@ -92,7 +92,7 @@ def _end_like(code: int) -> None:
     os._exit(code)
 
 
-def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, str]:
+def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     from dataclasses import replace
 
     reference = str(job["settings"]["reference"]).lower()
@@ -100,14 +100,14 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     if apart and reference.endswith((".joblib", ".pkl", ".pickle", ".skops")):
         prepare("likewise.adapters.sklearn", "pandas", "sklearn.pipeline")
     from likewise import verify
+    from likewise.cli.gates import drawn
     from likewise.config import settings_from
-    from likewise.reports import json, terminal
 
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
     def judged(report: Report) -> None:
-        channel.send(type="judged", result=json.EXTENSION.render(complete(report)), within=settings.explain_budget)
+        channel.send(type="judged", result=verify.render(complete(report), "json"), within=settings.explain_budget)
 
     look = job["look"]
     if look is not None:
@@ -116,8 +116,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     settings = settings_from(job["settings"], where="the command")
     report = complete(verify.run(settings, progress=channel.progress, judged=judged, apart=apart))
-    shown = "" if look is None else terminal.EXTENSION.render(report, **look)
-    return {"outcome": str(report.outcome), "json": json.EXTENSION.render(report), "shown": shown}
+    return asdict(drawn(report, look, settings.formats))
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:

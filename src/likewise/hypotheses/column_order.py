@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from likewise.cases import Case, Explained
+from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
-from likewise.contracts.measuring import Pair
+from likewise.contracts.measuring import Pair, Tolerance
 from likewise.contracts.models import Kind
 from likewise.differing import is_numeric
-from likewise.structure import answers
+from likewise.structure import answers, links, parts
 
 ALIKE = 0.98
 """An output is another one's if it agrees with it on this share of the rows."""
@@ -43,6 +43,8 @@ class ColumnOrder:
                     orders[position] = order
         changed = {position: answers.pairs(case)[position].candidate[:, order] for position, order in orders.items()}
         effect = answers.convincing(case, changed) if changed else None
+        if effect is None:
+            orders, effect = _before_base_score(case)
         if effect is None:
             return []
         # Probabilities tell the most; a row of labels has the same order.
@@ -103,6 +105,33 @@ class ColumnOrder:
                 simplicity=2,
             )
         ]
+
+
+def _before_base_score(case: Case) -> tuple[dict[int, tuple[int, ...]], Effect | None]:
+    """Trees that add to the score of another class, while each class keeps the score it starts from."""
+    for position in answers.failing_numbers(case):
+        pair = answers.pairs(case)[position]
+        width = pair.reference.shape[1] if pair.reference.ndim == 2 else 0
+        if width < 3 or pair.spec.kind is not Kind.PROBABILITY:
+            continue
+        for _, term in parts.constant_terms(case):
+            if len(term) != width or np.ptp(term) == 0:
+                continue
+            with np.errstate(all="ignore"):
+                ours, theirs = (_centred(side) - (term - term.mean()) for side in (pair.reference, pair.candidate))
+                order = answers.column_order(ours, theirs, Tolerance(1e-3, 1e-2))
+                made = None if order is None else links.softmax(theirs[:, order] + term)
+            effect = None if made is None else answers.convincing(case, {position: made})
+            if effect is not None and order is not None:
+                return {position: order}, effect
+    return {}, None
+
+
+def _centred(probabilities: Array) -> Array:
+    """Scores from probabilities, as far as these tell them."""
+    logs = np.log(probabilities.astype(np.float64))
+    made: Array = logs - logs.mean(axis=1, keepdims=True)
+    return made
 
 
 def _of_classes(case: Case, pair: Pair) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
-from likewise.cases import HARMLESS, Case, Effect, Explained
+from likewise.cases import ENOUGH, HARMLESS, Case, Effect, Explained, pairs_of
 from likewise.columns import ArrayColumns
+from likewise.comparing import rows_beyond
 from likewise.contracts.data import Array, Batch
+from likewise.contracts.measuring import Mismatch
 from likewise.feeding import Feed
 from likewise.structure import layouts
-from likewise.structure.fields import Change, Field, fields_of
+from likewise.structure.fields import Change, Field, changed, fields_of
 from likewise.structure.interventions import MOST_ALONE, Trial, patience
 
 FEW, FEWEST = 24, 4
@@ -21,6 +24,9 @@ FEW, FEWEST = 24, 4
 
 ENOUGH_NUMBERS = 1_000_000
 """Of large pictures fewer are tried, so that there are not many more numbers than this."""
+
+AT_ZERO = 8
+"""Failing rows in which one column after the other is set to zero."""
 
 FLAT = 16
 """Columns from which on a flat input may be a picture; with fewer, columns are looked at one by one."""
@@ -119,40 +125,47 @@ def _changed(array: Array, change: layouts.Change) -> Array:
 
 def _unit(case: Case) -> Explained | None:
     """The one column that the candidate takes in another unit: with zero in it the models agree, and scaled as well."""
-    if case.required.failing.mean() < 0.5:
+    if case.required.failing.mean() < ENOUGH:
         return None
-    trial = Trial.of(case, FEW, FEW)
     inputs = case.required.batch.inputs
     numbers = [field for field in fields_of(case) if field.of(inputs).dtype.kind == "f"]
-    more = patience(case)
-    for field in numbers[:MOST_ALONE]:
-        if not more() or not _agree_at_zero(trial, field):
+    alone = _agreeing_at_zero(case, numbers[:MOST_ALONE])
+    trial, more = Trial.of(case, FEW, FEW), patience(case)
+    for field, factor in product(alone[:1], [*FACTORS, *(1 / factor for factor in FACTORS)]):
+        effect = _scaled(trial, field, factor) if more() else None
+        if effect is None or effect.share < SURE or effect.damage > HARMLESS:
             continue
-        for factor in [*FACTORS, *(1 / factor for factor in FACTORS)]:
-            effect = _scaled(trial, field, factor)
-            if effect is None or effect.share < SURE or effect.damage > HARMLESS:
-                continue
-            whole = _scaled(Trial.whole(case), field, factor)
-            if whole is not None and whole.explains and whole.share >= SURE:
-                return Explained(
-                    "input-layout",
-                    f"{field.name} (times {factor:g})",
-                    f"given {field.name} times {factor:g}, the candidate agrees with the reference on "
-                    f"{int(whole.covered.sum()):,} of {int(whole.failing.sum()):,} failing rows: it takes the column "
-                    "in another unit",
-                    f"Hand {field.name} to the candidate in the unit the reference was fitted with",
-                    covered=whole.covered,
-                    simplicity=4,
-                )
-        return None
+        whole = _scaled(Trial.whole(case), field, factor)
+        if whole is not None and whole.explains and whole.share >= SURE:
+            return Explained(
+                "input-layout",
+                f"{field.name} (times {factor:g})",
+                f"given {field.name} times {factor:g}, the candidate agrees with the reference on "
+                f"{int(whole.covered.sum()):,} of {int(whole.failing.sum()):,} failing rows: it takes the column "
+                "in another unit",
+                f"Hand {field.name} to the candidate in the unit the reference was fitted with",
+                covered=whole.covered,
+                simplicity=4,
+            )
     return None
 
 
-def _agree_at_zero(trial: Trial, field: Field) -> bool:
-    """Whatever the unit, zero is zero."""
-    zero = [Change(field, np.ones(len(trial), dtype=bool), 0.0)]
-    ours, theirs = trial.ask("reference", zero), trial.ask("candidate", zero)
-    return ours is not None and theirs is not None and trial.effect(reference=ours, candidate=theirs).share >= SURE
+def _agreeing_at_zero(case: Case, fields: Sequence[Field]) -> list[Field]:
+    """The columns with which set to zero the models agree, one at a time: whatever the unit, zero is zero."""
+    rows = np.flatnonzero(case.required.failing)[:AT_ZERO]
+    if not fields:
+        return []
+    batch = case.rows(np.tile(rows, len(fields)))
+    blocks = np.repeat(np.arange(len(fields)), len(rows))
+    batch = changed(batch, [Change(field, blocks == index, 0.0) for index, field in enumerate(fields)])
+    ours = case.ask("reference", batch)
+    theirs = None if ours is None else case.ask("candidate", batch)
+    if ours is None or theirs is None:
+        return []
+    agrees = np.ones(len(batch), dtype=bool)
+    for pair in pairs_of(case.specs, batch, ours, theirs, case.tolerance):
+        agrees &= False if isinstance(pair, Mismatch) else ~rows_beyond(pair)
+    return [field for index, field in enumerate(fields) if agrees[blocks == index].mean() >= SURE]
 
 
 def _scaled(trial: Trial, field: Field, factor: float) -> Effect | None:

@@ -103,6 +103,7 @@ def _explained(case: Case, types: Mapping[Field, str], where: str) -> Explained 
         f"Export with {names} as double inputs (likewise export --double), or subtract a constant from large values "
         "before the model is fitted",
         covered=whole.covered,
+        simplicity=3 if by_chance else 2,
     )
 
 

@@ -80,6 +80,9 @@ class Quantization:
             return []
         effect, told, simplicity = found
         culprit, more = self._culprit(case, graph, effect) if simplicity < 4 else (WHOLE, "")
+        if culprit == WHOLE and len(wrong := dequantizing.miscounted(proto)) == 1:
+            culprit = f"'{wrong[0].tensor}', read by {graph_edits.place(wrong[0].node)}"
+            more += f"; its scale is {wrong[0].factor:.4g} times the one that the bias of this node is counted in"
         if (scaled := self._wrong_scale(graph, culprit)) is not None:
             # Exact knowledge: the integers are those of the weight, and only what they count in is wrong.
             more, simplicity = f"{more}; its scale is {scaled:.4g} times what the weight needs", 1

@@ -23,6 +23,9 @@ NEARLY_ALL = 0.95
 FREE_ORDER = 0.5
 """An order without a rule is believed only where at least this share of the answers are different ones."""
 
+NEAR = 0.02
+"""Rows with the same answers are at most so far apart, in standard deviations."""
+
 ONE_BY_ONE = 16
 
 
@@ -60,10 +63,13 @@ class RowOrder:
         failing = _beyond(pairs)
         if len(pairs) != len(case.specs) or failing.sum() < FEWEST_ROWS // 2:
             return []
-        for order in _orders(pairs):
-            effect = Effect(~_beyond([_reordered(pair, order.take) for pair in pairs]), failing)
-            if effect.share >= NEARLY_ALL and effect.explains and _tells(pairs, order, effect):
-                return [self._explained(case, batch, pairs, order, effect)]
+        # An output that agrees as it is was not moved.
+        moved = [pair for pair in pairs if rows_beyond(pair).any()]
+        kept = [pair for pair in pairs if not rows_beyond(pair).any()]
+        for order in _orders(moved):
+            effect = Effect(~_beyond([*kept, *(_reordered(pair, order.take) for pair in moved)]), failing)
+            if effect.share >= NEARLY_ALL and effect.explains and _tells(moved, order, effect):
+                return [self._explained(case, batch, moved, order, effect)]
         return []
 
     def _explained(self, case: Case, batch: Batch, pairs: list[Pair], order: Order, effect: Effect) -> Explained:
@@ -82,7 +88,8 @@ class RowOrder:
             f"({order.rule}): put back they agree on {answers.told(effect)}{alone}",
             "Look for a sort, shuffle, reverse or roll along the first axis of the export",
             share=effect.share,
-            simplicity=2,
+            # That answers depend on the batch is true as well, and says less.
+            simplicity=1,
         )
 
 
@@ -164,10 +171,10 @@ def _matched(pairs: Sequence[Pair]) -> Array | None:
         take = np.empty(len(ours), dtype=int)
         take[np.argsort(ours[:, 0], kind="stable")] = np.argsort(theirs[:, 0], kind="stable")
         return take
-    _, nearest = cKDTree(theirs / spread).query(ours / spread)
+    apart, nearest = cKDTree(theirs / spread).query(ours / spread)
     if len(np.unique(nearest)) == len(nearest):
         return np.asarray(nearest)
-    if len(ours) > MOST_ROWS:
+    if len(ours) > MOST_ROWS or np.quantile(apart, NEARLY_ALL) > NEAR:
         return None
     apart = np.abs((ours / spread)[:, None, 0] - (theirs / spread)[None, :, 0])
     for column in range(1, min(ours.shape[1], 16)):

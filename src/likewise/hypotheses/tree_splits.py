@@ -29,7 +29,7 @@ class TreeSplits:
         found = survey(case)
         if found is None or found.retrained:
             return []
-        return [entry for tried in (_categories, _gaps, _modes, _order, _others) for entry in tried(case, found)]
+        return [entry for tried in (_categories, _codes, _gaps, _modes, _order, _others) for entry in tried(case, found)]
 
 
 def _categories(case: Case, found: Survey) -> Iterator[Explained]:
@@ -66,6 +66,40 @@ def _categories(case: Case, found: Survey) -> Iterator[Explained]:
     )
 
 
+def _codes(case: Case, found: Survey) -> Iterator[Explained]:
+    """The sets are the same, but a category reaches them as another number: its value for its code, a fraction."""
+    import numpy as np
+
+    ours, theirs = found.reference, found.candidate
+    grouped = found.split & (ours.ensemble.group[found.alignment.reference] >= 0) & ~found.kind & ~found.members
+    asked = np.flatnonzero(grouped & ~found.column)
+    parted = found.partings(np.flatnonzero(case.required.failing)) if ours.direct and len(asked) else None
+    if parted is None or ours.rows is None or theirs.rows is None or not grouped[parted[1]].any():
+        return
+    pair, rows = found.worst(case, asked)
+    given = theirs.rows.copy()
+    for node, other in zip(found.alignment.reference[asked], found.alignment.candidate[asked], strict=True):
+        code = ours.rows[:, ours.ensemble.feature[node]]
+        given[:, theirs.ensemble.feature[other]] = np.trunc(code) if ours.ensemble.whole else code
+    effect = repairing.effect_of_input(case, found, given)
+    if effect is None or not effect.explains:
+        return
+    row = int(parted[0][parted[1] == pair][0])
+    node, other = int(found.alignment.reference[pair]), int(found.alignment.candidate[pair])
+    name = ours.name(_columns(found, pair))
+    yield Explained(
+        "categorical-split",
+        found.name(pair),
+        f"in row {case.required.batch.rows.name(row)} the category of {name} is "
+        f"{ours.rows[row, ours.ensemble.feature[node]]:g} to the reference's trees and "
+        f"{theirs.rows[row, theirs.ensemble.feature[other]]:g} to the candidate's, which ask for the same numbers"
+        f"{_rows(rows)}; given the reference's codes {_agree(effect)}",
+        f"Encode {name} before the model and train on the codes: an exported tree knows no list of categories",
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
 def _gaps(case: Case, found: Survey) -> Iterator[Explained]:
     import numpy as np
 
@@ -78,7 +112,7 @@ def _gaps(case: Case, found: Survey) -> Iterator[Explained]:
     pair, rows = found.worst(case, wrong)
     yield Explained(
         "missing-value-handling",
-        _named(found, wrong, pair),
+        _named(case, found, wrong, pair),
         f"missing values of {found.reference.name(int(_columns(found, pair)))} go the other way than in the reference "
         f"at {found.candidate.ensemble.name(int(found.alignment.candidate[pair]))}{_rows(rows)}; so they do in "
         f"{_count(len(wrong), 'split')} of {int(found.split.sum())}; with these flags "
@@ -179,11 +213,13 @@ def _columns(found: Survey, pair: int) -> int:
     return int(found.reference.ensemble.column[found.alignment.reference[pair]])
 
 
-def _named(found: Survey, pairs: Array, worst: int) -> str:
-    """The column of the worst split and its place; with a few other columns that are concerned as well."""
+def _named(case: Case, found: Survey, pairs: Array, worst: int) -> str:
+    """The column of the worst split and its place; with a few others at which failing rows part."""
     import numpy as np
 
-    columns = found.reference.ensemble.column[found.alignment.reference[pairs]]
+    parted = found.partings(np.flatnonzero(case.required.failing))
+    met = pairs if parted is None else np.intersect1d(parted[1], pairs)
+    columns = found.reference.ensemble.column[found.alignment.reference[met]]
     first = _columns(found, worst)
     others = [found.reference.name(int(column)) for column in np.unique(columns) if column != first]
     return found.name(worst) + (f", {', '.join(others[:5])}" if others else "")

@@ -102,6 +102,9 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
     effect = measured(case, {**followed, **theirs}, ours)
     if not effect.explains:
         return None
+    if not _varies(case, {*theirs, *ours}):
+        # Of one answer a constant says all there is; several numbers in it that fall into place say more.
+        return effect if any(pairs(case)[position].reference[:1].size > 1 for position in (*theirs, *ours)) else None
     nothing = measured(
         case,
         {**followed, **{position: _constant(pairs(case)[position].reference) for position in theirs}},
@@ -275,6 +278,10 @@ def _beyond(case: Case) -> list[Array]:
         case.memory["answers.beyond"] = [rows_beyond(pair) for pair in pairs(case)]
     known: list[Array] = case.memory["answers.beyond"]
     return known
+
+
+def _varies(case: Case, positions: set[int]) -> bool:
+    return any(distinct(pairs(case)[position].reference, limit=2) > 1 for position in positions)
 
 
 def _constant(array: Array) -> Array:

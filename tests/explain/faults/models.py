@@ -175,7 +175,7 @@ def loan_columns(*, scaled=True, encoder=None):
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    steps = [("imputer", SimpleImputer(strategy="median")), ("scaler", StandardScaler() if scaled else "passthrough")]
+    steps = [("imputer", SimpleImputer(strategy="median")), *([("scaler", StandardScaler())] if scaled else [])]
     return ColumnTransformer([
         ("num", Pipeline(steps), ["income", "balance", "age"]),
         ("cat", encoder or OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city", "grade"]),

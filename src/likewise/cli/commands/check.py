@@ -22,7 +22,7 @@ FOR_EVERY_GATE = {"timeout", "trusted", "explain", "explain_budget"}
 @options.policy_options
 @options.comparison_options
 @options.trust_option
-@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@options.report_options
 @click.option("--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml]")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options

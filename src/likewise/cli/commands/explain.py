@@ -17,7 +17,7 @@ from likewise.cli.exits import CODES
 @options.policy_options
 @options.comparison_options
 @options.trust_option
-@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@options.report_options
 @click.option(
     "--budget",
     "explain_budget",

@@ -38,7 +38,7 @@ from likewise.cli.exits import CODES
 @options.policy_options
 @options.batch_axis_option
 @options.trust_option
-@click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
+@options.report_options
 @options.timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; with --no-check, what was written.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")

@@ -27,14 +27,15 @@ class Reading:
     """Trees, the names of the columns they see, and what they are given for the rows of the sample.
 
     `rows` is None where it cannot be told; then only the trees themselves can be compared. `graph` is
-    set where the trees stand in an ONNX graph, `model` where they are a framework's own.
+    set where the trees stand in an ONNX graph. `direct`: nothing comes before a framework's own trees,
+    so that what they are given is the data as the framework reads it.
     """
 
     ensemble: Ensemble
     rows: Array | None
     names: tuple[str, ...]
     graph: onnx.GraphTrees | None = None
-    model: Any = None
+    direct: bool = False
 
     def name(self, column: int) -> str:
         return self.names[column] if 0 <= column < len(self.names) else f"column {column}"
@@ -143,7 +144,7 @@ def _of_model(case: Case, side: str) -> Reading | None:
     width = int(ensemble.feature.max(initial=-1)) + 1
     if rows is not None and (rows.ndim != 2 or rows.shape[1] < width or rows.size > MOST_CELLS):
         rows = None
-    return Reading(ensemble, rows, names, model=model)
+    return Reading(ensemble, rows, names, direct=not before)
 
 
 def _columns(case: Case, side: str) -> tuple[str, ...]:
