@@ -238,9 +238,7 @@ def render(report: Report, format: str, **options: Any) -> str:
         if renderer.format == format:
             return renderer.render(report, **options)
     known = [renderer.format for renderer in renderers]
-    raise UsageError(
-        f"there is no report format {format!r}{nearest(format, known)}", remedy=f"Known: {', '.join(known)}"
-    )
+    raise UsageError(f"there is no report format {format!r}{nearest(format, known)}")
 
 
 def save(report: Report, path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Answers that depend on how many rows are asked about at once, on where a row stands among them, or on its neighbours."""
+"""Answers that depend on how many rows are asked about at once, or on the neighbours of a row among them."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,16 +21,21 @@ ROWS = 192
 SIZES = (1, 2, 3, 4, 8, 32)
 """Batch sizes tried, beside all rows at once."""
 
+DYNAMIC = "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))"
+
+NOISE = 1e-5
+"""Sums of other lengths are made in another order: so much of the largest value may change."""
+
 LARGEST = 512
 """The largest batch size that is tried where the graph itself names it."""
 
-ALONG_ROWS = re.compile(r"^(Reduce\w+|ArgMax|ArgMin|Softmax|LogSoftmax|Hardmax|CumSum|TopK|LpNormalization|MeanVarianceNormalization)$")
+ALONG_ROWS = re.compile(r"^(Reduce\w+|ArgMax|ArgMin|Softmax|LogSoftmax|Hardmax|CumSum|TopK|LpNormalization)$")
 """Operators that couple the rows of a call where they go along axis 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The candidate at several batch sizes: at which it answers like the reference, at which not, at which not at all."""
+    """The candidate at several batch sizes: where it answers like the reference, where not, where not at all."""
 
     right: tuple[int, ...]
     wrong: tuple[int, ...]
@@ -66,7 +72,7 @@ class Batches:
                 "fixed-batch",
                 f"batch size {size}",
                 f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
-                "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...)), or say --fixed-batch",
+                f"{DYNAMIC}, or say --fixed-batch",
                 share=1.0,
                 simplicity=1,
             )
@@ -92,9 +98,8 @@ class Batches:
                 f"the candidate answers batches of {size} like the reference, and refuses {_sizes(tried.refused)}: "
                 f"{tried.said}"
                 if tried.refused
-                else f"the candidate answers batches of {size} like the reference, and no other size ({_sizes(tried.wrong)})",
-                "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...)), or call it with "
-                f"{size} row(s): --batch-size {size} --fixed-batch",
+                else f"the candidate answers batches of {size} like the reference, and not {_sizes(tried.wrong)}",
+                f"{DYNAMIC}, or call it with {size} row(s): --batch-size {size} --fixed-batch",
                 share=1.0,
                 simplicity=1,
             )
@@ -117,7 +122,7 @@ class Batches:
                 f"batch size {lone[0] if lone else _sizes((*refused, *counted))}{_node_in(case, said)}",
                 f"the candidate agrees at {_sizes(right) or 'the size of the main run'} and not at "
                 f"{_sizes((*refused, *counted))}: {said}",
-                "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))",
+                DYNAMIC,
                 share=1.0,
                 simplicity=1,
             )
@@ -148,7 +153,7 @@ class Batches:
 
     def _neighbours(self, case: Case) -> Iterator[Explained]:
         """Wrong as it was run: is it right, or merely different, alone or among other rows?"""
-        positions = trials.few_rows(case, ROWS)
+        positions = trials.few_rows(case, self._affordable(case))
         failing = case.required.failing[positions]
         batch = trials.picked(case, positions)
         for side in ("candidate", "reference"):
@@ -161,14 +166,13 @@ class Batches:
                 continue
             alone = {size: case.ask(side, batch, size=size) for size in SIZES if size < len(positions)}
             cured = [
-                size
-                for size, given in alone.items()
-                if given is not None and self._cures(case, side, positions, given)
+                size for size, given in alone.items() if given is not None and self._cures(case, side, positions, given)
             ]
             moved = [
                 size
                 for size, given in alone.items()
-                if given is not None and trials.rows_apart(case, side, whole, given)[failing].mean() >= ENOUGH
+                if given is not None
+                and trials.rows_apart(case, side, whole, given, floor=NOISE)[failing].mean() >= ENOUGH
             ]
             if not moved or not failing.any():
                 continue
@@ -194,7 +198,9 @@ class Batches:
                     simplicity=4 if told else 2,
                 )
                 continue
-            rows = trials.rows_apart(case, side, whole, next(g for s, g in alone.items() if s in moved and g is not None))
+            given = alone[moved[0]]
+            assert given is not None
+            rows = trials.rows_apart(case, side, whole, given, floor=NOISE)
             covered = rows & failing
             yield Explained(
                 "batch-dependence",
@@ -211,6 +217,14 @@ class Batches:
         effect = trials.effect_on(case, positions, **{side: given})
         return effect.share >= ENOUGH and effect.damage <= HARMLESS
 
+    def _affordable(self, case: Case) -> int:
+        """Rows that can be asked about one at a time without using up the budget."""
+        began = time.monotonic()
+        one = trials.picked(case, trials.few_rows(case, 1))
+        for side in ("candidate", "reference"):
+            case.ask(side, one)
+        return max(16, min(ROWS, int(case.seconds_left() / 8 / max(time.monotonic() - began, 1e-4))))
+
     def _by_neighbours(self, case: Case, size: int) -> bool:
         """Is a row answered differently at the same batch size and in the same place, among other rows?"""
         import numpy as np
@@ -226,7 +240,7 @@ class Batches:
             other = case.ask("candidate", trials.picked(case, mixed))
             if one is None or other is None:
                 return False
-            if trials.rows_apart(case, "candidate", one, other)[kept::2].any():
+            if trials.rows_apart(case, "candidate", one, other, floor=NOISE)[kept::2].any():
                 return True
         return False
 
@@ -245,7 +259,10 @@ class Batches:
 
     def _tried(self, case: Case, reference: Side, candidate: Side, first: Batch, sizes: Sequence[int]) -> Tried:
         """Which sizes it answers like the reference."""
-        right, wrong, refused, said = [], [], [], ""
+        right: list[int] = []
+        wrong: list[int] = []
+        refused: list[int] = []
+        said = ""
         for size in sizes:
             case.require_time()
             part = first.slice(0, size)

@@ -62,7 +62,8 @@ def _right_elsewhere(case: Case, batch: Batch, positions: Array) -> Iterator[Exp
     sources = _sources(proto)
     for spec in _concerned(case):
         ours = case.required.reference[spec.reference]
-        for name, array in tensors.items():
+        # The last one is the nearest to what an output is.
+        for name, array in reversed(list(tensors.items())):
             if (
                 name in sources[spec.candidate]
                 or name == spec.candidate

@@ -16,6 +16,9 @@ from likewise.structure import answers, graph_edits, links
 TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
 """What the classical operators of ONNX may do to their scores."""
 
+SEVERAL = 4
+"""Answers that are the same smallest or largest value, before it is taken for a limit."""
+
 MOST_NODES = 2
 """Nodes with a link of their own beyond which none of them is the last."""
 
@@ -196,30 +199,8 @@ def _kinds(pair: Pair, ours: Array, theirs: Array) -> Iterator[Change]:
             "Take the normalisation out of the export",
             reference=links.unit_length(ours),
         )
-    if theirs.dtype.kind == "f":
-        floor, ceiling = float(np.nanmin(ours)), float(np.nanmax(ours))
-        if floor in (0.0, -1.0, 1.0) or ceiling in (0.0, 1.0, 6.0):
-            low, high = (
-                floor if floor in (0.0, -1.0, 1.0) else -np.inf,
-                ceiling if ceiling in (0.0, 1.0, 6.0) else np.inf,
-            )
-            yield Change(
-                "model-part-dropped",
-                f"limits {low:g} to {high:g} missing",
-                f"kept between {low:g} and {high:g}",
-                f"Export the model with its last clip, or apply it: {name}.clip({low:g}, {high:g})",
-                candidate=theirs.clip(low, high),
-            )
-        low, high = float(np.nanmin(theirs)), float(np.nanmax(theirs))
-        if low in (0.0, -1.0) or high in (0.0, 1.0, 6.0):
-            low, high = low if low in (0.0, -1.0) else -np.inf, high if high in (0.0, 1.0, 6.0) else np.inf
-            yield Change(
-                "link-function",
-                f"kept between {low:g} and {high:g} although the reference is not",
-                f"with the reference's answers kept between {low:g} and {high:g} too",
-                "Take the last clip out of the export",
-                reference=ours.clip(low, high),
-            )
+    yield from _limits(name, ours, theirs)
+    if pair.candidate.size:
         yield Change(
             "output-kind",
             "rounded to whole numbers",
@@ -234,6 +215,39 @@ def _kinds(pair: Pair, ours: Array, theirs: Array) -> Iterator[Change]:
             "Export the output as a float",
             reference=np.trunc(ours),
         )
+
+
+def _limits(name: str, ours: Array, theirs: Array) -> Iterator[Change]:
+    """Answers that stop at a smallest or largest value on one side only."""
+    low, high = _ends(ours)
+    if (low, high) != (-np.inf, np.inf):
+        yield Change(
+            "model-part-dropped",
+            f"limits {low:g} to {high:g} missing",
+            f"kept between {low:g} and {high:g}",
+            f"Export the model with its last clip, or apply it: {name}.clip({low:g}, {high:g})",
+            candidate=theirs.clip(low, high),
+        )
+    low, high = _ends(theirs)
+    if (low, high) != (-np.inf, np.inf):
+        yield Change(
+            "link-function",
+            f"kept between {low:g} and {high:g} although the reference is not",
+            f"with the reference's answers kept between {low:g} and {high:g} too",
+            "Take the last clip out of the export",
+            reference=ours.clip(low, high),
+        )
+
+
+def _ends(values: Array) -> tuple[float, float]:
+    """The smallest and the largest value, where several answers stop there; else none."""
+    if not values.size or not np.isfinite(values).all():
+        return -np.inf, np.inf
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return -np.inf, np.inf
+    stops = [int((values == end).sum()) >= SEVERAL for end in (low, high)]
+    return low if stops[0] else -np.inf, high if stops[1] else np.inf
 
 
 def _target_transform(case: Case, pair: Pair, theirs: Array) -> Iterator[Change]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from likewise.cases import Case, Explained
-from likewise.contracts.data import Array
+from likewise.contracts.data import Array, Tensors
 from likewise.contracts.measuring import Pair
 from likewise.structure import graph_edits, nonfinite_places, trials, widening
 
@@ -93,7 +93,7 @@ class Nonfinite:
         return None
 
 
-def _finite(case: Case, answers: dict[str, Array]) -> bool:
+def _finite(case: Case, answers: Tensors) -> bool:
     import numpy as np
 
     for pair in case.failing_pairs():
@@ -130,9 +130,9 @@ def _unusable(case: Case, side: str) -> Array:
         return mask
     for array in case.fed(side).values():
         if array.dtype.kind == "f":
-            mask |= ~np.isfinite(array.astype(np.float64)).reshape(len(array), -1).all(axis=1)
+            mask = mask | ~np.isfinite(array.astype(np.float64)).reshape(len(array), -1).all(axis=1)
         elif array.dtype.kind == "O" and array.ndim == 1:
-            mask |= np.array([value is None or value != value for value in array], dtype=bool)
+            mask = mask | np.array([value is None or value != value for value in array], dtype=bool)
     return mask
 
 

@@ -116,12 +116,13 @@ class Precision:
     def _by_the_standard(self, case: Case, proto: ModelProto, plan: widening.Widening) -> Iterator[Cure]:
         """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
         wide = widening.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
-        how = {"target": wide, "options": {"runtime": "reference"}}
-        seconds = trials.seconds_for(case, "candidate", trials.FEW, **how)
+        options = {"runtime": "reference"}
+        seconds = trials.seconds_for(case, "candidate", trials.FEW, target=wide, options=options)
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return
         positions = trials.few_rows(case)
-        answers = trials.answered(case, "candidate", batch=trials.picked(case, positions), **how)
+        batch = trials.picked(case, positions)
+        answers = trials.answered(case, "candidate", target=wide, options=options, batch=batch)
         if answers is None:
             return
         told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
@@ -129,11 +130,7 @@ class Precision:
             given = None
             if dtype is not None:
                 twin = rounding.rounded(case, dtype)
-                given = (
-                    None
-                    if twin is None
-                    else trials.answered(case, "reference", target=twin, batch=trials.picked(case, positions))
-                )
+                given = None if twin is None else trials.answered(case, "reference", target=twin, batch=batch)
                 if given is None:
                     return
                 told += " once the weights of that are rounded to float32 as well"
@@ -163,7 +160,7 @@ class Precision:
         count, total = int(cure.effect.covered.sum()), int(cure.effect.failing.sum())
         evidence = f"{cure.evidence} on {count} of {total} failing rows"
         if node is not None and again:
-            evidence += f"; with only this node in float32, {again} of them fail again"
+            evidence += f"; with only this node in float32, {again} of the rows tried fail again"
         covered = cure.effect.covered
         if cure.positions is not None:
             covered = trials.mask_of(case, cure.positions, covered)
@@ -179,44 +176,48 @@ class Precision:
         )
 
     def _culprit(self, case: Case, proto: ModelProto, cure: Cure) -> tuple[NodeProto | None, int]:
-        """The node that alone in float32 brings most of the failures back, and how many."""
+        """The node that alone in float32 brings most of the failures back, and how many of those looked at."""
         if cure.proto is None or cure.plan is None or cure.weights:
             computing = [] if cure.weights else widening.computing_nodes(proto, _all_single(proto))
             return (computing[0], 0) if len(computing) == 1 else (None, 0)
         nodes = widening.computing_nodes(proto, cure.plan)
+        positions = trials.few_rows(case, trials.SOME)
         while len(nodes) > MOST_NODES:
             step = -(-len(nodes) // 8)
             parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
-            failing = [self._again(case, proto, cure, part)[0] for part in parts]
-            if max(failing) == 0:
+            failing = [self._again(case, proto, cure, part, positions)[0] for part in trials.searching(case, parts)]
+            if len(failing) < len(parts) or max(failing) == 0:
                 return None, 0
             nodes = parts[failing.index(max(failing))]
-        found = [(*self._again(case, proto, cure, [node]), node) for node in nodes]
-        if not found:
+        found = [(*self._again(case, proto, cure, [node], positions), node) for node in trials.searching(case, nodes)]
+        if len(found) < len(nodes) or not found:
             return None, 0
         most = max(found, key=lambda entry: (entry[0], entry[1]))
-        return (most[2], most[0]) if most[0] >= 0.5 * cure.effect.covered.sum() else (None, 0)
+        return (most[2], most[0]) if most[0] >= 0.5 * cure.effect.covered[positions].sum() else (None, 0)
 
-    def _again(self, case: Case, proto: ModelProto, cure: Cure, nodes: Sequence[NodeProto]) -> tuple[int, float]:
+    def _again(
+        self, case: Case, proto: ModelProto, cure: Cure, nodes: Sequence[NodeProto], positions: Array
+    ) -> tuple[int, float]:
         """How many rows fail again with these nodes in float32, and how far the answers move."""
         assert cure.plan is not None
         narrow = widening.widened(proto, replace(cure.plan, narrow_nodes=frozenset(node.name for node in nodes)))
-        answers = trials.answered(case, "candidate", target=narrow)
+        answers = trials.answered(case, "candidate", target=narrow, batch=trials.picked(case, positions))
         if answers is None:
             return 0, 0.0
-        effect = case.effect(reference=cure.reference, candidate=answers)
-        return int((cure.effect.covered & ~effect.agrees).sum()), _moved(case, answers)
+        given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
+        effect = trials.effect_on(case, positions, reference=given, candidate=answers)
+        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), _moved(case, answers, positions)
 
 
-def _moved(case: Case, answers: Tensors) -> float:
+def _moved(case: Case, answers: Tensors, positions: Array) -> float:
     """How far numbers are from the reference's, in the mean over outputs."""
     import numpy as np
 
     total = 0.0
     for pair in case.failing_pairs():
-        theirs = answers.get(pair.spec.candidate)
-        if theirs is not None and theirs.dtype.kind == "f" and theirs.size == pair.reference.size:
-            gap = np.abs(theirs.reshape(-1) - pair.reference.reshape(-1).astype(np.float64))
+        theirs, ours = answers.get(pair.spec.candidate), pair.reference[positions]
+        if theirs is not None and theirs.dtype.kind == "f" and theirs.size == ours.size:
+            gap = np.abs(theirs.reshape(-1) - ours.reshape(-1).astype(np.float64))
             total += float(gap[np.isfinite(gap)].mean()) if np.isfinite(gap).any() else 0.0
     return total
 

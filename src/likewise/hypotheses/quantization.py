@@ -217,7 +217,7 @@ class Quantization:
             return WHOLE, ""
         tried = [
             (left.share, left.gap / before.gap, told)
-            for told, sites, weights in places[:MOST_PLACES]
+            for told, sites, weights in trials.searching(case, places[:MOST_PLACES])
             if (left := self._left(case, graph, sites, weights)) is not None
         ]
         by_share = sorted(tried, key=lambda entry: -entry[0])

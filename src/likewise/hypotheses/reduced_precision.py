@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from likewise.cases import Case, Effect, Explained
-from likewise.contracts.data import Tensors
+from likewise.contracts.data import Array, Tensors
 from likewise.structure import graph_edits, noise, nonfinite_places, rounding, trials, widening
 
 if TYPE_CHECKING:
@@ -142,20 +142,34 @@ class ReducedPrecision:
             return "model" if len(nodes) > 1 else graph_edits.place(nodes[0])
         if len(nodes) == 1:
             return graph_edits.place(nodes[0])
-        again = [(self._again(case, proto, plan, cure, node), node) for node in nodes]
+        positions = trials.few_rows(case, trials.SOME)
+        again = [
+            (self._again(case, proto, plan, cure, node, positions), node) for node in trials.searching(case, nodes)
+        ]
+        if len(again) < len(nodes):
+            return "model"
         again.sort(key=lambda entry: -entry[0])
-        covered = int(cure.effect.covered.sum())
+        covered = int(cure.effect.covered[positions].sum())
         decisive = again[0][0] >= 0.9 * covered and again[1][0] <= 0.3 * covered
         return graph_edits.place(again[0][1]) if decisive else "model"
 
-    def _again(self, case: Case, proto: ModelProto, plan: widening.Widening, cure: Cure, node: NodeProto) -> int:
+    def _again(
+        self,
+        case: Case,
+        proto: ModelProto,
+        plan: widening.Widening,
+        cure: Cure,
+        node: NodeProto,
+        positions: Array,
+    ) -> int:
         """How many rows fail again with only this node in half precision."""
         narrow = widening.widened(proto, replace(plan, narrow_nodes=frozenset({node.name})))
-        answers = trials.answered(case, "candidate", target=narrow)
+        answers = trials.answered(case, "candidate", target=narrow, batch=trials.picked(case, positions))
         if answers is None:
             return 0
-        effect = case.effect(reference=cure.reference, candidate=answers)
-        return int((cure.effect.covered & ~effect.agrees).sum())
+        given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
+        effect = trials.effect_on(case, positions, reference=given, candidate=answers)
+        return int((cure.effect.covered[positions] & ~effect.agrees).sum())
 
 
 def _has_halves(proto: ModelProto) -> bool:

@@ -65,13 +65,18 @@ KNOWN = (
         "Update onnxruntime, or save it with an older version: model.ir_version = {tensor}",
     ),
     Known(
-        re.compile(r"[Oo]pset (?P<name>\d+) (?:is under development|of domain)|official released onnx opset versions\. Opset (?P<tensor>\d+)"),
+        re.compile(
+            r"[Oo]pset (?P<name>\d+) (?:is under development|of domain)|"
+            r"official released onnx opset versions\. Opset (?P<tensor>\d+)"
+        ),
         "it is written for opset {name}{tensor}, which this runtime does not know",
         "opset {name}{tensor}",
         "Update onnxruntime, or export for an older opset (likewise export --opset N)",
     ),
     Known(
-        re.compile(r"(?P<name>[\w.]*:?\w+)\(-?\d+\) is not a registered function/op|No Op registered for (?P<tensor>\w+)"),
+        re.compile(
+            r"(?P<name>[\w.]*:?\w+)\(-?\d+\) is not a registered function/op|No Op registered for (?P<tensor>\w+)"
+        ),
         "it uses the operator {name}{tensor}, which this runtime does not have",
         "operator {name}{tensor}",
         "Register the library of the operator with the runtime, or export without it",
@@ -121,7 +126,7 @@ KNOWN = (
 class Refusals:
     """Read what the model's refusal says, and what the file itself shows."""
 
-    causes = ("unloadable-model", "runtime-optimization")
+    causes = ("unloadable-model",)
     needs_answers = False
 
     def plausible(self, case: Case) -> bool:
@@ -168,25 +173,29 @@ class Refusals:
                 pass
         except LikewiseError:
             return None
+        name = _name(model)
         return Explained(
-            "runtime-optimization",
-            "graph optimisation",
+            "unloadable-model",
+            f"{name} (graph optimisation)",
             "the file loads without graph optimisation, and not with it: the optimiser makes an invalid graph of it",
-            "Load it with the optimisation off (--candidate-option optimization=disable), and report it to ONNX Runtime",
+            "Load it with the optimisation off (--candidate-option optimization=disable)",
             share=1.0,
             simplicity=1,
         )
 
     def _read(self, case: Case, incident: Incident, model: Model) -> tuple[str, str, str]:
         """What the refusal means, what it is about, and what to do."""
-        name = Path(model.name).name if isinstance(model.target, str) or hasattr(model.target, "__fspath__") else model.name
+        name = _name(model)
         for known in KNOWN:
             found = known.pattern.search(incident.message)
             if found is None:
                 continue
-            parts = {key: (value or "").strip() for key, value in {"name": "", "tensor": "", **found.groupdict()}.items()}
+            parts = {
+                key: (value or "").strip() for key, value in {"name": "", "tensor": "", **found.groupdict()}.items()
+            }
             told = known.culprit.format_map(_Blank(parts)).strip()
-            where = name if told in ("", "(node '')") else told if told == name else f"{name} ({told})"
+            same = told in ("", "(node '')") or Path(told).name == name
+            where = name if same else f"{name} ({told})"
             return known.meaning.format_map(_Blank(parts)), where, known.remedy.format_map(_Blank(parts))
         for said, told in self._in_file(model):
             return said, f"{name} ({told})", AGAIN
@@ -207,12 +216,19 @@ class Refusals:
         known = {entry.domain for entry in proto.opset_import}
         for node in graph_edits.all_nodes(proto.graph):
             if node.domain not in known and not (node.domain == "ai.onnx" and "" in known):
-                return [(f"the operator {node.domain}:{node.op_type} has no opset in the file", graph_edits.place(node))]
+                return [
+                    (f"the operator {node.domain}:{node.op_type} has no opset in the file", graph_edits.place(node))
+                ]
         try:
             onnx.checker.check_model(proto)
         except Exception as error:  # noqa: BLE001 - the checker raises many types
             return [(_shortened(one_line(error)), "graph")]
         return []
+
+
+def _name(model: Model) -> str:
+    stored = isinstance(model.target, str) or hasattr(model.target, "__fspath__")
+    return Path(model.name).name if stored else model.name
 
 
 class _Blank(dict[str, Any]):

@@ -118,12 +118,12 @@ class Runtime:
 
     def _operator(self, case: Case) -> list[Explained]:
         """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
-        how = {"options": {"runtime": "reference"}}
-        seconds = trials.seconds_for(case, "candidate", trials.FEW, **how)
+        options = {"runtime": "reference"}
+        seconds = trials.seconds_for(case, "candidate", trials.FEW, options=options)
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return []
         positions = trials.few_rows(case)
-        answers = trials.answered(case, "candidate", batch=trials.picked(case, positions), **how)
+        answers = trials.answered(case, "candidate", batch=trials.picked(case, positions), options=options)
         if answers is None:
             return []
         effect = trials.effect_on(case, positions, candidate=answers)

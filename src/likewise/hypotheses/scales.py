@@ -46,7 +46,7 @@ class Relation:
 class Scales:
     """Find factor and offset between the two sides, take them back, and compare."""
 
-    causes = ("aggregation", "model-part-dropped")
+    causes = ("aggregation", "model-part-dropped", "link-function")
     needs_answers = True
 
     def plausible(self, case: Case) -> bool:
@@ -197,14 +197,33 @@ def _meanings(
             if abs(relation.factor / factor - 1) < SAME:
                 exact = _with_offset(space, factor)
                 yield exact, "aggregation", answers.culprit([pair], f"learning rate {rate:g} {what}"), "", export, 2
+    if space.name == "log-odds":
+        yield from _sigmoid_factors(case, pair, space, relation)
+        return
     whole = relation.factor if abs(relation.factor) > 1 else 1.0 / relation.factor
     count = round(whole)
     counted = 2 <= count <= LARGEST_COUNT and abs(whole / count - 1) < SAME / 10
-    if counted and space.name == "value" and not relation.offset.any():
+    adds_up = bool(parts.member_counts(case)) or case.framework("reference") != "sklearn"
+    if counted and adds_up and space.name == "value" and not relation.offset.any():
         what = "summed instead of averaged" if relation.factor > 1 else "averaged instead of summed"
         factor = float(count) if relation.factor > 1 else 1.0 / count
         culprit = answers.culprit([pair], f"{count} parts {what}")
         yield _with_offset(space, factor), "aggregation", culprit, "", export, 3
+
+
+def _sigmoid_factors(
+    case: Case, pair: Pair, space: Space, relation: Relation
+) -> Iterator[tuple[Relation, str, str, str, str, int]]:
+    """A score that is multiplied before its sigmoid, on one side only."""
+    remedy = "Export the model's own link from scores to probabilities"
+    for known in parts.link_factors(case):
+        for factor, what in ((1.0 / known, "left out"), (known, "applied twice")):
+            if abs(relation.factor / factor - 1) < SAME:
+                culprit = answers.culprit([pair], f"factor {known:g} of the sigmoid {what}")
+                yield _with_offset(space, factor), "link-function", culprit, "", remedy, 2
+    if not relation.offset.any() and relation.factor > 0:
+        culprit = answers.culprit([pair], f"scores times {relation.factor:.4g} before the sigmoid")
+        yield relation, "link-function", culprit, "", remedy, 4
 
 
 def _times(count: int, factor: float) -> str:

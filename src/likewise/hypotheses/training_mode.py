@@ -60,7 +60,7 @@ class TrainingMode:
         """The one node that matters, where there is one."""
         if len(live) == 1 or len(live) > MOST_NODES:
             return live
-        for node in live:
+        for node in trials.searching(case, live):
             answers = trials.answered(case, side, target=_at_rest(proto, [node]))
             effect = None if answers is None else case.effect(**{side: answers})
             if effect is not None and effect.explains and effect.share >= 0.9 * share:
@@ -68,7 +68,7 @@ class TrainingMode:
         return live
 
     def _by_the_batch(self, case: Case) -> Explained | None:
-        """Was batch norm written out as it acts in training? Then so does the reference by the statistics of the batch."""
+        """Was batch norm written out as it acts in training? Then the reference does so too, made to."""
         torch, module = sys.modules.get("torch"), case.native("reference")
         if torch is None or case.framework("reference") != "torch" or not isinstance(module, torch.nn.Module):
             return None
@@ -121,17 +121,17 @@ def _opset(proto: ModelProto) -> int:
 def _acts_as_in_training(node: NodeProto, stored: dict[str, Any], opset: int) -> bool:
     if node.op_type == "Dropout":
         if opset < 7:
-            return graph_edits.attribute(node, "is_test", 0) == 0
+            return bool(graph_edits.attribute(node, "is_test", 0) == 0)
         if opset < 12 or len(node.input) < 3 or not node.input[2]:
             return False
         given = stored.get(node.input[2])
         return given is None or bool(given.reshape(-1)[0])
     if node.op_type == "BatchNormalization":
         if opset < 7:
-            return graph_edits.attribute(node, "is_test", 0) == 0
+            return bool(graph_edits.attribute(node, "is_test", 0) == 0)
         if opset < 14:
             return len(node.output) > 1
-        return graph_edits.attribute(node, "training_mode", 0) == 1
+        return bool(graph_edits.attribute(node, "training_mode", 0) == 1)
     return False
 
 

@@ -84,7 +84,7 @@ def _reader(proto: ModelProto, tensors: set[str]) -> NodeProto | None:
 
 
 def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str]) -> set[str]:
-    """The stored biases of the operators behind some activations and weights: they are counted in the scales of both."""
+    """The stored biases of the operators behind some activations and weights, counted in the scales of both."""
     stored = {tensor.name for tensor in proto.graph.initializer}
     tensors = {name for site in sites for name in site.integers}
     floats = {

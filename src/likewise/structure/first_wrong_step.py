@@ -31,11 +31,8 @@ from likewise.structure.tensors import Inside, in_parts, injector, looked_into, 
 MOST_TENSORS, ALSO_TRIED = 10, 4
 """Tensors tried for one step: those that look most like what it gives, and some that are likely for where they are."""
 
-NOTHING_DONE = {None, "Identity", "Cast", "Concat", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Gather"} | {
-    "ArrayFeatureExtractor",
-    "FeatureVectorizer",
-}
-"""Operators that leave values as they are; None is an input."""
+FILLING = {"Imputer", "Where"}
+"""Operators that put values in the place of missing ones."""
 
 WIDEST = 60_000
 """Columns of a step that is looked at."""
@@ -83,11 +80,10 @@ class WrongStep:
         given = self.records[self.step.path].input
         if self.lacking or given is None or given.shape != self.found.shape or differing(self.found, given).any():
             return False
-        names = list(self.inside.values)
-        earlier = [self.inside.values[name] for name in names[: names.index(self.place.tensor)]]
-        tables = [array.reshape(len(array), -1) for array in earlier if array.ndim and array.dtype.kind in "biuf"]
-        worked_on = any(table.shape == given.shape and not differing(table, given).any() for table in tables)
-        return self.operator in NOTHING_DONE or not worked_on
+        # A node that fills gaps is there, but does not find them.
+        fills = "Imputer" in type(self.step.estimator).__name__
+        equal = [name for name, array in self.inside.values.items() if _is_one_of(_table(array), [given])]
+        return not (fills and any(self.inside.made_by.get(name) in FILLING for name in equal))
 
     @property
     def wrong(self) -> Array:
@@ -206,6 +202,12 @@ def _numbers_at(place: Place, tensors: Mapping[str, Array]) -> Array:
     return place.of(tensors[place.tensor]).astype(np.float64)
 
 
+def _table(array: Array) -> Array:
+    import numpy as np
+
+    return array.reshape(len(array), -1) if array.ndim and array.dtype.kind in "biuf" else np.empty((0, 0))
+
+
 def _proven(
     case: Case,
     step: Step,
@@ -245,14 +247,14 @@ def _proven(
 
 def _most_likely(tables: Mapping[Place, Array], expected: Array) -> list[list[Place]]:
     """The places that look most like the step, its parts of wider tensors, and those that come last; equal ones together."""
-    order = {place: (place.columns is not None, -index) for index, place in enumerate(tables)}
+    order = {place: (place.columns is not None, index) for index, place in enumerate(tables)}
     equal: dict[bytes, list[Place]] = {}
     for place in sorted(tables, key=lambda place: order[place]):
         equal.setdefault(tables[place].tobytes(), []).append(place)
     groups = list(equal.values())
     ranked = sorted(groups, key=lambda places: (-round(likeness(tables[places[0]], expected), 3), order[places[0]]))
     parts = [places for places in groups if places[0].columns is not None]
-    chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[:ALSO_TRIED]]
+    chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[-ALSO_TRIED:]]
     return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
 
 

@@ -159,7 +159,8 @@ def _gemm(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Itera
 def _concat(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[NodeProto]:
     floats = []
     for number, index in enumerate(range(2, len(node.input), 3)):
-        part = _dequantize(node, *(_given(node, index + offset) for offset in range(3)), part=f"x{number}")
+        data, scale, zero = (_given(node, index + offset) for offset in range(3))
+        part = _dequantize(node, data, scale, zero, f"x{number}")
         floats.append(part.output[0])
         yield part
     plain = _plain(node, "Concat", floats)

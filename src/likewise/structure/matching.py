@@ -21,6 +21,13 @@ PROBED = 512
 ALIKE = 0.5
 """An array is taken for a damaged copy of another if this part of it is equal."""
 
+SCALED = {
+    **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},
+    **{(name, "Add"): "negated" for name in ("mean_", "center_")},
+    ("scale_", "Div"): "as it is", ("scale_", "Mul"): "inverse",
+}
+"""How scalers' arrays have to stand before which operator."""
+
 MOST_PARTS = 2_000
 """Rows or columns of an array that is looked at piece by piece."""
 
@@ -59,20 +66,25 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
-    """A parameter as an exporter may write it, flat."""
+    """A parameter as an exporter may write it, flat; `way` says what was done to it."""
 
     parameter: Parameter
     values: Array
     origin: Array
-    plain: bool = False
-    turned: bool = False
+    way: str = "derived"
+
+    @property
+    def plain(self) -> bool:
+        return self.way in ("as it is", "turned")
 
     def suits(self, constant: Constant) -> bool:
-        """Is a square matrix the way round in which the node takes it? The shape tells for others."""
-        shape, first = self.parameter.values.shape, self.parameter.outputs_first
-        if first is None or len(shape) != 2 or shape[0] != shape[1]:
-            return True
-        return constant.operator not in ("MatMul", "Gemm") or self.turned == (first != constant.turned)
+        """Is it the way round, the sign or the inverse that the node takes? Unknown operators take anything."""
+        parameter, shape = self.parameter, self.parameter.values.shape
+        square = len(shape) == 2 and shape[0] == shape[1]
+        if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
+            return (self.way == "turned") == (parameter.outputs_first != constant.turned)
+        wanted = SCALED.get((parameter.attribute, constant.operator))
+        return wanted is None or parameter.kind == "MinMaxScaler" or self.way == wanted
 
     def matched(self, constant: Constant) -> Match:
         expected = self.values.reshape(constant.values.shape)
@@ -87,18 +99,31 @@ def forms(parameter: Parameter) -> Iterator[_Form]:
 
     values = parameter.values
     places = np.arange(values.size).reshape(values.shape)
-    yield _Form(parameter, values.ravel(), places.ravel(), plain=True)
+    yield _Form(parameter, values.ravel(), places.ravel(), "as it is")
     if is_text(values):
         return
     if values.ndim == 2 and min(values.shape) > 1:
-        yield _Form(parameter, values.T.ravel(), places.T.ravel(), plain=True, turned=True)
+        yield _Form(parameter, values.T.ravel(), places.T.ravel(), "turned")
     if parameter.kind == "network" or parameter.rounding:
         return
     flat, index = values.ravel().astype(np.float64), places.ravel()
     if len(values) == 1 or values.ndim == 1:
-        yield _Form(parameter, np.concatenate([-flat, flat]), np.concatenate([index, index]))
+        yield _Form(parameter, np.concatenate([-flat, flat]), np.concatenate([index, index]), "for both classes")
+    yield _Form(parameter, -flat, index, "negated")
+    if flat.all():
+        yield _Form(parameter, 1 / flat, index, "inverse")
+
+
+def derived(parameter: Parameter) -> Iterator[_Form]:
+    """What converters compute from an array: only for a name, as too much can be computed from too many arrays."""
+    import numpy as np
+
+    if is_text(parameter.values) or parameter.kind == "network" or parameter.rounding:
+        return
+    flat = parameter.values.ravel().astype(np.float64)
+    index = np.arange(flat.size)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for changed in (-flat, 1 / flat, -2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
+        for changed in (-2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
             if np.isfinite(changed).all():
                 yield _Form(parameter, changed, index)
 
@@ -121,16 +146,19 @@ def parts(parameter: Parameter) -> Iterator[_Form]:
 
 
 def identified(
-    constants: Sequence[Constant], parameters: Sequence[Parameter], *, in_parts: bool = False
+    constants: Sequence[Constant], parameters: Sequence[Parameter], *, freely: bool = False
 ) -> dict[tuple[int, int | str], Match]:
-    """The constants that hold exactly a fitted array (or, if asked, a part of one), by their place."""
-    by_size = _by_size(sorted(parameters, key=_kept_beside), in_parts=in_parts)
+    """The constants that hold exactly a fitted array, by their place.
+
+    `freely`: they are known to be right and want a name only, so parts and whatever is computed will do.
+    """
+    by_size = _by_size(sorted(parameters, key=_kept_beside), freely=freely)
     found: dict[tuple[int, int | str], Match] = {}
     used: set[str] = set()
     for constant in constants:
         if not _telling(constant):
             continue
-        equal = [form for form in by_size[constant.values.size] if _share(constant, form) == 1.0]
+        equal = [form for form in by_size[constant.values.size] if _share(constant, form, freely=freely) == 1.0]
         if equal:
             # Two steps may have learnt the same numbers: then they come in their own order.
             best = next((form for form in equal if form.parameter.path not in used), equal[0])
@@ -231,15 +259,11 @@ def _added(constant: Constant) -> bool:
 
 
 def _oriented(constant: Constant, parameter: Parameter) -> Match:
-    """A matrix the way round that the node takes it."""
-    straight, *others = [form for form in forms(parameter) if form.plain]
-    turned = others[0] if others else straight
-    shape, mine = parameter.values.shape, constant.values.shape
-    if parameter.attribute == "scale_" and constant.operator == "Mul" and parameter.kind != "MinMaxScaler":
-        return _Form(parameter, 1 / parameter.values.ravel(), straight.origin).matched(constant)
-    if (shape != mine and shape[::-1] == mine) or not straight.suits(constant):
-        return turned.matched(constant)
-    return straight.matched(constant)
+    """An array the way round that the node takes it."""
+    fitting = [form for form in forms(parameter) if form.values.size == constant.values.size and form.suits(constant)]
+    turned = parameter.values.shape != constant.values.shape and parameter.values.shape[::-1] == constant.values.shape
+    preferred = [form for form in fitting if form.way == "turned"] if turned else []
+    return (preferred or fitting)[0].matched(constant)
 
 
 def _shape_of(values: Array) -> tuple[int, ...]:
@@ -248,9 +272,9 @@ def _shape_of(values: Array) -> tuple[int, ...]:
     return tuple(sorted(shape)) if len(shape) == 2 else tuple(shape)
 
 
-def _by_size(parameters: Sequence[Parameter], *, in_parts: bool = False) -> dict[int, list[_Form]]:
+def _by_size(parameters: Sequence[Parameter], *, freely: bool = False) -> dict[int, list[_Form]]:
     found: dict[int, list[_Form]] = defaultdict(list)
-    for look in (forms, parts) if in_parts else (forms,):
+    for look in (forms, parts, derived) if freely else (forms,):
         for parameter in parameters:
             for form in look(parameter):
                 found[form.values.size].append(form)
@@ -263,12 +287,12 @@ def _telling(constant: Constant) -> bool:
     return values.size > 0 and (is_float(values) or is_text(values))
 
 
-def _share(constant: Constant, form: _Form) -> float:
+def _share(constant: Constant, form: _Form, *, freely: bool = False) -> float:
     """The part of a constant that is as it should be, of those entries that are not zero in both."""
     import numpy as np
 
     values, expected = constant.values.ravel(), form.values
-    if is_text(values) != is_text(expected) or not form.suits(constant):
+    if is_text(values) != is_text(expected) or not (freely or form.suits(constant)):
         return 0.0
     if values.size > PROBED:
         probe = np.random.default_rng(0).integers(values.size, size=PROBED)

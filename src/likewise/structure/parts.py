@@ -75,6 +75,18 @@ def learning_rates(case: Case) -> set[float]:
     return {float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else set()
 
 
+def link_factors(case: Case) -> set[float]:
+    """By what the reference multiplies its score before a sigmoid."""
+    model = innermost(case)
+    kind = type(model)
+    if kind.__module__.startswith("lightgbm"):
+        booster = getattr(model, "booster_", model)
+        objective = str(booster.dump_model(num_iteration=1).get("objective", ""))
+        written = [part.partition(":")[2] for part in objective.split() if part.startswith("sigmoid:")]
+        return {float(written[0])} - {1.0} if written else set()
+    return {2.0} if kind.__name__ == "GradientBoostingClassifier" and model.loss == "exponential" else set()
+
+
 def _trees_in_graph(case: Case) -> set[int]:
     proto = case.graph()
     if proto is None:

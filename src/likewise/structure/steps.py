@@ -191,7 +191,7 @@ def _with_parts(model: Any, path: str, upstream: tuple[str, ...], visit: Callabl
 
 def _has_estimators(parts: list[Any]) -> bool:
     # A forest's trees hold no steps, and there are many of them.
-    return 0 < len(parts) <= 32 and all(hasattr(part, "estimator") or hasattr(part, "steps") for part in parts)
+    return 0 < len(parts) <= 32 and any(hasattr(part, "estimator") or hasattr(part, "steps") for part in parts)
 
 
 def _is_step(model: Any, *, last: bool) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from likewise.cases import Case, Effect
 from likewise.contracts.data import Array, Batch, Tensors
@@ -14,8 +14,16 @@ from likewise.structure import graph_edits
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+Thing = TypeVar("Thing")
+
 FEW = 64
 """Rows that a slow way of running a model is asked about."""
+
+SOME = 256
+"""Rows that a search asks about, which asks many times."""
+
+PATIENCE = 0.3
+"""The part of the time left that the search for a culprit may take, once the cause is known."""
 
 
 def answered(
@@ -42,6 +50,15 @@ def effect_of(case: Case, **changed: Any) -> Effect | None:
     """What changing the candidate does to the comparison; None if the changed model does not answer."""
     tensors = answered(case, "candidate", **changed)
     return None if tensors is None else case.effect(candidate=tensors)
+
+
+def searching(case: Case, things: Iterable[Thing]) -> Iterator[Thing]:
+    """One thing after the other, as long as a search may take: a known cause must not be lost over its culprit."""
+    enough = case.seconds_left() * (1 - PATIENCE)
+    for thing in things:
+        if case.seconds_left() < enough:
+            return
+        yield thing
 
 
 def few_rows(case: Case, count: int = FEW) -> Array:
@@ -121,8 +138,11 @@ def seen_inside(
             case.stack = outer
 
 
-def rows_apart(case: Case, side: str, one: Tensors, other: Tensors) -> Array:
-    """The rows on which a side has answered differently, beyond the tolerance, in any output that is compared."""
+def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: float = 0.0) -> Array:
+    """The rows on which a side has answered differently, beyond the tolerance, in any output that is compared.
+
+    `floor` is how much of the largest value may be noise whatever the tolerance.
+    """
     import numpy as np
 
     apart = np.zeros(len(next(iter(one.values()))), dtype=bool)
@@ -133,8 +153,10 @@ def rows_apart(case: Case, side: str, one: Tensors, other: Tensors) -> Array:
         mine, theirs = one[name], other[name]
         if mine.dtype.kind == "f":
             mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+            largest = float(np.max(np.abs(mine[np.isfinite(mine)]), initial=0.0))
             with np.errstate(invalid="ignore"):
-                close = np.abs(mine - theirs) <= case.tolerance.absolute + case.tolerance.relative * np.abs(mine)
+                allowed = case.tolerance.absolute + case.tolerance.relative * np.abs(mine)
+                close = np.abs(mine - theirs) <= np.maximum(allowed, floor * largest)
             different = ~(close | (mine == theirs) | (np.isnan(mine) & np.isnan(theirs)))
         else:
             different = mine != theirs

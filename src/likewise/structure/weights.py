@@ -149,7 +149,7 @@ def _laid_out(case: Case) -> Weights | None:
     found: list[Match] = []
     if twin is not None:
         pairs = [pair for pair in twins.counterparts(twin, graph) if pair[0].operator not in TREES]
-        names = identified([mine for mine, _ in pairs], known, in_parts=True)
+        names = identified([mine for mine, _ in pairs], known, freely=True)
         found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
     paired = {match.constant.key for match in found}
     named = {match.parameter.path for match in found if match.parameter is not None}

@@ -106,6 +106,19 @@ def preceded(proto, name, *steps):
     return proto
 
 
+def followed_inside(proto, tensor, *steps):
+    """A chain of nodes between a tensor inside the graph and those that take it."""
+    proto = copied(proto)
+    graph = proto.graph
+    place = next(index for index, node in enumerate(graph.node) if tensor in node.output) + 1
+    after = f"{tensor}_after"
+    for node in graph.node[place:]:
+        node.input[:] = [after if name == tensor else name for name in node.input]
+    for number, node in enumerate(_chain(graph, tensor, after, steps)):
+        graph.node.insert(place + number, node)
+    return proto
+
+
 def _allow_text_operators(proto, steps):
     """The converter asks for the oldest version of a domain that will do; lookups came later."""
     for opset in proto.opset_import:

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pandas as pd
 from faults import models, nets
-from faults.editing import Step, followed, node_of, with_constants, without
-from faults.models import converted, folder, measurements, once, recovery, rng, single
+from faults.editing import Step, copied, followed_inside, node_of, with_constants, without
+from faults.models import converted, folder, measurements, once, recovery, single
 from faults.quiet import quietly
 from faults.registry import fault
 from onnx import TensorProto, helper, numpy_helper
@@ -29,8 +29,7 @@ def quantized(proto, **options):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source, target = folder() / "float.onnx", folder() / "int8.onnx"
-    stripped = onnx.ModelProto()
-    stripped.CopyFrom(proto)
+    stripped = copied(proto)
     del stripped.graph.value_info[:]
     onnx.save(stripped, source)
     with quietly():
@@ -84,11 +83,7 @@ def half_precision_overflows():
     """Activations beyond 65,504 become infinite in float16."""
     data = {"x": (nets.vectors()["x"] * 900).astype(np.float32)}
     proto = nets.traced(wide(), data["x"])
-    for place in (0, 1):
-        node_of(proto, "Gemm", place)
-    hidden = node_of(proto, "Relu").output[0]
-    proto = _cast_behind(proto, hidden, TensorProto.FLOAT16)
-    return wide(), proto, data
+    return wide(), _cast_behind(proto, node_of(proto, "Relu").output[0], TensorProto.FLOAT16), data
 
 
 @fault("quantization", culprit=[*WHOLE, *LAYERS])
@@ -185,7 +180,7 @@ def softmax_without_a_maximum():
         helper.make_node("Div", ["powers", "total"], ["probabilities"], name="Div_probabilities"),
     ])  # fmt: skip
     rows = nets.vectors()["x"].copy()
-    rows[::9] *= 30
+    rows[::9] *= 300
     return nets.perceptron(), proto, {"x": rows}
 
 
@@ -219,49 +214,18 @@ def fast_gelu():
 
 def _cast_behind(proto, tensor, kind):
     """A tensor that is rounded to a narrower type and back."""
-    return _behind(proto, tensor, [Step("Cast", to=kind), Step("Cast", to=TensorProto.FLOAT)])
+    return followed_inside(proto, tensor, Step("Cast", to=kind), Step("Cast", to=TensorProto.FLOAT))
 
 
 def _quantised_behind(proto, tensor, scale):
     """A tensor that goes through eight bits."""
     constants = np.float32(scale), np.uint8(0)
-    return _behind(proto, tensor, [Step("QuantizeLinear", *constants), Step("DequantizeLinear", *constants)])
-
-
-def _behind(proto, tensor, steps):
-    proto = followed_inside(proto, tensor, steps)
-    onnx.checker.check_model(proto)
-    return proto
-
-
-def followed_inside(proto, tensor, steps):
-    """A chain of nodes between a tensor inside the graph and those that take it."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    graph = copy.graph
-    place = next(index for index, node in enumerate(graph.node) if tensor in node.output) + 1
-    takers = [node for node in graph.node if tensor in node.input]
-    source = tensor
-    for number, step in enumerate(steps):
-        names = []
-        for constant in step.constants:
-            names.append(f"{tensor}_constant_{number}_{len(names)}")
-            graph.initializer.append(numpy_helper.from_array(np.asarray(constant), names[-1]))
-        result = f"{tensor}_{step.operator}"
-        result += f"_{number}"
-        node = helper.make_node(step.operator, [source, *names], [result], name=f"{step.operator}_{result}",
-                                **step.attributes)  # fmt: skip
-        graph.node.insert(place + number, node)
-        source = result
-    for node in takers:
-        node.input[:] = [source if name == tensor else name for name in node.input]
-    return copy
+    return followed_inside(proto, tensor, Step("QuantizeLinear", *constants), Step("DequantizeLinear", *constants))
 
 
 def _quantised_constant(proto, name):
     """An initializer stored as INT8 with a scale."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     graph = copy.graph
     tensor = next(tensor for tensor in graph.initializer if tensor.name == name)
     values = numpy_helper.to_array(tensor)
@@ -274,5 +238,3 @@ def _quantised_constant(proto, name):
     graph.node.insert(0, node)
     return copy
 
-
-__all__ = ["followed", "rng"]

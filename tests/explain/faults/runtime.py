@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from faults import models, nets
-from faults.editing import Step, followed, with_input_type
+from faults.editing import Step, followed, preceded
 from faults.models import measurements
 from faults.registry import fault
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 BATCH = ["batch", "batch size", "rows", "probabilities", "output"]
 
@@ -51,7 +51,7 @@ def position_in_the_batch():
     return model, serve, measurements()
 
 
-@fault("training-mode", "batch-dependence", culprit=["norm", "BatchNormalization", "bn", "1"])
+@fault("training-mode", "batch-dependence", culprit=["BatchNormalization", "BatchNorm1d", "batch normalisation", "batch normalization"])
 def normalisation_in_training():
     """A network was exported in training mode: its batch normalisation uses the rows of the call."""
     import torch
@@ -203,14 +203,9 @@ def _normalised():
 
 def _centred(proto, name):
     """The mean of the rows of a call taken from an input."""
-    from faults.editing import preceded
-
     proto = preceded(proto, name, Step("Identity"))
     graph = proto.graph
     graph.initializer.append(numpy_helper.from_array(np.array([0]), "row_axis"))
     graph.node[0].CopyFrom(helper.make_node("Sub", [name, "row_mean"], [f"{name}_after"], name="Sub_row_mean"))
     graph.node.insert(0, helper.make_node("ReduceMean", [name, "row_axis"], ["row_mean"], name="ReduceMean_rows"))
     return proto
-
-
-__all__ = ["TensorProto", "with_input_type"]

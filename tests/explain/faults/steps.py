@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from faults import models
-from faults.editing import Step, attributes_of, followed, node_of, with_attributes
+from faults.editing import with_attributes
 from faults.models import converted, defaulted, ill, loans, measurements, recovery, reviews, rng, severity
 from faults.registry import fault
 
@@ -293,6 +292,3 @@ def older_word_weights():
     vectorizer.idf_ = vectorizer.idf_ * rng(3).uniform(0.5, 2.0, len(vectorizer.idf_))
     other.steps[1] = ("clf", model[1])
     return model, models.text_converted(other), {"text": texts}
-
-
-__all__ = ["Step", "attributes_of", "followed", "node_of", "pd"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pandas as pd
 from faults import models, nets
-from faults.editing import constants_of, copied, with_attributes, with_constants, without
-from faults.models import converted, folder, ill, loans, measurements, numbered, recovery, rng, severity
+from faults.editing import constants_of, with_attributes, with_constants, without
+from faults.models import converted, folder, loans, measurements, numbered, recovery, rng, severity
 from faults.registry import fault
 
 MODEL = ["model", "coefficients", "weights"]
@@ -181,12 +182,8 @@ def support_vector_changed():
     from sklearn.svm import SVR
 
     frame = models.measurements()
-    z = frame.set_axis(models.FEATURES, axis=1).assign(**dict(zip(models.FEATURES, models.standard(frame).T,
-                                                                  strict=True)))  # fmt: skip
+    z = pd.DataFrame(models.standard(frame), columns=models.FEATURES)
     model = SVR(C=2.0).fit(z, recovery(frame))
     proto = with_attributes(converted(model, z), "SVMRegressor",
                             coefficients=lambda old: [10 * x if i == 7 else x for i, x in enumerate(old)])  # fmt: skip
     return model, proto, z
-
-
-__all__ = ["copied", "ill"]
