@@ -100,7 +100,6 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     if apart and reference.endswith((".joblib", ".pkl", ".pickle", ".skops")):
         prepare("likewise.adapters.sklearn", "pandas", "sklearn.pipeline")
     from likewise import verify
-    from likewise.cli.gates import drawn
     from likewise.config import settings_from
 
     def complete(report: Report) -> Report:
@@ -116,6 +115,8 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     settings = settings_from(job["settings"], where="the command")
     report = complete(verify.run(settings, progress=channel.progress, judged=judged, apart=apart))
+    from likewise.cli.gates import drawn
+
     return asdict(drawn(report, look, settings.formats))
 
 

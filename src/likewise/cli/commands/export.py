@@ -63,11 +63,14 @@ def export(
     debug = given.pop("debug")
     how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic")}
     how["dynamic"] = {name: _axes(axes) for name, axes in how["dynamic"].items()} or None
-    stated = options.given(**given)
+    stated = options.stated(**given)
     gate = {"report": "parity_report.json", **stated, "reference": model, "candidate": output}
     settings = settings_from(gate, where="the command")
     settings.policy()
-    arguments = {**{name: value for name, value in stated.items() if name not in ("report", "timeout")}, **how}
+    arguments = {
+        **{name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")},
+        **how,
+    }
     written = supervise(
         {"do": "export", "arguments": {"model": model, "output": output, **arguments}},
         timeout=settings.timeout,
