@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from likewise.cli import github
 from likewise.cli.progress import ProgressLine
 from likewise.cli.supervisor import CrashError, supervise
 from likewise.contracts.judging import Outcome
@@ -27,6 +28,7 @@ class Carried:
     """A gate that was carried out: its outcome, its report as JSON, as text for this terminal, and as other files."""
 
     outcome: Outcome
+    headline: str
     json: str
     shown: str
     files: Mapping[str, str] = field(default_factory=dict)
@@ -47,22 +49,24 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     line = ProgressLine(shown=not (quiet or as_json))
     settings.policy()
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
+    formats = [*settings.formats.items(), *github.formats().items()]
     try:
         found = supervise(
-            {"do": "check", "settings": _plain(settings), "look": None if as_json else look},
+            {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look},
             timeout=settings.timeout,
             on_progress=line.update,
             on_tick=line.tick,
             debug=debug,
         )
-        carried = Carried(Outcome(found["outcome"]), found["json"], found["shown"], found["files"])
+        carried = Carried(Outcome(found["outcome"]), found["headline"], found["json"], found["shown"], found["files"])
     except UsageError:
         raise
     except LikewiseError as error:
-        carried = drawn(_without_worker(settings, error), None if as_json else look, settings.formats)
+        carried = drawn(_without_worker(settings, error), None if as_json else look, formats)
     finally:
         line.clear()
     write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
+    github.annotate(carried.outcome, carried.headline)
     return carried
 
 
@@ -71,7 +75,9 @@ def write(files: Mapping[str, str]) -> None:
     from likewise.recording import atomically
 
     for path, text in files.items():
-        if path == "-":
+        if path == github.SUMMARY:
+            github.add_to_summary(text)
+        elif path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
             atomically(Path(path), text.encode())
@@ -89,13 +95,13 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
     return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {error.message}",)))
 
 
-def drawn(report: Report, look: Mapping[str, Any] | None, formats: Mapping[str, str] | None = None) -> Carried:
-    """A report in every form asked for; `look` describes the terminal, None where nobody will look."""
+def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
+    """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
     from likewise.verify import render
 
     shown = "" if look is None else render(report, "terminal", **look)
-    files = {path: render(report, name) for name, path in (formats or {}).items()}
-    return Carried(report.outcome, render(report, "json"), shown, files)
+    files = {path: render(report, name) for name, path in formats}
+    return Carried(report.outcome, report.verdict.headline, render(report, "json"), shown, files)
 
 
 def show(carried: Carried, *, as_json: bool) -> None:

@@ -117,7 +117,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     report = complete(verify.run(settings, progress=channel.progress, judged=judged, apart=apart))
     from likewise.cli.gates import drawn
 
-    return asdict(drawn(report, look, settings.formats))
+    return asdict(drawn(report, look, job["formats"]))
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:

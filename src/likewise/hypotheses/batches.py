@@ -205,8 +205,8 @@ class Batches:
             yield Explained(
                 "batch-dependence",
                 f"batch size{whose}{told}",
-                f"the {side} answers {int(covered.sum())} of {int(failing.sum())} failing rows differently when they are "
-                f"asked {_sizes(moved)} at a time; an answer should depend on its own row alone",
+                f"the {side} answers {int(covered.sum())} of {int(failing.sum())} failing rows differently when "
+                f"they are asked {_sizes(moved)} at a time; an answer should depend on its own row alone",
                 "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
                 covered=trials.mask_of(case, positions, covered),
                 share=float(covered.sum() / max(int(failing.sum()), 1)),

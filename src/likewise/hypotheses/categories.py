@@ -13,7 +13,7 @@ from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
 from likewise.structure.fields import Change, Field, fields_of, missing_in, names_of
 from likewise.structure.fitted import Known, graph_words, known_categories
-from likewise.structure.interventions import Trial, association, patience, smallest
+from likewise.structure.interventions import Trial, association, patience, separates, smallest
 
 MORE_OFTEN = 2.0
 """Rows with a strange value must fail so many times as often as others."""
@@ -67,7 +67,8 @@ class Categories:
         masks = {field: mask for field, mask in masks.items() if (mask & trial.failing).any()}
         few = _columns(trial, masks)
         if not few:
-            return []
+            found = _by_their_company(case, strange) if case.native("reference") is None else None
+            return [] if found is None else [found]
         whole = Trial.whole(case)
         marked = {field: strange[field].in_(whole.values(field)) for field in few}
         effect = whole.apart(marked)
@@ -89,6 +90,26 @@ class Categories:
                 simplicity=3,
             )
         ]
+
+
+def _by_their_company(case: Case, strange: Mapping[Field, Strange]) -> Explained | None:
+    """The column with a strange value in the failing rows and hardly in others, where the reference cannot be asked."""
+    whole = Trial.whole(case)
+    for field, found in strange.items():
+        marked = found.in_(whole.values(field))
+        if separates(marked, whole.failing):
+            return Explained(
+                "unknown-category",
+                field.name,
+                f"{_told(whole, field, found)}; {int((marked & whole.failing).sum()):,} of "
+                f"{int(whole.failing.sum()):,} failing rows have such a value, and "
+                f"{int((marked & ~whole.failing).sum()):,} that agree; the reference's answers are only on record, so "
+                "that it could not be asked with another value",
+                f"Map such values of {field.name} to a known category before the model is called",
+                covered=marked & whole.failing,
+                simplicity=5,
+            )
+    return None
 
 
 def _strange(case: Case) -> dict[Field, Strange]:

@@ -11,7 +11,7 @@ import numpy as np
 from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
 from likewise.structure.fields import Change, Field, fields_of, missing_in, names_of
-from likewise.structure.interventions import Trial, association, patience, smallest
+from likewise.structure.interventions import Trial, association, patience, separates, smallest
 
 MORE_OFTEN = 2.0
 """Rows with a missing value must fail so many times as often as others, or it is not the missing value."""
@@ -41,10 +41,11 @@ class MissingValues:
             return []
         suspects = sorted(masks, key=lambda field: -association(masks[field], trial.failing))
         few = _columns(trial, masks, suspects)
-        if few is None and case.native("reference") is None:
+        on_record = case.native("reference") is None
+        if few is None and on_record:
             few = _columns_by_stand_in(trial, masks, suspects)
         if few is None:
-            return []
+            return [found] if on_record and (found := _by_their_company(whole, suspects)) is not None else []
         told = _stand_in(trial, {field: masks[field] for field in few})
         here = _missing(whole, few)
         effect, evidence = _confirmed(whole, here, told)
@@ -65,6 +66,25 @@ class MissingValues:
                 simplicity=3,
             )
         ]
+
+
+def _by_their_company(whole: Trial, suspects: Sequence[Field]) -> Explained | None:
+    """The one column that is missing in the failing rows and hardly in others, where the reference cannot be asked."""
+    for field in suspects:
+        gone = missing_in(whole.values(field))
+        if separates(gone, whole.failing):
+            both = gone & whole.failing
+            return Explained(
+                "missing-value-handling",
+                field.name,
+                f"{int(both.sum()):,} of {int(whole.failing.sum()):,} failing rows have {field.name} missing, and "
+                f"{int((gone & ~whole.failing).sum()):,} that agree; the reference's answers are only on record, so "
+                "that it could not be asked with another value",
+                _remedy(field.name, None),
+                covered=both,
+                simplicity=5,
+            )
+    return None
 
 
 def _missing(trial: Trial, fields: Sequence[Field]) -> dict[Field, Array]:
@@ -129,7 +149,9 @@ def _encodings(trial: Trial, masks: Mapping[Field, Array]) -> Iterator[tuple[str
     if any(trial.values(field).dtype.kind in "mM" for field in masks):
         return
     if not text:
-        known = {field: trial.values(field)[~mask].astype(np.float64) for field, mask in masks.items()}
+        inputs = trial.case.required.batch.inputs
+        known = {field: field.of(inputs).astype(np.float64) for field in masks}
+        known = {field: values[np.isfinite(values)] for field, values in known.items()}
         yield "0", dict.fromkeys(masks, 0.0)
         yield from _fitted(trial, masks)
         yield "larger than every other value", dict.fromkeys(masks, HUGE)

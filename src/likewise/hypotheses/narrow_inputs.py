@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from likewise.cases import Case, Effect, Explained
+from likewise.calling import Side
+from likewise.cases import ENOUGH, Case, Effect, Explained
 from likewise.contracts.data import Array
 from likewise.structure.fields import Change, Field, declared_types, fields_of, names_of
 from likewise.structure.interventions import Trial, smallest
@@ -34,7 +35,8 @@ class NarrowInputs:
         for types, where in ((_at_the_door(case, fields), ""), (_inside(case, fields), ", inside its graph")):
             if types and (found := _explained(case, types, where)):
                 return [found]
-        return []
+        found = _with_its_constants(case, _at_the_door(case, fields))
+        return [] if found is None else [found]
 
 
 def _at_the_door(case: Case, fields: Sequence[Field]) -> dict[Field, str]:
@@ -73,22 +75,40 @@ def rounded(array: Array, dtype: str) -> Array | None:
     return None if np.array_equal(back, array) else back
 
 
-def _explained(case: Case, types: Mapping[Field, str], where: str) -> Explained | None:
+def _with_its_constants(case: Case, types: Mapping[Field, str]) -> Explained | None:
+    """The same with a reference whose own numbers are rounded too: what is taken off a large value is large itself."""
+    if not types or set(types.values()) != {"float32"}:
+        return None
+    from likewise.structure.rounding import rounded as rounded_reference
+
+    twin = rounded_reference(case, "float32")
+    opened = None if twin is None else case.reopened("reference", target=twin)
+    if opened is None:
+        return None
+    alone = Trial.of(case).on(opened, [])
+    if alone is None or alone.share >= ENOUGH:
+        return None
+    return _explained(case, types, ", and with its constants rounded as well", reference=opened)
+
+
+def _explained(
+    case: Case, types: Mapping[Field, str], where: str, *, reference: str | Side = "reference"
+) -> Explained | None:
     """One experiment with all columns, then with as few as it takes."""
     enough = HALF_ENOUGH if set(types.values()) != {"float32"} else 0.0
     trial = Trial.of(case)
     fields = sorted(types, key=lambda field: -_loss(trial.values(field), types[field]))
-    together = _effect(trial, types, fields)
+    together = _effect(trial, types, fields, reference)
     if together is None or not together.explains or together.share < enough:
         return None
     bar = 0.95 * together.share
 
     def does(some: Sequence[Field]) -> bool:
-        effect = _effect(trial, types, some)
+        effect = _effect(trial, types, some, reference)
         return effect is not None and effect.share >= bar
 
     few = smallest(fields, does)
-    whole = _effect(Trial.whole(case), types, few)
+    whole = _effect(Trial.whole(case), types, few, reference)
     if whole is None or not whole.explains or whole.share < enough:
         return None
     names, dtype = names_of(few), types[few[0]]
@@ -107,14 +127,14 @@ def _explained(case: Case, types: Mapping[Field, str], where: str) -> Explained 
     )
 
 
-def _effect(trial: Trial, types: Mapping[Field, str], fields: Sequence[Field]) -> Effect | None:
+def _effect(trial: Trial, types: Mapping[Field, str], fields: Sequence[Field], reference: str | Side) -> Effect | None:
     changes = []
     for field in fields:
         values = trial.values(field)
         narrow = rounded(values, types[field])
         if narrow is not None:
             changes.append(Change(field, narrow != values, narrow))
-    return trial.on("reference", changes) if changes else None
+    return trial.on(reference, changes) if changes else None
 
 
 def _loss(values: Array, dtype: str) -> float:

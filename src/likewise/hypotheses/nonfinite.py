@@ -112,12 +112,10 @@ def _broken_rows(pair: Pair, side: str) -> Array:
     if mine.dtype.kind != "f":
         return np.zeros(len(mine), dtype=bool)
     mine = mine.astype(np.float64).reshape(len(mine), -1)
-    fine = (
-        np.isfinite(theirs.astype(np.float64)).reshape(len(theirs), -1)
-        if theirs.dtype.kind == "f"
-        else np.ones((len(theirs), 1), dtype=bool)
-    )
-    rows: Array = (~np.isfinite(mine) & fine).any(axis=1)
+    broken: Array = ~np.isfinite(mine)
+    if theirs.dtype.kind == "f":
+        broken = broken & np.isfinite(theirs.astype(np.float64)).reshape(len(theirs), -1)
+    rows: Array = broken.any(axis=1)
     return rows
 
 

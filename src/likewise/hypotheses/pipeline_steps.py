@@ -9,7 +9,8 @@ from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
 from likewise.structure.alike import differing, order_of
 from likewise.structure.fields import Field, listed, missing_in
-from likewise.structure.first_wrong_step import WrongStep, first_wrong_step, part_of_join, transformed, trial_for
+from likewise.structure.first_wrong_step import WrongStep, first_wrong_step, part_of_join, trial_for
+from likewise.structure.innocence import transformed
 from likewise.structure.interventions import Trial
 from likewise.structure.step_columns import columns_behind
 from likewise.structure.steps import Change, Seen, Step, ask_changed, in_form_of, passing, reference_steps, seen

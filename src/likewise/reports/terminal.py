@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.judging import Check, Outcome, Severity
+from likewise.contracts.judging import Outcome, Severity
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
+from likewise.showing import figure, most_telling, sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,7 +63,7 @@ def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Ite
         " → ",
         (_short(origin.candidate.name), "bold"),
     )
-    yield Text(_sentence(report.verdict.headline))
+    yield Text(sentence(report.verdict.headline))
     if quiet:
         return
     yield from _why(report, full=full)
@@ -95,22 +96,22 @@ def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
         heading = "Why: " if place == 0 else "Also: "
         named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
         yield Text.assemble((heading, "bold"), named, (f" ({share})", "dim"))
-        yield Padding(Text(_sentence(diagnosis.evidence)), (0, 0, 0, 5))
+        yield Padding(Text(sentence(diagnosis.evidence)), (0, 0, 0, 5))
         if diagnosis.remedy:
-            yield Padding(Text(f"→ {_sentence(diagnosis.remedy)}", style="italic"), (0, 0, 0, 5))
+            yield Padding(Text(f"→ {sentence(diagnosis.remedy)}", style="italic"), (0, 0, 0, 5))
     if not report.diagnoses:
         yield Text.assemble(("Why: ", "bold"), "none of the experiments explains it.")
     for entry in found.slices[: None if full else 1]:
         yield Text(f"Where: {entry.predicate}", style="dim")
     if not full and report.diagnoses:
         return
-    yield from (Text(f"Shape: {_sentence(text)}", style="dim") for text in found.shape)
+    yield from (Text(f"Shape: {sentence(text)}", style="dim") for text in found.shape)
     if full:
         for value in found.unusual:
             yield Text(f"Row {value.row}: {value.column} = {_answer(value.value)}: {value.why}", style="dim")
     if found.excluded:
         yield Text(f"Excluded by experiment: {', '.join(found.excluded)}.", style="dim")
-    yield from (Text(f"Not tested: {_sentence(text)}", style="dim") for text in found.not_tested)
+    yield from (Text(f"Not tested: {sentence(text)}", style="dim") for text in found.not_tested)
 
 
 def _checks(report: Report) -> RenderableType:
@@ -127,7 +128,7 @@ def _checks(report: Report) -> RenderableType:
     ):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     table.add_column("")
-    shown = _most_telling(report.verdict.checks)
+    shown = most_telling(report.verdict.checks, CHECKS_SHOWN)
     for check in shown:
         mark, style = {
             Outcome.PASS: ("✓", "green"),
@@ -162,19 +163,6 @@ def _differences(report: Report) -> Iterator[RenderableType]:
         elif "label_flips" in found:
             flips = f"{figure(found['label_flips'])} of {report.samples:,} labels changed"
             yield Text(f"{output.name}: {flips}, {figure(found['material_flips'])} by more than noise", style="dim")
-
-
-def _most_telling(checks: tuple[Check, ...]) -> list[Check]:
-    """What failed, then the limits on all rows; a batch size is named where it fails and all rows together do not."""
-    known = {(c.output, c.measure) for c in checks if c.outcome is not Outcome.PASS and c.batch_size is None}
-    failed = [
-        check
-        for check in checks
-        if check.outcome is not Outcome.PASS
-        and (check.batch_size is None or (check.output, check.measure) not in known)
-    ]
-    held = [check for check in checks if check.outcome is Outcome.PASS and check.batch_size is None]
-    return [*failed, *held][:CHECKS_SHOWN]
 
 
 def _worst(report: Report) -> Iterator[RenderableType]:
@@ -216,8 +204,8 @@ def _findings(report: Report) -> Iterator[RenderableType]:
         Severity.NOTE: "dim",
     }
     for finding in shown:
-        text = _sentence(finding.message) if finding.message != report.verdict.headline else ""
-        body = Text.assemble(text, (" " if text else "", ""), (_sentence(finding.remedy), "italic"))
+        text = sentence(finding.message) if finding.message != report.verdict.headline else ""
+        body = Text.assemble(text, (" " if text else "", ""), (sentence(finding.remedy), "italic"))
         yield Text.assemble((f"{MARKS[finding.severity]} ", styles[finding.severity]), body)
 
 
@@ -229,17 +217,7 @@ def _reach(report: Report) -> Iterator[RenderableType]:
     swept = f"; batch sizes {', '.join(map(str, sizes))} too" if sizes else ""
     yield Text(f"{facts.rows:,} rows of {_short(origin.data.name)} ({origin.data.kind}){swept}", style="dim")
     if report.verdict.confidence is not None:
-        yield Text(_sentence(report.verdict.confidence.statement), style="dim")
-
-
-def figure(value: float | str | None) -> str:
-    """A figure as a person reads it."""
-    if value is None:
-        return "not measured"
-    if isinstance(value, str):
-        return value
-    whole = float(value).is_integer() and abs(value) < 1e15
-    return f"{int(value):,}" if whole else f"{value:.4g}"
+        yield Text(sentence(report.verdict.confidence.statement), style="dim")
 
 
 def _answer(answer: Any) -> str:
@@ -254,11 +232,6 @@ def _answer(answer: Any) -> str:
 def _inputs(inputs: Mapping[str, Any]) -> str:
     shown = [f"{name}={_answer(value)}" for name, value in list(inputs.items())[:8]]
     return ", ".join(shown) + (f" and {len(inputs) - 8} more" if len(inputs) > 8 else "")
-
-
-def _sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:] if text[:1].islower() and "." not in text.split(" ")[0] else text
-    return text if not text or text.endswith((".", "?", "!")) else text + "."
 
 
 def _short(name: str, limit: int = 48) -> str:

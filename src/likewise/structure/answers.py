@@ -212,6 +212,22 @@ def as_columns(scores: Array, kind: Kind | None) -> Array:
     return np.concatenate([other, scores], axis=1)
 
 
+def in_shape_of(scores: Array, wanted: Array) -> Iterator[Array]:
+    """Scores as another output may give them: a score of two classes as two columns, or one of two."""
+    if scores.dtype.kind != "f" or len(scores) != len(wanted) or scores.ndim > 2:
+        return
+    scores = scores.astype(np.float64)
+    if scores.shape == wanted.shape:
+        yield scores
+    elif scores.size == len(scores) and wanted.ndim == 2 and wanted.shape[1] == 2:
+        second = scores.ravel()
+        for first in (-second, 1.0 - second, np.zeros_like(second)):
+            yield np.stack([first, second], axis=1)
+    elif scores.ndim == 2 and scores.shape[1] == 2 and wanted.size == len(wanted):
+        yield scores[:, 1].reshape(wanted.shape)
+        yield scores[:, 0].reshape(wanted.shape)
+
+
 def column_order(reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[int, ...] | None:
     """The columns of the candidate in the order that fits the reference; None if that is the order they have."""
     from scipy.optimize import linear_sum_assignment

@@ -14,7 +14,8 @@ from typing import Any
 
 from likewise.cases import Case, Effect
 from likewise.contracts.data import Array, Tensors
-from likewise.structure.alike import ALWAYS, differing, is_noise, kept_columns, likeness
+from likewise.structure import innocence
+from likewise.structure.alike import differing, kept_columns, likeness, same_as_one
 from likewise.structure.interventions import Trial
 from likewise.structure.steps import (
     Change,
@@ -82,7 +83,7 @@ class WrongStep:
             return False
         # A node that fills gaps is there, but does not find them.
         fills = "Imputer" in type(self.step.estimator).__name__
-        equal = [name for name, array in self.inside.values.items() if _is_one_of(_table(array), [given])]
+        equal = [name for name, array in self.inside.values.items() if same_as_one(_table(array), [given])]
         return not (fills and any(self.inside.made_by.get(name) in FILLING for name in equal))
 
     @property
@@ -351,43 +352,20 @@ def _narrower(
 
 
 def _innocent(found: WrongStep, tensors: Mapping[str, Array]) -> bool:
-    """Is it only rounding, or would the step itself give this from what the graph gives it?"""
-    import numpy as np
-
+    """Is the step not at fault: only rounding, or right for what the graph gives it?"""
     if found.lacking:
         return False
-    bad = found.wrong.any(axis=1)
-    if is_noise(found.found, found.expected):
-        return True
     record = found.records[found.step.path]
-    given = record.input
-    if given is None or not bad.any() or found.step.joins:
+    stored = found.inside.values[found.place.tensor].dtype
+    if innocence.is_noise(found.found, found.expected, stored):
+        return True
+    if record.input is None or found.step.joins:
         return False
-    rounded = given.astype(np.float32).astype(np.float64)
+    if innocence.within_rounding(found.step, record, found.found, found.wrong, stored):
+        return True
     earlier = list(tensors)[: list(tensors).index(found.place.tensor)]
     tables = [_numbers_at(Place(name), tensors) for name in earlier]
-    # What is computed before the tensor is what the step may have been given, unless it is what the step gives.
-    others = [t for t in tables if t.shape == given.shape and not _is_one_of(t, [found.found, found.expected])]
-    for table in [rounded, *others[: 2 * MOST_TENSORS]]:
-        again = transformed(found.step, in_form_of(record.given, table))
-        if again is None or again.shape != found.found.shape:
-            continue
-        still = differing(again, found.found).any(axis=1)
-        if (still & bad).sum() <= (1 - ALWAYS) * bad.sum():
-            return True
-    return False
-
-
-def _is_one_of(table: Array, known: Sequence[Array]) -> bool:
-    return any(table.shape == other.shape and not differing(table, other).any() for other in known)
-
-
-def transformed(step: Step, table: Any) -> Array | None:
-    """What a step gives for a table; None if it refuses."""
-    try:
-        return numbers(step.estimator.transform(table))
-    except Exception:  # noqa: BLE001 - steps raise many types on tables they were not made for
-        return None
+    return innocence.right_for_other_input(found.step, record, found.found, found.wrong, tables)
 
 
 def _joined(parts: Sequence[Tensors]) -> Tensors:

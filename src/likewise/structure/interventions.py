@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from likewise.calling import Side
 from likewise.cases import Case, Effect, pairs_of
 from likewise.comparing import rows_beyond
 from likewise.contracts.data import Array, Batch, Tensors
@@ -22,6 +23,9 @@ FAILING, AGREEING = 256, 256
 
 MOST_ALONE = 64
 """Suspects that are tried alone before they are tried together."""
+
+FEWEST_SEPARATED = 8
+"""Rows from which on it is no chance that all of them have something in common that others do not have."""
 
 Thing = TypeVar("Thing")
 
@@ -75,7 +79,7 @@ class Trial:
     def values(self, field: Field) -> Array:
         return field.of(self.batch.inputs)
 
-    def ask(self, side: str, changes: Sequence[Change]) -> Tensors | None:
+    def ask(self, side: str | Side, changes: Sequence[Change]) -> Tensors | None:
         """What a model answers with other values in some cells; None if it refuses them."""
         return self.case.ask(side, changed(self.batch, changes))
 
@@ -95,12 +99,13 @@ class Trial:
             beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
         return Effect(~beyond, self.failing)
 
-    def on(self, side: str, changes: Sequence[Change]) -> Effect | None:
-        """The effect of other values in some cells for one side only."""
+    def on(self, side: str | Side, changes: Sequence[Change]) -> Effect | None:
+        """The effect of other values in some cells for one side only, which may be opened in another form."""
         answered = self.ask(side, changes)
         if answered is None:
             return None
-        return self.effect(reference=answered) if side == "reference" else self.effect(candidate=answered)
+        name = side if isinstance(side, str) else side.name
+        return self.effect(reference=answered) if name == "reference" else self.effect(candidate=answered)
 
     def apart(self, suspects: Mapping[Field, Array]) -> Effect | None:
         """The effect of ordinary values, on both sides, in the place of the suspicious ones (a mask for each field)."""
@@ -162,6 +167,17 @@ def association(marked: Array, failing: Array) -> float:
     with_mark = (float((marked & failing).sum()) + 0.1) / (float(marked.sum()) + 0.2)
     without = (float((~marked & failing).sum()) + 0.1) / (float((~marked).sum()) + 0.2)
     return with_mark / without
+
+
+def separates(marked: Array, failing: Array) -> bool:
+    """Do nearly all of the marked rows fail, and nearly no others? All there is to go by if a model cannot be asked."""
+    both = int((marked & failing).sum())
+    return (
+        both >= FEWEST_SEPARATED
+        and both >= 0.9 * int(failing.sum())
+        and both >= 0.8 * int(marked.sum())
+        and int((failing & ~marked).sum()) <= 0.01 * int((~marked).sum())
+    )
 
 
 def _spread(positions: Array, count: int) -> Array:

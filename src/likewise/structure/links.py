@@ -96,9 +96,18 @@ LINKS = (
 """Links of the models we know: of classifiers, of counts and positive targets, of ranks, of transformed targets."""
 
 
-def second_alone(link: Link, values: Array) -> Iterator[tuple[str, Array]]:
+def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[], Array]]]:
     """Two classes of which only one column was made to be read: the other follows from it."""
-    if values.ndim == 2 and values.shape[1] == 2 and not link.rows:
-        second, first = link.apply(values[:, 1]), link.apply(values[:, 0])
-        yield f"{link.name} of the second column", np.stack([1.0 - second, second], axis=1)
-        yield f"{link.name} of the first column", np.stack([first, 1.0 - first], axis=1)
+    if values.ndim != 2 or values.shape[1] != 2 or link.rows:
+        return
+
+    def second() -> Array:
+        made = link.apply(values[:, 1])
+        return np.stack([1.0 - made, made], axis=1)
+
+    def first() -> Array:
+        made = link.apply(values[:, 0])
+        return np.stack([made, 1.0 - made], axis=1)
+
+    yield f"{link.name} of the second column", second
+    yield f"{link.name} of the first column", first

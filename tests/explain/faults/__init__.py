@@ -7,11 +7,10 @@ constraints.txt). Nothing is fitted before it is asked for.
 
 from __future__ import annotations
 
-from faults import controls, inputs, outputs, precision, refusals, runtime, steps, trees, weights
-from faults.registry import CONTROLS, FAULTS, Entry, Fault, named
+from faults import controls, inputs, outputs, precision, refusals, runtime, steps, trees, unexplained, weights
+from faults.registry import CONTROLS, FAULTS, UNEXPLAINED, Entry, Fault, named
 
-FAMILIES = tuple(module.__name__.rpartition(".")[2] for module in (
-    outputs, inputs, trees, weights, steps, precision, runtime, refusals, controls
-))  # fmt: skip
+_MODULES = (outputs, inputs, trees, weights, steps, precision, runtime, refusals)
+FAMILIES = tuple(module.__name__.rpartition(".")[2] for module in _MODULES)
 
-__all__ = ["CONTROLS", "FAMILIES", "FAULTS", "Entry", "Fault", "named"]
+__all__ = ["CONTROLS", "FAMILIES", "FAULTS", "UNEXPLAINED", "Entry", "Fault", "controls", "named", "unexplained"]

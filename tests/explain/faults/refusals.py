@@ -43,7 +43,8 @@ def pointer_to_a_file():
 def weights_left_behind():
     """The weights lie in a file of their own, which was not copied."""
     path = folder() / "beside.onnx"
-    onnx.save(nets.perceptron_onnx(), path, save_as_external_data=True, location="beside.onnx.data", size_threshold=0)
+    proto = copied(nets.perceptron_onnx())
+    onnx.save(proto, path, save_as_external_data=True, location="beside.onnx.data", size_threshold=0)
     (folder() / "beside.onnx.data").unlink()
     return nets.perceptron(), path, nets.vectors()
 

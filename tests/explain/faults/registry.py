@@ -68,6 +68,7 @@ class Entry:
 
 FAULTS: dict[str, Entry] = {}
 CONTROLS: dict[str, Entry] = {}
+UNEXPLAINED: dict[str, Entry] = {}
 
 
 def fault(
@@ -90,6 +91,11 @@ def fault(
 def control(**options: Any) -> Any:
     """Register a function that returns reference, candidate and data of a sound deployment."""
     return _registered(CONTROLS, (), (), PLANTED, options, "PASS")
+
+
+def unexplained(**options: Any) -> Any:
+    """Register a function that returns a failure to which no cause of the list belongs: silence is right."""
+    return _registered(UNEXPLAINED, (), (), PLANTED, options, "FAIL")
 
 
 def _registered(

@@ -21,7 +21,7 @@ def report(*, report: str, debug: bool, **given: Any) -> None:
     found = verify.load(report)
     formats = options.stated(**given).get("formats", {})
     look = None if formats else {"width": width(), "colour": colour(), "full": True}
-    carried = drawn(found, look, formats)
+    carried = drawn(found, look, [*formats.items()])
     write(carried.files)
     show(carried, as_json=False)
 

@@ -1,0 +1,127 @@
+"""The report for a pull request or a job summary: short on top, details folded away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from likewise.contracts.judging import Check, Outcome, Severity
+from likewise.contracts.reporting import Report
+from likewise.policies import AT_LEAST
+from likewise.showing import figure, most_telling, sentence
+
+MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
+ROWS_SHOWN = 5
+CHECKS_SHOWN = 30
+
+
+class MarkdownRenderer:
+    """GitHub's Markdown; every name from a model or the data is text, never markup."""
+
+    format = "markdown"
+
+    def render(self, report: Report, **options: Any) -> str:
+        return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    origin, verdict = report.origin, report.verdict
+    yield f"## {MARKS[report.outcome]} {report.outcome}: {text(origin.reference.name)} → {text(origin.candidate.name)}"
+    yield ""
+    yield text(sentence(verdict.headline))
+    yield from _why(report)
+    yield from _checks(verdict.checks)
+    yield from _worst(report)
+    notes = [finding for finding in verdict.findings if finding.severity is not Severity.FAILURE]
+    if notes:
+        yield ""
+    for finding in notes:
+        yield f"- {text(sentence(finding.message))} {text(sentence(finding.remedy))}".rstrip()
+    yield ""
+    sizes = sorted({facts.size for facts in report.comparison.batch_sizes if not facts.incidents})
+    swept = f"; batch sizes {', '.join(map(str, sizes))} too" if sizes else ""
+    yield f"{report.samples:,} rows of {text(origin.data.name)} ({text(origin.data.kind)}){swept}."
+    if verdict.confidence is not None:
+        yield text(sentence(verdict.confidence.statement))
+    yield from _origin(report)
+
+
+def _why(report: Report) -> Iterator[str]:
+    found = report.explanation
+    if found is None or report.passed:
+        return
+    yield ""
+    if not report.diagnoses:
+        yield "**Why:** none of the experiments explains it."
+    for place, diagnosis in enumerate(report.diagnoses):
+        share = f" (explains {100 * diagnosis.explained_share:.3g}% of the failing rows)" if found.failing_rows else ""
+        yield f"**{'Also' if place else 'Why'}:** {text(diagnosis.cause)}, {text(diagnosis.culprit)}{share}"
+        yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
+        if diagnosis.remedy:
+            yield f"  - → {text(sentence(diagnosis.remedy), limit=400)}"
+    yield from (f"  - {text(entry.predicate)}" for entry in found.slices)
+
+
+def _checks(checks: tuple[Check, ...]) -> Iterator[str]:
+    if not checks:
+        return
+    yield ""
+    yield "| | output | measure | value | limit |"
+    yield "|---|---|---|---:|---|"
+    for check in most_telling(checks, CHECKS_SHOWN):
+        where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
+        sign = "≥" if check.measure in AT_LEAST else "≤"
+        yield (
+            f"| {MARKS[check.outcome]} | {text(check.output)} | {text(check.measure)}{where} "
+            f"| {figure(check.value)} | {sign} {figure(check.bound)} |"
+        )
+
+
+def _worst(report: Report) -> Iterator[str]:
+    if report.passed:
+        return
+    for output in report.comparison.outputs:
+        rows = output.details.get("worst_rows", {}).get("rows", [])[:ROWS_SHOWN]
+        if not rows:
+            continue
+        yield ""
+        yield f"<details><summary>Worst rows of {text(output.name)}</summary>"
+        yield ""
+        yield "| row | reference | candidate | inputs |"
+        yield "|---|---|---|---|"
+        for row in rows:
+            inputs = ", ".join(f"{name}={value}" for name, value in list(row["inputs"].items())[:12])
+            cells = [text(row["row"]), text(row["reference"]), text(row["candidate"]), text(inputs, limit=400)]
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+        yield "</details>"
+
+
+def _origin(report: Report) -> Iterator[str]:
+    origin = report.origin
+    yield ""
+    yield "<details><summary>Where this comes from</summary>"
+    yield ""
+    for name in ("reference", "candidate", "data"):
+        artefact = getattr(origin, name)
+        yield f"- {name}: {text(artefact.name)}" + (f", SHA-256 `{artefact.sha256}`" if artefact.sha256 else "")
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    yield f"- {text(versions, limit=600)}"
+    yield f"- {text(origin.created)}"
+    yield ""
+    yield "</details>"
+
+
+def text(value: object, *, limit: int = 200) -> str:
+    """Any value as plain text: no character of it is read as Markdown or HTML."""
+    plain = f"{value:.6g}" if isinstance(value, float) else str(value)
+    plain = " ".join(plain.split())
+    plain = plain if len(plain) <= limit else plain[: limit - 1] + "…"
+    plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An @ would notify people, a bare address would become a link.
+    plain = plain.replace("@", "@&#8203;").replace("://", ":&#8203;//")
+    return re.sub(r"([\\`*_{}\[\]()#|~!])", r"\\\1", plain)
+
+
+EXTENSION = MarkdownRenderer()
