@@ -116,6 +116,7 @@ class Batches:
             said = next((e.incidents[0].message for e in facts if e.incidents), "") or next(
                 (e.mismatches[0].message for e in facts if e.mismatches), ""
             )
+            said = _shortened(said)
             lone = right if len(right) == 1 else ()
             yield Explained(
                 "fixed-batch" if lone else "shape-specialization",
@@ -215,7 +216,9 @@ class Batches:
 
     def _cures(self, case: Case, side: str, positions: Array, given: Tensors) -> bool:
         effect = trials.effect_on(case, positions, **{side: given})
-        return effect.share >= ENOUGH and effect.damage <= HARMLESS
+        before = trials.gap(case, positions=positions)
+        near = not before or trials.gap(case, positions=positions, **{side: given}) <= trials.NEARER * before
+        return near and effect.share >= ENOUGH and effect.damage <= HARMLESS
 
     def _affordable(self, case: Case) -> int:
         """Rows that can be asked about one at a time without using up the budget."""
@@ -226,7 +229,7 @@ class Batches:
         return max(16, min(ROWS, int(case.seconds_left() / 8 / max(time.monotonic() - began, 1e-4))))
 
     def _by_neighbours(self, case: Case, size: int) -> bool:
-        """Is a row answered differently at the same batch size and in the same place, among other rows?"""
+        """Is a row answered differently at the same batch size, among other rows or in another place?"""
         import numpy as np
 
         positions = trials.few_rows(case, min(max(size, 2) * 2, ROWS))
@@ -234,11 +237,16 @@ class Batches:
         if size < 2:
             return False
         first, second = positions[:size], positions[size : 2 * size]
-        one = case.ask("candidate", trials.picked(case, first))
+        one, turned = (case.ask("candidate", trials.picked(case, rows)) for rows in (first, first[::-1]))
+        if one is None or turned is None:
+            return False
+        back = {name: array[::-1] for name, array in turned.items()}
+        if trials.rows_apart(case, "candidate", one, back, floor=NOISE).any():
+            return True
         for kept in (0, 1):
             mixed = np.where(np.arange(size) % 2 == kept, first, second)
             other = case.ask("candidate", trials.picked(case, mixed))
-            if one is None or other is None:
+            if other is None:
                 return False
             if trials.rows_apart(case, "candidate", one, other, floor=NOISE)[kept::2].any():
                 return True
@@ -274,7 +282,7 @@ class Batches:
                 theirs, _ = answers(candidate, part)
             except LikewiseError as error:
                 refused.append(size)
-                said = said or error.message
+                said = said or _shortened(error.message)
                 continue
             (right if _alike(ours, theirs, case.tolerance.absolute + 1e-3) else wrong).append(size)
         return Tried(tuple(right), tuple(wrong), tuple(refused), said)
@@ -350,6 +358,12 @@ def _node_in(case: Case, said: str) -> str:
     proto = case.graph()
     nodes = [] if proto is None else [node for node in proto.graph.node if node.name and f"'{node.name}'" in said]
     return f" ({graph_edits.place(nodes[0])})" if nodes else ""
+
+
+def _shortened(said: str) -> str:
+    """What a runtime says, without the line of its source that says it."""
+    said = re.sub(r"Status Message: .*?(?:was false\.|\) )\s*", "", said)
+    return said if len(said) <= 300 else said[:299] + "…"
 
 
 def _sizes(sizes: Sequence[int]) -> str:

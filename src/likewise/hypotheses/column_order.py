@@ -53,7 +53,7 @@ class ColumnOrder:
         of_classes = _of_classes(case, pair)
         names = [str(name) for name in pair.spec.classes or range(len(order))]
         renamed = pair.spec.columns is not None and [pair.spec.columns[i] for i in order] == list(range(len(order)))
-        where = _where(order, names, renamed=renamed)
+        where = _named(pair.spec.columns, names) if renamed and pair.spec.columns else _where(order, names)
         concerned = [answers.pairs(case)[p] for p in orders]
         outputs = answers.names(concerned)
         return [
@@ -149,13 +149,18 @@ def _of_classes(case: Case, pair: Pair) -> bool:
     )
 
 
-def _where(order: tuple[int, ...], names: list[str], *, renamed: bool) -> str:
+def _named(columns: tuple[int, ...], names: list[str]) -> str:
+    """What the candidate calls its columns, which are in the right order."""
+    given = [names[columns.index(column)] for column in range(len(columns))]
+    return f"classes are named {', '.join(given[:MOST_NAMED])}" + (", …" if len(given) > MOST_NAMED else "")
+
+
+def _where(order: tuple[int, ...], names: list[str]) -> str:
     """Which column holds what."""
     held = [names[order.index(column)] for column in range(len(order))]
     moved = [column for column in range(len(order)) if held[column] != names[column]]
-    what = "classes are named" if renamed else "columns hold"
     if len(order) <= MOST_NAMED:
-        return f"{what} {', '.join(held)}"
+        return f"columns hold {', '.join(held)}"
     shown = ", ".join(f"{names[column]} and {held[column]}" for column in moved[:1])
     return f"{shown} swapped" if len(moved) == 2 else f"{len(moved)} of {len(order)} columns in another place"
 

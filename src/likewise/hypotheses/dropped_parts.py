@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from likewise.cases import Case, Effect, Explained
 from likewise.structure import layers
@@ -64,6 +65,9 @@ def _with_parts(found: Weights) -> Iterator[tuple[str, layers.Graph | None]]:
         yield f"normalisation {norm}", layers.with_folded(found.graph, changes)
     for name, graph in layers.with_layer(found.graph, found.matches, found.known, absent):
         yield f"layer {name}", graph
+    if not absent and not found.differences and any(layers.is_network(entry) for entry in found.matches):
+        for name, graph in islice(layers.with_activation(found.graph), MOST_TRIED):
+            yield f"activation {name}", graph
 
 
 def _explained(culprit: str, evidence: str, effect: Effect) -> Explained:

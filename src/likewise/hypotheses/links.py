@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,8 @@ def _changes(case: Case, pair: Pair, rows: Array) -> Iterator[Change]:
             f"Normalise the rows: {name} / {name}.sum(axis=1, keepdims=True)",
             "candidate",
             partial(links.normalized, theirs),
-            simplicity=3,
+            # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
+            simplicity=4,
         )
 
 
@@ -96,7 +98,7 @@ def _made_alike(ours: Array) -> Iterator[Change]:
 
 def _target_transform(case: Case, theirs: Array) -> Iterator[Change]:
     """A regressor that learnt a transformed target: its transformation may not have been taken back."""
-    transformer = getattr(parts.innermost(case), "transformer_", None)
+    transformer: Any = getattr(parts.innermost(case), "transformer_", None)
     if case.framework("reference") != "sklearn" or not hasattr(transformer, "inverse_transform"):
         return
     try:

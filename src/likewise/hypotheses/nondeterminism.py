@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from likewise.cases import ENOUGH, Case, Explained
-from likewise.contracts.data import Array
+from likewise.contracts.data import Array, Tensors
 from likewise.structure import graph_edits, trials
 
 REPEATS = 4
@@ -46,8 +46,8 @@ class Nondeterminism:
                 Explained(
                     "nondeterminism",
                     self._culprit(case, side),
-                    f"asked {REPEATS} times about the same rows, the {side} answers differently on "
-                    f"{int(covered.sum())} of {int(failing.sum())} failing rows",
+                    f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
+                    f"{int(covered.sum())} of {int(failing.sum())} failing rows than when they failed",
                     "Export it for inference (model.eval()), or fix the seed of what is random in it",
                     covered=trials.mask_of(case, positions, covered),
                     share=float(covered.sum() / max(int(failing.sum()), 1)),
@@ -57,21 +57,21 @@ class Nondeterminism:
         return found
 
     def _apart(self, case: Case, side: str, positions: Array) -> Array | None:
-        """The rows whose answers change from call to call."""
+        """The rows that were answered differently before, of a model whose answers change from call to call."""
         batch = trials.picked(case, positions)
-        first = case.ask(side, batch)
-        if first is None:
-            return None
-        apart = None
+        given: Tensors = getattr(case.required, side)
+        before = {name: array[positions] for name, array in given.items()}
+        first, proven, apart = case.ask(side, batch), False, None
         for number in range(1, REPEATS):
             again = case.ask(side, batch)
-            if again is None:
+            if first is None or again is None:
                 return None
-            now = trials.rows_apart(case, side, first, again)
+            proven = proven or bool(trials.rows_apart(case, side, first, again).any())
+            now = trials.rows_apart(case, side, before, first) | trials.rows_apart(case, side, before, again)
             apart = now if apart is None else apart | now
-            if number == 1 and not apart.any() and not self._random(case, side):
-                return apart
-        return apart
+            if number == 1 and not proven and not self._random(case, side):
+                return None
+        return apart if proven else None
 
     def _random(self, case: Case, side: str) -> list[str]:
         proto = case.graph(side)

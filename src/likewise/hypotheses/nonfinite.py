@@ -115,8 +115,7 @@ def _broken_rows(pair: Pair, side: str) -> Array:
     broken: Array = ~np.isfinite(mine)
     if theirs.dtype.kind == "f":
         broken = broken & np.isfinite(theirs.astype(np.float64)).reshape(len(theirs), -1)
-    rows: Array = broken.any(axis=1)
-    return rows
+    return np.asarray(broken.any(axis=1))
 
 
 def _unusable(case: Case, side: str) -> Array:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MOST = 80
 """Changes that are tried."""
 
+LEFT = 0.2
+"""The part of the difference that the right change may leave."""
+
 
 class Operators:
     """Let the nodes of one operator do what else they could have been meant to do: all of them, then one at a time."""
@@ -50,6 +53,10 @@ class Operators:
         positions = trials.few_rows(case)
         answers = trials.answered(case, "candidate", target=changed, batch=trials.picked(case, positions))
         if answers is None or not trials.effect_on(case, positions, candidate=answers).explains:
+            return None
+        # The right alternative leaves rounding, and nothing else, of the difference.
+        before = trials.gap(case, positions=positions)
+        if before and trials.gap(case, candidate=answers, positions=positions) > LEFT * before:
             return None
         return trials.effect_of(case, target=changed)
 

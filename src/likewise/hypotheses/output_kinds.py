@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from likewise.cases import Case, Explained
 from likewise.contracts.data import Array
 from likewise.contracts.measuring import Pair
-from likewise.contracts.models import Kind
 from likewise.structure import answers, links
 from likewise.structure.changes import Change, best
 
@@ -37,19 +36,19 @@ def _changes(case: Case, pair: Pair, rows: Array) -> Iterator[Change]:
     yield from _read_otherwise(pair, theirs)
     if theirs.ndim == 2 and theirs.shape[1] > 1:
         yield from _of_a_row(ours, theirs)
-    yield from _limits(pair, rows, ours, theirs, case)
+    yield from _limits(case, pair, ours, theirs)
     yield from _whole_numbers(ours)
     yield from _other_answers(case, pair, ours, rows)
 
 
 def _read_otherwise(pair: Pair, theirs: Array) -> Iterator[Change]:
     name = pair.spec.candidate
-    ways = [
+    ways: list[tuple[str, str, str, Callable[[], Array]]] = [
         ("negated", "with the sign turned", f"Negate it: -{name}", partial(np.negative, theirs)),
         ("in percent", "divided by 100", f"Divide by 100: {name} / 100", lambda: theirs / 100.0),
         ("a fraction, not percent", "multiplied by 100", f"Multiply by 100: {name} * 100", lambda: theirs * 100.0),
     ]
-    if theirs.size == len(theirs) and pair.spec.kind in (Kind.PROBABILITY, Kind.VALUE, Kind.SCORE):
+    if theirs.size == len(theirs) and pair.candidate.dtype.kind == "f":
         done = "read as the probability of the other class"
         remedy = f"Take the column of the positive class, or 1 - {name}"
         ways.insert(0, ("probability of the other class", done, remedy, lambda: 1.0 - theirs))
@@ -84,7 +83,7 @@ def _of_a_row(ours: Array, theirs: Array) -> Iterator[Change]:
     )
 
 
-def _limits(pair: Pair, rows: Array, ours: Array, theirs: Array, case: Case) -> Iterator[Change]:
+def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Change]:
     """Answers that stop at a smallest or largest value on one side only."""
     whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
     low, high = _ends(whole.reference)

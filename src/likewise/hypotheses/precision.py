@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Cure:
     weights: bool = False
     simplicity: int = 3
     positions: Array | None = None
+    constant: str | None = None
 
 
 class Precision:
@@ -73,7 +74,7 @@ class Precision:
         if answers is None:
             return
         alone = case.effect(candidate=answers)
-        if alone.explains:
+        if alone.explains and trials.nearer(case, candidate=answers):
             yield Cure(alone, "computed in double, the candidate's graph agrees with the reference", wide, tried)
         yield from self._with_rounded_weights(case, answers, wide, tried)
         yield from self._both_in_double(case, answers, wide, tried)
@@ -91,7 +92,7 @@ class Precision:
         both = case.effect(reference=given, candidate=answers)
         # The weights alone, under the candidate's own arithmetic: then it is not the arithmetic.
         weights = case.effect(reference=given)
-        if both.explains:
+        if both.explains and trials.nearer(case, reference=given, candidate=answers):
             yield Cure(
                 both,
                 "computed in double, the candidate's graph agrees with the reference once the weights of that are "
@@ -110,7 +111,7 @@ class Precision:
         if given is None:
             return
         both = case.effect(reference=given, candidate=answers)
-        if both.explains:
+        if both.explains and trials.nearer(case, reference=given, candidate=answers):
             yield Cure(both, "both models compute in float32; computed in double they agree", wide, plan, given)
 
     def _by_the_standard(self, case: Case, proto: ModelProto, plan: widening.Widening) -> Iterator[Cure]:
@@ -140,19 +141,27 @@ class Precision:
 
     def _within_rounding(self, case: Case, proto: ModelProto, wide: ModelProto, answers: Tensors) -> Iterator[Cure]:
         """Stored numbers that nothing in the reference corresponds to: sums of squares, folded products."""
-        steps = noise.half_steps(proto)
-        draws = [
-            found
-            for seed in range(noise.DRAWS)
-            if (found := trials.answered(case, "candidate", target=noise.jittered(wide, steps, seed))) is not None
-        ]
-        if draws:
-            effect = Effect(noise.rows_within(case, answers, draws), case.required.failing)
+        steps = {name: step for name, step in noise.half_steps(proto).items() if step.any()}
+
+        def effect_of_moving(names: Collection[str], count: int) -> Effect | None:
+            chosen = {name: steps[name] for name in names}
+            draws = [
+                found
+                for seed in range(count)
+                if (found := trials.answered(case, "candidate", target=noise.jittered(wide, chosen, seed))) is not None
+            ]
+            return Effect(noise.rows_within(case, answers, draws), case.required.failing) if draws else None
+
+        effect = effect_of_moving(steps, noise.DRAWS)
+        if effect is not None:
             told = (
                 "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference"
             )
             if effect.explains:
-                yield Cure(effect, told, simplicity=4)
+                few = list(trials.searching(case, steps)) if len(steps) <= MOST_NODES else []
+                alone = {name: effect_of_moving([name], 4) for name in few}
+                enough = [n for n, e in alone.items() if e is not None and e.share >= 0.8 * effect.share]
+                yield Cure(effect, told, simplicity=4, constant=enough[0] if len(enough) == 1 else None)
 
     def _explained(self, case: Case, proto: ModelProto, cure: Cure) -> Explained:
         node, again = self._culprit(case, proto, cure)
@@ -206,20 +215,9 @@ class Precision:
             return 0, 0.0
         given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
         effect = trials.effect_on(case, positions, reference=given, candidate=answers)
-        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), _moved(case, answers, positions)
-
-
-def _moved(case: Case, answers: Tensors, positions: Array) -> float:
-    """How far numbers are from the reference's, in the mean over outputs."""
-    import numpy as np
-
-    total = 0.0
-    for pair in case.failing_pairs():
-        theirs, ours = answers.get(pair.spec.candidate), pair.reference[positions]
-        if theirs is not None and theirs.dtype.kind == "f" and theirs.size == ours.size:
-            gap = np.abs(theirs.reshape(-1) - ours.reshape(-1).astype(np.float64))
-            total += float(gap[np.isfinite(gap)].mean()) if np.isfinite(gap).any() else 0.0
-    return total
+        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), trials.gap(
+            case, reference=given, candidate=answers, positions=positions
+        )
 
 
 def _as_single(case: Case) -> Batch:
@@ -249,6 +247,8 @@ def _feeds_a_tree(proto: ModelProto, node: NodeProto) -> bool:
 def _told(case: Case, proto: ModelProto, node: NodeProto | None, cure: Cure) -> str:
     """The step or operator, in the owner's words first."""
     step = step_of(case, proto, node)
+    if cure.constant is not None:
+        return f"{step or 'model'} (constant '{cure.constant}')"
     if node is None:
         return step or "model"
     return f"{step} ({node.op_type}, node '{node.name}')" if step else graph_edits.place(node)

@@ -87,7 +87,7 @@ class Quantization:
             # Exact knowledge: the integers are those of the weight, and only what they count in is wrong.
             more, simplicity = f"{more}; its scale is {scaled:.4g} times what the weight needs", 1
         remedy = _remedy(culprit)
-        if saturating is not None and (gone := 1 - _gap(case, saturating) / _gap(case, case.required.candidate)) > 0.5:
+        if saturating is not None and (gone := 1 - trials.gap(case, candidate=saturating) / trials.gap(case)) > 0.5:
             more += (
                 f"; {100 * gone:.0f}% of the difference goes with the same weights stored unsigned: sums of signed "
                 "8-bit products saturate on this processor"
@@ -209,7 +209,7 @@ class Quantization:
         if len(places) == 1:
             return places[0][0], ""
         before = self._left(case, graph, [], [])
-        actual = _gap(case, case.required.candidate)
+        actual = trials.gap(case)
         if before is not None and before.gap < 0.5 * actual:
             # The fused kernels do something else than the graph says; then it is these that have to be looked at.
             graph.optimised, before = True, _Left(0.0, actual)
@@ -247,7 +247,7 @@ class Quantization:
         if answers is None:
             return None
         effect = case.effect(candidate=answers)
-        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, _gap(case, answers))
+        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, trials.gap(case, candidate=answers))
 
     def _wrong_scale(self, graph: Quantized, culprit: str) -> float | None:
         """By which factor the culprit, if it is a weight, is not the reference's."""
@@ -270,20 +270,6 @@ class Quantization:
 def _named(site: Site) -> str:
     reader = "" if site.reader is None else f", read by {graph_edits.place(site.reader)}"
     return f"'{site.tensor}'{reader}"
-
-
-def _gap(case: Case, answers: Tensors) -> float:
-    """How far the numbers of the candidate are from the reference's on failing rows, in the mean."""
-    import numpy as np
-
-    total = 0.0
-    failing = case.required.failing
-    for pair in case.failing_pairs():
-        theirs = answers.get(pair.spec.candidate)
-        if theirs is not None and theirs.dtype.kind == "f" and theirs.size == pair.reference.size:
-            gap = np.abs(theirs.reshape(pair.reference.shape) - pair.reference.astype(np.float64))[failing]
-            total += float(gap[np.isfinite(gap)].mean()) if np.isfinite(gap).any() else 0.0
-    return total
 
 
 def _remedy(culprit: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array, Tensors
-from likewise.structure import graph_edits, noise, nonfinite_places, rounding, trials, widening
+from likewise.structure import graph_edits, noise, nonfinite_places, rounded_weights, rounding, trials, widening
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -20,6 +20,9 @@ CLIPPED = 1e4
 """Where the float16 converters cut off weights."""
 
 MOST_NODES = 24
+
+KEPT = "Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)"
+ACCEPTED = "Deploy the float32 model, or accept what half precision gives with --preset standard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class ReducedPrecision:
 
     def plausible(self, case: Case) -> bool:
         proto = case.graph()
-        return proto is not None and _has_halves(proto)
+        return proto is not None and (_has_halves(proto) or bool(rounded_weights.rounded_weights(proto)))
 
     def test(self, case: Case) -> Sequence[Explained]:
         proto = graph_edits.editable(case.graph())
@@ -50,20 +53,48 @@ class ReducedPrecision:
         plan = widening.Widening(
             graph_edits.tensor_types(proto), HALVES, widening.SINGLE, narrow_ops=frozenset(), inputs=True
         )
-        found = widening.runnable(proto, plan)
+        found = widening.runnable(proto, plan) if any(kind in HALVES for kind in plan.types.values()) else None
         wide, plan = (proto, plan) if found is None else found
         answers = trials.answered(case, "candidate", target=wide)
         if answers is None:
             return []
-        cure = next(self._cures(case, proto, wide, answers, plan), None)
+        cure = next(self._cures(case, proto, wide, answers, plan), None) if _has_halves(proto) else None
+        if cure is not None and not cure.weights:
+            return [self._explained(case, proto, plan, cure)]
+        restored = self._restored(case, proto, wide)
+        if restored is not None:
+            return [restored]
         return [] if cure is None else [self._explained(case, proto, plan, cure)]
+
+    def _restored(self, case: Case, proto: ModelProto, wide: ModelProto) -> Explained | None:
+        """Put the reference's own weights in the place of those that half precision has left."""
+        found = rounded_weights.counterparts(case, rounded_weights.rounded_weights(proto))
+        effect = trials.effect_of(case, target=rounded_weights.with_arrays(wide, found)) if found else None
+        if effect is None or not effect.explains:
+            return None
+        alone = []
+        for name, weight in trials.searching(case, found.items() if len(found) <= MOST_NODES else ()):
+            one = trials.effect_of(case, target=rounded_weights.with_arrays(wide, {name: weight}))
+            if one is not None and one.explains and one.share >= 0.9 * effect.share:
+                alone.append(weight)
+        decisive = alone[0] if len(alone) == 1 else next(iter(found.values())) if len(found) == 1 else None
+        form = next(iter(found.values())).form
+        return Explained(
+            "precision-reduction",
+            "model" if decisive is None else f"{decisive.owner} ('{decisive.tensor}')",
+            f"{len(found)} stored arrays are rounded to {form}; with the reference's own in their place the candidate "
+            f"agrees on {int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows",
+            KEPT if decisive is not None else ACCEPTED,
+            covered=effect.covered,
+            simplicity=1,
+        )
 
     def _cures(
         self, case: Case, proto: ModelProto, wide: ModelProto, answers: Tensors, plan: widening.Widening
     ) -> Iterator[Cure]:
         alone = case.effect(candidate=answers)
         dtype = _dtype(proto, plan)
-        if alone.explains:
+        if alone.explains and trials.nearer(case, candidate=answers):
             yield Cure(alone, f"computed in float32 instead of {dtype}, the candidate agrees with the reference")
         for clip in (None, CLIPPED):
             twin = rounding.rounded(case, dtype, clip=clip)
@@ -73,10 +104,10 @@ class ReducedPrecision:
             weights = case.effect(reference=given)
             both = case.effect(reference=given, candidate=answers)
             bounded = "" if clip is None else f", bounded by {clip:g}"
-            if weights.explains and weights.share >= both.share:
+            if weights.explains and weights.share >= both.share and trials.nearer(case, reference=given):
                 told = f"with its weights rounded to {dtype}{bounded} the reference agrees with the candidate"
                 yield Cure(weights, told, given, weights=True)
-            if both.explains:
+            if both.explains and trials.nearer(case, reference=given, candidate=answers):
                 told = (
                     f"computed in float32 instead of {dtype}, the candidate agrees with the reference once the weights "
                     f"of that are rounded to {dtype}{bounded} as well"
@@ -107,9 +138,7 @@ class ReducedPrecision:
             "precision-reduction",
             culprit,
             evidence,
-            "Keep this node in float32 (likewise quantize --mode fp16 --exclude NODE)"
-            if culprit != "model"
-            else "Deploy the float32 model, or accept what half precision gives with --preset standard",
+            KEPT if culprit != "model" else ACCEPTED,
             covered=cure.effect.covered,
             simplicity=cure.simplicity,
         )

@@ -22,8 +22,6 @@ SAME = 1e-3
 NEARLY_ALL = 0.9
 """A relation that holds for a model holds for its rows."""
 
-LARGEST_COUNT = 10_000
-
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -199,16 +197,6 @@ def _meanings(
                 yield exact, "aggregation", answers.culprit([pair], f"learning rate {rate:g} {what}"), "", export, 2
     if space.name == "log-odds":
         yield from _sigmoid_factors(case, pair, space, relation)
-        return
-    whole = relation.factor if abs(relation.factor) > 1 else 1.0 / relation.factor
-    count = round(whole)
-    counted = 2 <= count <= LARGEST_COUNT and abs(whole / count - 1) < SAME / 10
-    adds_up = bool(parts.member_counts(case)) or case.framework("reference") != "sklearn"
-    if counted and adds_up and space.name == "value" and not relation.offset.any():
-        what = "summed instead of averaged" if relation.factor > 1 else "averaged instead of summed"
-        factor = float(count) if relation.factor > 1 else 1.0 / count
-        culprit = answers.culprit([pair], f"{count} parts {what}")
-        yield _with_offset(space, factor), "aggregation", culprit, "", export, 3
 
 
 def _sigmoid_factors(

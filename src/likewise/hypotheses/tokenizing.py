@@ -10,10 +10,11 @@ from typing import Any
 
 from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
-from likewise.structure.fields import Change, Field, changed, listed
+from likewise.structure.fields import Change, Field, listed
 from likewise.structure.first_wrong_step import WrongStep, first_wrong_step
 from likewise.structure.interventions import Trial
 from likewise.structure.step_columns import columns_behind
+from likewise.structure.step_faults import same_words
 from likewise.structure.steps import Step, reference_steps
 
 CLEARLY = 0.02
@@ -21,7 +22,14 @@ CLEARLY = 0.02
 
 MOST_TRAITS = 3
 
-BY_PATTERN = {"accents", "words with letters beyond a-z", "words of one letter", "underscores", "punctuation", "numbers"}
+BY_PATTERN = {
+    "accents",
+    "words with letters beyond a-z",
+    "words of one letter",
+    "underscores",
+    "punctuation",
+    "numbers",
+}
 """Traits that are a matter of the pattern that words are found with."""
 
 
@@ -34,7 +42,7 @@ class Trait:
 
 
 class Tokenizing:
-    """Take a trait (accents, capitals, punctuation …) out of the texts on both sides: does the difference go with it?"""
+    """Take a trait (accents, capitals, punctuation …) out of the texts on both sides: does the difference go?"""
 
     causes = ("tokenizer",)
     needs_answers = True
@@ -44,7 +52,7 @@ class Tokenizing:
 
     def test(self, case: Case) -> Sequence[Explained]:
         wrong = first_wrong_step(case)
-        if wrong is not None and not (wrong.step.reads_text and _other_words(wrong)):
+        if wrong is not None and (not wrong.step.reads_text or same_words(wrong)):
             return []
         steps = [wrong.step] if wrong is not None else [step for step in reference_steps(case) if step.reads_text]
         for step in steps:
@@ -56,7 +64,7 @@ class Tokenizing:
 
 
 def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> Explained | None:
-    traits, effect = _traits_at_fault(case, step, field)
+    traits, effect = _traits_at_fault(case, step, field, wrong)
     if wrong is None and effect is None:
         return None
     told = " and ".join(trait.name for trait in traits)
@@ -64,23 +72,25 @@ def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) ->
     if effect is not None:
         shown.append(
             f"with {told} taken out of {field.name} on both sides, {int(effect.covered.sum()):,} of "
-            f"{int(effect.failing.sum()):,} failing rows agree"
+            f"{int(effect.failing.sum()):,} failing rows{'' if wrong is None else ' looked at'} agree"
         )
-    effect = wrong.effect if wrong is not None else effect
-    assert effect is not None
+    covered = wrong.covered if wrong is not None else effect.covered if effect is not None else None
     return Explained(
         "tokenizer",
         f"{step.name} (step '{step.path}', column {field.name}{f', {told}' if told else ''})",
         "; ".join(shown),
         _remedy(step, traits),
-        covered=effect.covered,
+        covered=covered,
+        share=None if wrong is None else wrong.share,
         simplicity=3 if wrong is None else 2,
     )
 
 
-def _traits_at_fault(case: Case, step: Step, field: Field) -> tuple[list[Trait], Effect | None]:
+def _traits_at_fault(
+    case: Case, step: Step, field: Field, wrong: WrongStep | None
+) -> tuple[list[Trait], Effect | None]:
     """The fewest traits without which the failing rows agree; a milder one goes before a stronger."""
-    trial, traits = Trial.of(case), _traits(step)
+    trial, traits = Trial.of(case) if wrong is None else wrong.trial, _traits(step)
     chosen: list[Trait] = []
     reached = 0.0
     while len(chosen) < MOST_TRAITS and reached < 1.0:
@@ -93,7 +103,8 @@ def _traits_at_fault(case: Case, step: Step, field: Field) -> tuple[list[Trait],
         reached = known[best]
     if not chosen:
         return [], None
-    whole = _without(Trial.whole(case), field, chosen)
+    # The step alone is the proof where it was found; else the texts have to be, all of them.
+    whole = _without(Trial.whole(case) if wrong is None else trial, field, chosen)
     return (chosen, whole) if whole is not None and whole.explains else ([], None)
 
 
@@ -147,12 +158,6 @@ def _stop_words(vectorizer: Any) -> list[str]:
     get = getattr(vectorizer, "get_stop_words", None)
     words = None if get is None else get()
     return [] if not words else [word for word in words if isinstance(word, str) and word]
-
-
-def _other_words(wrong: WrongStep) -> bool:
-    """Does the graph find other words in some texts, instead of only weighing them in another way?"""
-    bad = wrong.wrong.any(axis=1)
-    return bool(((wrong.found[bad] != 0) != (wrong.expected[bad] != 0)).any())
 
 
 def _words(wrong: WrongStep) -> str:

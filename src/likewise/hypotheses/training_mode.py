@@ -40,7 +40,7 @@ class TrainingMode:
             return None
         answers = trials.answered(case, side, target=_at_rest(proto, live))
         effect = None if answers is None else case.effect(**{side: answers})
-        if effect is None or not effect.explains:
+        if answers is None or effect is None or not effect.explains or not trials.nearer(case, **{side: answers}):
             return None
         culprits = [graph_edits.place(node) for node in self._needed(case, side, proto, live, effect.share)]
         some = ", ".join(culprits[:3]) + (f" and {len(culprits) - 3} more" if len(culprits) > 3 else "")
@@ -81,7 +81,7 @@ class TrainingMode:
         if ours is None or theirs is None:
             return None
         effect = case.effect(reference=ours, candidate=theirs)
-        if not effect.explains:
+        if not effect.explains or not trials.nearer(case, reference=ours, candidate=theirs):
             return None
         some = ", ".join(norms[:3]) + (f" and {len(norms) - 3} more" if len(norms) > 3 else "")
         return Explained(

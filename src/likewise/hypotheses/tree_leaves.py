@@ -28,15 +28,14 @@ class TreeLeaves:
             return []
         leafage = found.leafage
         wrong = leafage.pairs[leafage.differs]
-        if not leafage.told or leafage.permuted or leafage.misplaced or not len(wrong):
+        if not leafage.in_place or not len(wrong):
             return []
-        narrow = _narrowed(found)
-        if leafage.share > FEW and not narrow:
+        if leafage.share > FEW and not leafage.rounded:
             return []
         effect = repairing.effect_of(case, found, repairing.with_leaves(found, wrong))
         if effect is None or not effect.explains:
             return []
-        return [_rounded(found, effect, narrow) if narrow else _damaged(found, effect, wrong)]
+        return [_rounded(found, effect) if leafage.rounded else _damaged(found, effect, wrong)]
 
 
 def _damaged(found: Survey, effect: Effect, wrong: Array) -> Explained:
@@ -60,13 +59,13 @@ def _damaged(found: Survey, effect: Effect, wrong: Array) -> Explained:
     )
 
 
-def _rounded(found: Survey, effect: Effect, dtype: str) -> Explained:
+def _rounded(found: Survey, effect: Effect) -> Explained:
     assert found.candidate.graph is not None
     return Explained(
         "precision-reduction",
         f"leaf values ({found.candidate.graph.sites[0].name})",
-        f"the leaves hold the reference's values rounded to {dtype}; with the unrounded ones in the graph "
-        f"{_agree(effect)}",
+        f"the leaves hold the reference's values rounded to {found.leafage.rounded}; with the unrounded ones in the "
+        f"graph {_agree(effect)}",
         "Export the model again in float32",
         covered=effect.covered,
         simplicity=1,
@@ -79,21 +78,6 @@ def _both(found: Survey) -> tuple[Array, Array]:
     held = found.candidate.ensemble.values()[laid.candidate[leafage.pairs]]
     meant = found.reference.ensemble.values()[laid.reference[leafage.pairs]] @ leafage.outputs * leafage.scale
     return held, meant
-
-
-def _narrowed(found: Survey) -> str:
-    """The narrower type that the values of nearly all leaves were rounded to; empty if to none."""
-    import numpy as np
-
-    held, meant = _both(found)
-    with np.errstate(over="ignore"):
-        half = meant.astype(np.float16).astype(np.float64)
-        bits = meant.astype(np.float32).view(np.uint32)
-    brain = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
-    for name, rounded in (("float16", half), ("bfloat16", brain)):
-        if (np.abs(held - rounded) <= 1e-6 * np.abs(rounded) + 1e-12).all(axis=1).mean() > 0.95:
-            return name
-    return ""
 
 
 def _agree(effect: Effect) -> str:

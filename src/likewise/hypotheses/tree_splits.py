@@ -29,7 +29,9 @@ class TreeSplits:
         found = survey(case)
         if found is None or found.retrained:
             return []
-        return [entry for tried in (_categories, _codes, _gaps, _modes, _order, _others) for entry in tried(case, found)]
+        return [
+            entry for tried in (_categories, _codes, _gaps, _modes, _order, _others) for entry in tried(case, found)
+        ]
 
 
 def _categories(case: Case, found: Survey) -> Iterator[Explained]:
@@ -73,7 +75,7 @@ def _codes(case: Case, found: Survey) -> Iterator[Explained]:
     ours, theirs = found.reference, found.candidate
     grouped = found.split & (ours.ensemble.group[found.alignment.reference] >= 0) & ~found.kind & ~found.members
     asked = np.flatnonzero(grouped & ~found.column)
-    parted = found.partings(np.flatnonzero(case.required.failing)) if ours.direct and len(asked) else None
+    parted = found.failing_partings(case) if ours.direct and len(asked) else None
     if parted is None or ours.rows is None or theirs.rows is None or not grouped[parted[1]].any():
         return
     pair, rows = found.worst(case, asked)
@@ -104,7 +106,7 @@ def _gaps(case: Case, found: Survey) -> Iterator[Explained]:
     import numpy as np
 
     wrong = np.flatnonzero(found.gap & ~found.kind & ~found.members)
-    if not len(wrong):
+    if not found.concerns(case, wrong):
         return
     effect = repairing.effect_of(case, found, repairing.with_gaps(found, wrong))
     if effect is None or not effect.explains:
@@ -128,7 +130,7 @@ def _modes(case: Case, found: Survey) -> Iterator[Explained]:
     import numpy as np
 
     wrong = np.flatnonzero(found.mode)
-    if not len(wrong):
+    if not found.concerns(case, wrong):
         return
     effect = repairing.effect_of(case, found, repairing.with_splits(found, wrong))
     if effect is None or not effect.explains:
@@ -179,7 +181,7 @@ def _others(case: Case, found: Survey) -> Iterator[Explained]:
     import numpy as np
 
     wrong = np.flatnonzero((found.moved | found.torn | found.column) & ~found.kind)
-    if not len(wrong) or found.order:
+    if found.order or not (found.torn.any() or found.concerns(case, wrong)):
         return
     if found.torn.any():
         whole = repairing.with_trees(found)
@@ -217,7 +219,7 @@ def _named(case: Case, found: Survey, pairs: Array, worst: int) -> str:
     """The column of the worst split and its place; with a few others at which failing rows part."""
     import numpy as np
 
-    parted = found.partings(np.flatnonzero(case.required.failing))
+    parted = found.failing_partings(case)
     met = pairs if parted is None else np.intersect1d(parted[1], pairs)
     columns = found.reference.ensemble.column[found.alignment.reference[met]]
     first = _columns(found, worst)

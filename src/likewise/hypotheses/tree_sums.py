@@ -9,7 +9,6 @@ from typing import Any
 from likewise.cases import Case, Effect, Explained
 from likewise.contracts.data import Array
 from likewise.structure.trees import composed, downstream, repairing
-from likewise.structure.trees.onnx import attributes
 from likewise.structure.trees.survey import Survey, plausible, survey
 from likewise.structure.trees.writing import UnwritableError, with_attribute, written
 
@@ -27,32 +26,10 @@ class TreeSums:
 
     def test(self, case: Case) -> Sequence[Explained]:
         found = survey(case)
-        if found is None or found.retrained or found.leafage.permuted:
+        if found is None or found.retrained:
             return []
-        tried = (_attribute, _outputs, _measure, _base, _linear)
+        tried = (_outputs, _order, _measure, _base, _linear)
         return [entry for attempt in tried for entry in attempt(case, found)]
-
-
-def _attribute(case: Case, found: Survey) -> Iterator[Explained]:
-    """A node that averages its trees, or takes the smallest or largest, where the reference adds them up."""
-    graph = case.graph("candidate")
-    assert found.candidate.graph is not None
-    for site in found.candidate.graph.sites:
-        how = attributes(graph.graph.node[site.node]).get("aggregate_function", "SUM")
-        if how in ("SUM", 1):
-            continue
-        right = 1 if site.operator == "TreeEnsemble" else "SUM"
-        effect = repairing.effect_of_graph(case, with_attribute(graph, site.node, "aggregate_function", right))
-        if effect is None or not effect.explains:
-            continue
-        named = str({0: "AVERAGE", 2: "MIN", 3: "MAX"}.get(how, how))
-        yield _aggregated(
-            f"{site.name} (aggregate_function)",
-            f"{site.name} answers with the {named} of its trees, and the reference adds them up; with SUM "
-            f"{_agree(effect)}",
-            "Set aggregate_function of the node to SUM, or export again",
-            effect,
-        )
 
 
 def _outputs(case: Case, found: Survey) -> Iterator[Explained]:
@@ -76,10 +53,33 @@ def _outputs(case: Case, found: Survey) -> Iterator[Explained]:
     )
 
 
+def _order(case: Case, found: Survey) -> Iterator[Explained]:
+    """The outputs of all leaves in another order: that of the base score or of the labels may be right."""
+    order = found.leafage.order
+    if not order:
+        return
+    effect = repairing.effect_of(case, found, repairing.reordered(found.candidate.ensemble, order))
+    if effect is None or not effect.explains:
+        return
+    assert found.candidate.graph is not None
+    classifies = found.candidate.graph.sites[0].operator == "TreeEnsembleClassifier"
+    listed = ", ".join(map(str, order))
+    outputs = ", ".join(dict.fromkeys(pair.spec.name for pair in case.failing_pairs()))
+    yield Explained(
+        "label-order" if classifies else "output-mapping",
+        f"{outputs} ({'class_ids' if classifies else 'target_ids'} of {_site(found)} in the order {listed})",
+        f"the leaves of the candidate add to its outputs what the reference adds to {listed}; in the reference's order "
+        f"{_agree(effect)}",
+        "Export again with the classes in the order of the model",
+        covered=effect.covered,
+        simplicity=2,
+    )
+
+
 def _measure(case: Case, found: Survey) -> Iterator[Explained]:
     """All leaves too large or too small by one factor, or their sum divided by the wrong number."""
     ours, leafage = found.reference.ensemble, found.leafage
-    if not leafage.told or leafage.misplaced or leafage.share > FEW:
+    if not leafage.in_place or leafage.share > FEW:
         return
     how = "averages" if ours.average else "adds up"
     for factor, constants, story in _ways(case, found):
@@ -130,7 +130,7 @@ def _base(case: Case, found: Survey) -> Iterator[Explained]:
 
     ours, theirs, held = found.reference.ensemble, found.candidate.ensemble, found.candidate.graph
     assert held is not None
-    if len(held.sites) != 1 or not len(ours.base) or not found.leafage.told or not np.isfinite(ours.base).all():
+    if len(held.sites) != 1 or not len(ours.base) or not found.leafage.in_place or not np.isfinite(ours.base).all():
         return
     wanted = ours.base @ found.leafage.outputs * found.leafage.scale
     present = theirs.base if len(theirs.base) else np.zeros(len(wanted))

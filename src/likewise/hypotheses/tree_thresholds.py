@@ -27,7 +27,7 @@ class TreeThresholds:
         import numpy as np
 
         found = survey(case)
-        parted = None if found is None or found.retrained else found.partings(np.flatnonzero(case.required.failing))
+        parted = None if found is None or found.retrained else found.failing_partings(case)
         if found is None or parted is None:
             return []
         grouped = found.reference.ensemble.group[found.alignment.reference] >= 0

@@ -21,9 +21,9 @@ class TreeTraining:
 
     def test(self, case: Case) -> Sequence[Explained]:
         found = survey(case)
-        if found is None or not found.leafage.told or found.leafage.permuted or found.leafage.misplaced:
+        if found is None or not found.leafage.in_place:
             return []
-        leaves = found.leafage.share > 0.5
+        leaves = found.leafage.share > 0.5 and not found.leafage.rounded
         if not (found.retrained or leaves):
             return []
         effect = _replaced(case, found)

@@ -9,6 +9,7 @@ from likewise.contracts.data import Array
 RELATIVE, OF_LARGEST = 2e-5, 2e-6
 """What single precision may cost: a part of the value itself, and of the largest value of its column."""
 
+
 def differing(values: Array, expected: Array) -> Array:
     """Which entries are not the same but for single precision; missing values are equal to each other."""
     import numpy as np
@@ -43,7 +44,7 @@ def likeness(values: Array, expected: Array) -> float:
 
 
 def order_of(values: Array, expected: Array) -> tuple[int, ...] | None:
-    """The order in which the columns of one array are those of the other; None if they are not, or in the same order."""
+    """The order in which the columns of one array are those of the other; None if they are others, or in order."""
     used: set[int] = set()
     order: list[int] = []
     for column in range(expected.shape[1]):

@@ -208,7 +208,7 @@ def _scaled(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[str, N
         if constant is not None and constant.size == 1 and (made.op_type == "Mul" or other == 1):
             value = float(constant.reshape(-1)[0])
             if value and abs((value if made.op_type == "Mul" else 1 / value) - factor) < 1e-3:
-                return made.input[mine]
+                return str(made.input[mine])
     return None
 
 

@@ -13,7 +13,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.measuring import Pair
 from likewise.structure import answers, trials
 
-FEW_ROWS = 128
+FEW_ROWS, FEW_NUMBERS = 128, 100_000
 PROMISING = 0.5
 """A change is tried on all rows if this share of some failing rows agree after it."""
 
@@ -79,11 +79,12 @@ def _better(
 def _promising(case: Case, position: int, changes: Maker) -> list[Change]:
     """The changes that put enough of a few failing rows right, for all rows."""
     pair = answers.pairs(case)[position]
-    rows = trials.few_rows(case, FEW_ROWS)
+    count = max(8, min(FEW_ROWS, FEW_NUMBERS // max(pair.reference[:1].size, 1)))
+    rows = trials.few_rows(case, count)
     small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
     failing = rows_beyond(small)
     if not failing.any():
-        rows = np.flatnonzero(rows_beyond(pair))[:FEW_ROWS]
+        rows = np.flatnonzero(rows_beyond(pair))[:count]
         small = replace(small, reference=pair.reference[rows], candidate=pair.candidate[rows])
         failing = np.ones(len(rows), dtype=bool)
     likely = set()
@@ -92,7 +93,9 @@ def _promising(case: Case, position: int, changes: Maker) -> list[Change]:
             array = change.made()
             if array.shape != small.candidate.shape or (change.side == "reference" and not np.isfinite(array).all()):
                 continue
-            changed = replace(small, **{change.side: array})
+            changed = replace(small, candidate=array)
+            if change.side == "reference":
+                changed = replace(small, reference=array)
             if (~rows_beyond(changed))[failing].mean() >= PROMISING:
                 likely.add(change.done)
         everywhere = np.arange(len(pair.reference))

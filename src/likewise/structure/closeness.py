@@ -29,7 +29,7 @@ def is_text(values: Array) -> bool:
 
 
 def is_float(values: Array) -> bool:
-    return values.dtype.kind == "f" or values.dtype.name == "bfloat16"
+    return bool(values.dtype.kind == "f" or values.dtype.name == "bfloat16")
 
 
 def unequal(values: Array, expected: Array, *, rounding: float = 0.0, folded: float = 0.0) -> Array:
@@ -129,8 +129,8 @@ def pattern(values: Array, expected: Array, different: Array) -> Pattern:
         return Pattern("all zero", regular=True, entries=first)
     told = np.flatnonzero((held != 0) | (wanted != 0))
     few = len(where) <= max(1, len(told) // 2) and held.size > 1
-    if (text := _whole(values, expected, held, wanted, where, few=few)) is not None:
-        return Pattern(text, regular=True, entries=first, few=few)
+    if (relation := _whole(values, expected, held, wanted, where, few=few)) is not None:
+        return Pattern(relation, regular=True, entries=first, few=few)
     if few or held.size == 1:
         return Pattern(_few(values, held, wanted, where), regular=few, entries=first, few=few)
     return Pattern("other values throughout", regular=False, entries=first)

@@ -39,13 +39,11 @@ class Exchange:
     def order(self, fields: Sequence[Field]) -> list[Field]:
         """For each feature the one whose values the candidate must be given in its place."""
         used = set(self.taken_for.values())
-        left = [f for f in fields if f not in used]
-        order: dict[Field, Field] = dict(self.taken_for)
-        for one in [f for f in fields if f not in order]:
-            # What no answer tells apart stays where it is, if it can.
-            other = one if one in left else left[0]
-            left.remove(other)
-            order[one] = other
+        open_ = [f for f in fields if f not in self.taken_for]
+        # What no answer tells apart stays where it is, if it can.
+        order = self.taken_for | {f: f for f in open_ if f not in used}
+        left = [f for f in fields if f not in order.values()]
+        order |= dict(zip([f for f in open_ if f in used], left, strict=True))
         return [order[f] for f in fields]
 
 

@@ -128,12 +128,12 @@ def changed(batch: Batch, changes: Sequence[Change]) -> Batch:
     if hasattr(frame, "assign"):
         labels = {str(label): label for label in frame.columns}
         frame = frame.copy()
-        for change in changes:
+        for name, array in _changed_arrays(inputs, [c for c in changes if c.field.index is not None]).items():
+            frame[labels[name]] = list(array)
+        for change in [c for c in changes if c.field.index is None]:
             label = labels[change.field.column]
-            if change.field.index is None:
-                frame[label] = _changed_series(frame[label], change)
-            else:
-                frame[label] = list(_changed_arrays(inputs, [change])[change.field.column])
+            # As a Series: of an array of objects pandas would make text, and None would become NaN.
+            frame[label] = _changed_series(frame[label], change).set_axis(frame.index)
         return replace(batch, inputs=FrameColumns(frame))
     return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
 
@@ -156,10 +156,10 @@ def _changed_series(series: Any, change: Change) -> Any:
         series = series.copy()
         series.iloc[marked] = values
     except (TypeError, ValueError):
-        numeric = series.dtype.kind in "biu" and (not many or values.dtype.kind in "biuf")
+        numeric = series.dtype.kind in "biu" and np.asarray(values).dtype.kind in "biuf"
         series = series.astype("float64" if numeric else object)
         series.iloc[marked] = values
-    return series.array
+    return series
 
 
 def _changed_arrays(inputs: Columns, changes: Sequence[Change]) -> dict[str, Array]:
@@ -202,7 +202,7 @@ def transplanted(batch: Batch, donors: Mapping[Field, Array]) -> Batch:
     frame = frame.reset_index(drop=True)
     for field, positions in donors.items():
         label = labels[field.column]
-        frame[label] = frame[label].take(positions).array
+        frame[label] = frame[label].take(positions).reset_index(drop=True)
     return replace(batch, inputs=FrameColumns(frame))
 
 

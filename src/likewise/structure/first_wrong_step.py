@@ -8,102 +8,112 @@ worked on explains it: the step itself is at fault, not what it was given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from likewise.cases import Case, Effect
-from likewise.contracts.data import Array, Tensors
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.structure import innocence
-from likewise.structure.alike import differing, kept_columns, likeness, same_as_one
+from likewise.structure.alike import differing, kept_columns
 from likewise.structure.interventions import Trial
-from likewise.structure.steps import (
-    Change,
-    Seen,
-    Step,
-    ask_changed,
-    in_form_of,
-    numbers,
-    reference_steps,
-    seen,
-)
-from likewise.structure.tensors import Inside, in_parts, injector, looked_into, reader
-
-MOST_TENSORS, ALSO_TRIED = 10, 4
-"""Tensors tried for one step: those that look most like what it gives, and some that are likely for where they are."""
-
-FILLING = {"Imputer", "Where"}
-"""Operators that put values in the place of missing ones."""
+from likewise.structure.step_tensors import ALSO_TRIED, Place, most_likely, places_of, wide
+from likewise.structure.steps import Change, Seen, Step, ask_changed, in_form_of, numbers, reference_steps, seen
+from likewise.structure.tensors import Inside, closing, in_parts, injector, looked_into, reader, rows_for
+from likewise.structure.trials import effect_on, mask_of
 
 WIDEST = 60_000
 """Columns of a step that is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A tensor, or some of its columns where a step's output is part of a wider one."""
+class Watched:
+    """Some rows, what each step was given and gave on them, and the tensors of the graph with numbers a row."""
 
-    tensor: str
-    columns: range | None = None
+    case: Case
+    trial: Trial
+    records: Mapping[str, Seen]
+    inside: Inside
 
-    def of(self, array: Array) -> Array:
-        table = array.reshape(len(array), -1)
-        return table if self.columns is None else table[:, self.columns.start : self.columns.stop]
+    @property
+    def tensors(self) -> dict[str, Array]:
+        return {name: array for name, array in self.inside.values.items() if array.dtype.kind in "biuf" and array.ndim}
 
 
 @dataclass(frozen=True, slots=True)
 class WrongStep:
     """The culprit: what it gives, what the graph has instead on the rows of the trial, and what was shown of it.
 
-    `inside` are the tensors of the graph on the same rows. `lacking` are columns that the graph does not have at all.
-    `effect` is over the whole sample.
+    `lacking` are columns that the graph does not have at all. `effect` is over `rows` of the sample: all of them,
+    unless the step is very wide. `injected`: it is that of the graph put right, not only of the reference put wrong.
     """
 
     step: Step
     place: Place
-    inside: Inside
-    trial: Trial
-    records: Mapping[str, Seen]
+    watched: Watched
     expected: Array
     found: Array
     effect: Effect
+    rows: Array
     injected: bool
     lacking: tuple[int, ...] = ()
 
     @property
-    def operator(self) -> str | None:
-        """What makes the tensor; None if it is an input of the graph."""
-        return self.inside.made_by.get(self.place.tensor)
+    def trial(self) -> Trial:
+        return self.watched.trial
 
     @property
-    def left_out(self) -> bool:
-        """Does the graph have there what the step was given, without a node that would stand for the step?"""
-        given = self.records[self.step.path].input
-        if self.lacking or given is None or given.shape != self.found.shape or differing(self.found, given).any():
-            return False
-        # A node that fills gaps is there, but does not find them.
-        fills = "Imputer" in type(self.step.estimator).__name__
-        equal = [name for name, array in self.inside.values.items() if same_as_one(_table(array), [given])]
-        return not (fills and any(self.inside.made_by.get(name) in FILLING for name in equal))
+    def record(self) -> Seen:
+        return self.watched.records[self.step.path]
+
+    @property
+    def operator(self) -> str | None:
+        """What makes the tensor; None if it is an input of the graph."""
+        return self.watched.inside.made_by.get(self.place.tensor)
+
+    @property
+    def covered(self) -> Array:
+        """The rows of the sample that failed and agree once the step is put right."""
+        return mask_of(self.watched.case, self.rows, self.effect.covered)
+
+    @property
+    def share(self) -> float | None:
+        """The part of the failing rows that agree, where not all of them were tried."""
+        return None if len(self.rows) == len(self.watched.case.required) else self.effect.share
 
     @property
     def wrong(self) -> Array:
         """Which entries of the step's output the graph has wrong."""
         import numpy as np
 
-        if self.lacking:
-            mask = np.zeros(self.expected.shape, dtype=bool)
-            mask[:, list(self.lacking)] = True
-            return mask
-        return differing(self.found, self.expected)
+        if not self.lacking:
+            return differing(self.found, self.expected)
+        mask = np.zeros(self.expected.shape, dtype=bool)
+        mask[:, list(self.lacking)] = True
+        return mask
 
 
 def first_wrong_step(case: Case) -> WrongStep | None:
     """The culprit among the steps; None if there is none, or if it cannot be shown. Looked for once a case."""
     key = "first wrong step"
     if key not in case.memory:
-        case.memory[key] = _search(case)
+        case.memory[key] = None
+        with closing(case):
+            case.memory[key] = _search(case)
     found: WrongStep | None = case.memory[key]
+    return found
+
+
+def watched_steps(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
+    """Some rows, as many as the widest step allows, and what each step was given and gave on them."""
+    key = "watched steps"
+    if key not in case.memory:
+        few = seen(case, Trial.of(case, 8, 8).batch)
+        widest = max((wide(record) for record in few.values()), default=1)
+        rows = max(16, min(200, 1_500_000 // max(widest, 1)))
+        trial = Trial.of(case, rows, rows)
+        case.memory[key] = trial, seen(case, trial.batch)
+    found: tuple[Trial, Mapping[str, Seen]] = case.memory[key]
     return found
 
 
@@ -111,205 +121,143 @@ def _search(case: Case) -> WrongStep | None:
     steps = reference_steps(case)
     if not steps or not case.required.batch.stacked or case.graph("candidate") is None:
         return None
-    trial = trial_for(case)
-    if trial is None:
-        return None
-    records = seen(case, trial.batch)
+    trial, records = watched_steps(case)
     inside = looked_into(case, trial.batch)
     if inside is None:
         return None
-    tensors = {name: array for name, array in inside.values.items() if array.dtype.kind in "biuf" and array.ndim}
+    watched = Watched(case, trial, records, inside)
     for step in steps:
-        expected = records[step.path].output if step.path in records else None
-        if expected is None or expected.shape[1] > WIDEST or not expected.size:
+        expected = _numbers_of(records.get(step.path), len(trial))
+        if expected is None:
             continue
-        places = list(_places(step, steps, records, tensors, expected.shape[1]))
-        tables = {place: _numbers_at(place, tensors) for place in places}
+        tensors = watched.tensors
+        tables = {place: place.of(tensors[place.tensor]) for place in places_of(step, steps, records, tensors)}
         # Right where it matters: on the rows that fail.
         if any(not differing(table[trial.failing], expected[trial.failing]).any() for table in tables.values()):
             continue
-        found = _proven(case, step, trial, records, expected, tables, inside)
+        found = _proven(watched, step, expected, tables)
         if found is None and not step.joins:
-            found = _narrower(case, step, trial, records, expected, tensors, inside)
+            found = _narrower(watched, step, expected)
         if found is not None:
-            return None if _innocent(found, tensors) else found
+            return None if _innocent(found) else found
     return None
 
 
-def trial_for(case: Case) -> Trial | None:
-    """Some rows, as many as the widest step allows."""
-    few = Trial.of(case, 8, 8)
-    if not len(few):
+def _numbers_of(record: Seen | None, rows: int) -> Array | None:
+    if record is None or not 0 < wide(record) <= WIDEST:
         return None
-    widths = [1]
-    for record in seen(case, few.batch).values():
-        shape = getattr(record.gave, "shape", ())
-        widths.append(int(shape[1]) if len(shape) == 2 else 1)
-    rows = max(16, min(200, 1_500_000 // max(widths)))
-    return Trial.of(case, rows, rows)
+    output = record.output
+    return output if output is not None and len(output) == rows else None
 
 
-def _places(
-    step: Step, steps: Sequence[Step], records: Mapping[str, Seen], tensors: Mapping[str, Array], width: int
-) -> Iterator[Place]:
-    """Where in the graph what a step gives may be: tensors of its width, or its part of one that joins branches."""
-    sizes = {name: array.size // len(array) for name, array in tensors.items()}
-    for name, size in sizes.items():
-        if size == width:
-            yield Place(name)
-    for join in steps:
-        part = part_of_join(join, step.path, records)
-        whole = numbers_wide(records.get(join.path))
-        if part is not None and len(part) == width != whole:
-            for name, size in sizes.items():
-                if size == whole:
-                    yield Place(name, part)
-
-
-def numbers_wide(record: Seen | None) -> int:
-    shape = getattr(record.gave, "shape", ()) if record is not None else ()
-    return int(shape[1]) if len(shape) == 2 else 0
-
-
-def part_of_join(join: Step, path: str, records: Mapping[str, Seen]) -> range | None:
-    """The columns of a join that a step gives, if it is the last of a branch."""
-    if not join.joins or path not in join.upstream:
-        return None
-    root = f"{join.path}__" if any(p.startswith(f"{join.path}__") for p in join.upstream) else ""
-    branches: dict[str, str] = {}
-    for inner in join.upstream:
-        if inner.startswith(root):
-            branches[inner[len(root) :].partition("__")[0]] = inner
-    branch = next((name for name, last in branches.items() if last == path), None)
-    if branch is None:
-        return None
-    slices = getattr(join.estimator, "output_indices_", None)
-    if slices is not None:
-        return range(slices[branch].start, slices[branch].stop) if branch in slices else None
-    start = 0
-    for name, part, *_ in getattr(join.estimator, "transformer_list", ()):
-        width = numbers_wide(records.get(branches.get(name, "")))
-        if name == branch:
-            return range(start, start + width)
-        if not width or isinstance(part, str):
-            return None
-        start += width
-    return None
-
-
-def _numbers_at(place: Place, tensors: Mapping[str, Array]) -> Array:
-    import numpy as np
-
-    return place.of(tensors[place.tensor]).astype(np.float64)
-
-
-def _table(array: Array) -> Array:
-    import numpy as np
-
-    return array.reshape(len(array), -1) if array.ndim and array.dtype.kind in "biuf" else np.empty((0, 0))
-
-
-def _proven(
-    case: Case,
-    step: Step,
-    trial: Trial,
-    records: Mapping[str, Seen],
-    expected: Array,
-    tables: Mapping[Place, Array],
-    inside: Inside,
-) -> WrongStep | None:
+def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Place, Array]) -> WrongStep | None:
     """The tensor whose values, given by the step, let the reference answer like the candidate."""
-    width = expected.shape[1]
-    for places in _most_likely(tables, expected):
-        first = places[0]
+    case, trial, rows = watched.case, watched.trial, rows_for(watched.case, expected.shape[1])
+    for places in most_likely(tables, expected):
         for only in (False, True):
-            change = {step.path: _giving(tables[first], only_what_differs=only)}
-            answered = ask_changed(case, change, trial.batch)
+            change = _giving(tables[places[0]], only_what_differs=only)
+            answered = ask_changed(case, {step.path: change}, trial.batch)
             if answered is None or not trial.effect(reference=answered).explains:
                 continue
-            reproduced = _reproduced(case, step, first, width, only_what_differs=only)
+            reproduced = _reproduced(case, step, places[0], rows, expected.shape[1], only_what_differs=only)
             if reproduced is None or not reproduced.explains:
                 continue
             refuted = False
             # Of equal tensors, one may be a by-product that nothing depends on.
             for place in places[:ALSO_TRIED]:
-                repaired = _repaired(case, step, place, inside, width)
+                repaired = _repaired(watched, step, place, rows, expected.shape[1])
                 if repaired is not None and repaired.explains:
-                    return WrongStep(
-                        step, place, inside, trial, records, expected, tables[place], repaired, injected=True
-                    )
+                    return WrongStep(step, place, watched, expected, tables[place], repaired, rows, injected=True)
                 refuted = refuted or repaired is not None
             if not refuted:
-                return WrongStep(
-                    step, first, inside, trial, records, expected, tables[first], reproduced, injected=False
-                )
+                place = places[0]
+                return WrongStep(step, place, watched, expected, tables[place], reproduced, rows, injected=False)
     return None
 
 
-def _most_likely(tables: Mapping[Place, Array], expected: Array) -> list[list[Place]]:
-    """The places that look most like the step, its parts of wider tensors, and those that come last; equal ones together."""
-    order = {place: (place.columns is not None, index) for index, place in enumerate(tables)}
-    equal: dict[bytes, list[Place]] = {}
-    for place in sorted(tables, key=lambda place: order[place]):
-        equal.setdefault(tables[place].tobytes(), []).append(place)
-    groups = list(equal.values())
-    ranked = sorted(groups, key=lambda places: (-round(likeness(tables[places[0]], expected), 3), order[places[0]]))
-    parts = [places for places in groups if places[0].columns is not None]
-    chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[-ALSO_TRIED:]]
-    return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
+def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None:
+    """A tensor that lacks columns of the step, and with them answers like the reference."""
+    width, tensors = expected.shape[1], watched.tensors
+    rows = rows_for(watched.case, width)
+    names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
+    for name in reversed(names):
+        place = Place(name)
+        table = place.of(tensors[name])
+        kept = kept_columns(table, expected)
+        effect = None if kept is None else _repaired(watched, step, place, rows, width)
+        if kept is not None and effect is not None and effect.explains:
+            lacking = tuple(column for column in range(width) if column not in kept)
+            return WrongStep(step, place, watched, expected, table, effect, rows, injected=True, lacking=lacking)
+    return None
 
 
-def _reproduced(case: Case, step: Step, place: Place, width: int, *, only_what_differs: bool) -> Effect | None:
-    """The reference with the graph's tensor in the place of its step, on the whole sample."""
-    import numpy as np
+def _reproduced(
+    case: Case, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
+) -> Effect | None:
+    """The reference with the graph's tensor in the place of its step."""
+    with closing(case):
+        read = reader(case, place.tensor)
 
-    read = reader(case, place.tensor)
-    parts: list[Tensors] = []
-    for _, batch in in_parts(case, width):
-        array = read(batch)
-        if array is None or len(array) != len(batch):
-            return None
-        change = _giving(place.of(array).astype(np.float64), only_what_differs=only_what_differs)
-        answered = ask_changed(case, {step.path: change}, batch)
-        if answered is None:
-            return None
-        parts.append(answered)
-    return case.effect(reference=_joined(parts))
+        def answer(batch: Batch) -> Tensors | None:
+            array = read(batch)
+            if array is None or len(array) != len(batch):
+                return None
+            change = _giving(place.of(array), only_what_differs=only_what_differs)
+            return ask_changed(case, {step.path: change}, batch)
+
+        answered = _in_parts(case, rows, width, answer)
+    return None if answered is None else effect_on(case, rows, reference=answered)
 
 
-def _repaired(case: Case, step: Step, place: Place, inside: Inside, width: int) -> Effect | None:
+def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: int) -> Effect | None:
     """The graph with what the step gives in the place of its tensor; all of it, or only what differs from its own."""
-    effects = [_injected(case, step, place, inside, width, only_what_differs=False)]
+    effects = [_injected(watched, step, place, rows, width, only_what_differs=False)]
     if effects[0] is not None and (effects[0].share < 1.0 or effects[0].damage):
-        effects.append(_injected(case, step, place, inside, width, only_what_differs=True))
+        effects.append(_injected(watched, step, place, rows, width, only_what_differs=True))
     return max((effect for effect in effects if effect is not None), key=lambda e: e.share - e.damage, default=None)
 
 
 def _injected(
-    case: Case, step: Step, place: Place, inside: Inside, width: int, *, only_what_differs: bool
+    watched: Watched, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
 ) -> Effect | None:
     import numpy as np
 
-    inject, read = injector(case, place.tensor, inside.values[place.tensor].dtype), reader(case, place.tensor)
+    case, tensor = watched.case, watched.inside.values[place.tensor]
+    with closing(case):
+        inject, read = injector(case, place.tensor, tensor.dtype), reader(case, place.tensor)
+
+        def answer(batch: Batch) -> Tensors | None:
+            record = seen(case, batch).get(step.path)
+            values = None if record is None else record.output
+            if values is None:
+                return None
+            if only_what_differs or place.columns is not None:
+                array = read(batch)
+                if array is None:
+                    return None
+                table = place.of(array)
+                if only_what_differs and table.shape == values.shape:
+                    values = np.where(differing(table, values), values, table)
+                values = place.put(values, array)
+            shape = (len(values), *tensor.shape[1:])
+            return inject(batch, values.reshape(shape) if values.size == np.prod(shape) else values)
+
+        answered = _in_parts(case, rows, width, answer)
+    return None if answered is None else effect_on(case, rows, candidate=answered)
+
+
+def _in_parts(
+    case: Case, rows: Array, width: int, answer: Callable[[Batch], Tensors | None]
+) -> Mapping[str, Array] | None:
+    import numpy as np
+
     parts: list[Tensors] = []
-    for _, batch in in_parts(case, width):
-        record, array = seen(case, batch).get(step.path), read(batch)
-        values = None if record is None else record.output
-        if values is None or array is None:
+    for batch in in_parts(case, rows, width):
+        part = answer(batch)
+        if part is None:
             return None
-        whole = array.reshape(len(array), -1)
-        table = place.of(array).astype(np.float64)
-        if only_what_differs and table.shape == values.shape:
-            values = np.where(differing(table, values), values, table)
-        if place.columns is not None:
-            whole = whole.copy()
-            whole[:, place.columns.start : place.columns.stop] = values
-            values = whole
-        answered = inject(batch, values.reshape(array.shape) if values.size == array.size else values)
-        if answered is None:
-            return None
-        parts.append(answered)
-    return case.effect(candidate=_joined(parts))
+        parts.append(part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _giving(values: Array, *, only_what_differs: bool) -> Change:
@@ -325,50 +273,22 @@ def _giving(values: Array, *, only_what_differs: bool) -> Change:
     return change
 
 
-def _narrower(
-    case: Case,
-    step: Step,
-    trial: Trial,
-    records: Mapping[str, Seen],
-    expected: Array,
-    tensors: Mapping[str, Array],
-    inside: Inside,
-) -> WrongStep | None:
-    """A tensor that lacks columns of the step, and with them answers like the reference."""
-    width = expected.shape[1]
-    names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
-    for name in reversed(names):
-        table = _numbers_at(Place(name), tensors)
-        kept = kept_columns(table, expected)
-        if kept is None:
-            continue
-        effect = _repaired(case, step, Place(name), inside, width)
-        if effect is not None and effect.explains:
-            lacking = tuple(k for k in range(width) if k not in kept)
-            return WrongStep(
-                step, Place(name), inside, trial, records, expected, table, effect, injected=True, lacking=lacking
-            )
-    return None
-
-
-def _innocent(found: WrongStep, tensors: Mapping[str, Array]) -> bool:
+def _innocent(found: WrongStep) -> bool:
     """Is the step not at fault: only rounding, or right for what the graph gives it?"""
     if found.lacking:
         return False
-    record = found.records[found.step.path]
-    stored = found.inside.values[found.place.tensor].dtype
+    stored = found.watched.inside.values[found.place.tensor].dtype
     if innocence.is_noise(found.found, found.expected, stored):
         return True
-    if record.input is None or found.step.joins:
+    if found.record.input is None or found.step.joins:
         return False
-    if innocence.within_rounding(found.step, record, found.found, found.wrong, stored):
+    if innocence.within_rounding(found.step, found.record, found.found, found.wrong, stored):
         return True
-    earlier = list(tensors)[: list(tensors).index(found.place.tensor)]
-    tables = [_numbers_at(Place(name), tensors) for name in earlier]
-    return innocence.right_for_other_input(found.step, record, found.found, found.wrong, tables)
+    return innocence.right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
 
 
-def _joined(parts: Sequence[Tensors]) -> Tensors:
-    import numpy as np
-
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _earlier(found: WrongStep) -> Sequence[Array]:
+    """What the graph has before the tensor: what the step may have been given there."""
+    tensors = found.watched.tensors
+    names = list(tensors)
+    return [Place(name).of(tensors[name]) for name in names[: names.index(found.place.tensor)]]

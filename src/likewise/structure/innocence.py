@@ -1,4 +1,4 @@
-"""Whether a step whose output differs is at fault itself: it is not if rounding, or what it was given, is the reason."""
+"""Whether a step whose output differs is at fault itself, or rounding, or what it was given."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ ALWAYS = 0.9
 NOISE = {"float32": 1e-3, "float64": 1e-3, "float16": 2e-2}
 """An error below this part of the spread of its column may be rounding that added up."""
 
-DRAWS, ROUNDED_OFTEN = 6, 8.0
+DRAWS, ROUNDED_OFTEN = 8, 8.0
 """Steps are run so often on numbers that are moved at random, and may be off by so many times what that does."""
+
+OPPOSITE = ((1.0, -1.0), (-1.0, 1.0))
+"""Values and what they are compared with moved against each other: the way to an edge that no random draw takes."""
 
 MOST_INPUTS = 16
 
@@ -49,8 +52,8 @@ def within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored
     ulp = float(np.finfo(stored).eps) if stored.kind == "f" else float(np.finfo(np.float32).eps)
     rng = np.random.default_rng(0)
     reach = np.zeros(expected.shape)
-    for _ in range(DRAWS):
-        moved = transformed(_jittered(step, ulp, rng), in_form_of(record.given, _moved(given, ulp, rng)))
+    for ours, theirs in (*OPPOSITE, *[(rng, rng)] * DRAWS):
+        moved = transformed(_jittered(step, ulp, theirs), in_form_of(record.given, _moved(given, ulp, ours)))
         if moved is None or moved.shape != expected.shape:
             return False
         with np.errstate(invalid="ignore"):
@@ -60,9 +63,7 @@ def within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored
     return bool(covered[wrong].mean() >= ALWAYS)
 
 
-def right_for_other_input(
-    step: Step, record: Seen, found: Array, wrong: Array, tables: Sequence[Array]
-) -> bool:
+def right_for_other_input(step: Step, record: Seen, found: Array, wrong: Array, tables: Sequence[Array]) -> bool:
     """Would the step give what the graph has, from a tensor before it or from its own input rounded?"""
     import numpy as np
 
@@ -90,7 +91,7 @@ def transformed(step: Step, table: Any) -> Array | None:
         return None
 
 
-def _jittered(step: Step, ulp: float, rng: Any) -> Step:
+def _jittered(step: Step, ulp: float, way: Any) -> Step:
     """The step with what it was fitted to moved by rounding."""
     import numpy as np
 
@@ -99,16 +100,18 @@ def _jittered(step: Step, ulp: float, rng: Any) -> Step:
         if not isinstance(value, np.ndarray) or not name.endswith("_"):
             continue
         if value.dtype.kind == "f":
-            setattr(estimator, name, _moved(value, ulp, rng))
+            setattr(estimator, name, _moved(value, ulp, way))
         elif value.dtype == object and value.ndim == 1 and all(isinstance(v, np.ndarray) for v in value):
             parts = np.empty(len(value), dtype=object)
-            parts[:] = [_moved(part, ulp, rng) if part.dtype.kind == "f" else part for part in value]
+            parts[:] = [_moved(part, ulp, way) if part.dtype.kind == "f" else part for part in value]
             setattr(estimator, name, parts)
     return Step(step.path, estimator, step.joins, step.upstream)
 
 
-def _moved(values: Array, ulp: float, rng: Any) -> Array:
+def _moved(values: Array, ulp: float, way: Any) -> Array:
+    """Numbers moved by half of what rounding may do: up, down (1, -1), or each by chance."""
     import numpy as np
 
-    moved: Array = values * (1.0 + ulp * rng.choice(np.array([-0.5, 0.5]), size=values.shape))
+    ways = way if isinstance(way, float) else way.choice(np.array([-1.0, 1.0]), size=values.shape)
+    moved: Array = values + 0.5 * ulp * ways * np.abs(values)
     return moved

@@ -11,7 +11,7 @@ from likewise.structure.matching import Match
 from likewise.structure.parameters import Parameter
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
     Graph: TypeAlias = ModelProto
 
@@ -95,6 +95,13 @@ def with_layer(
                 yield _layer(weight), changed
 
 
+def is_network(match: Match) -> bool:
+    """Is it a weight of something with layers?"""
+    return match.parameter is not None and (
+        match.parameter.kind in ("network", "graph") or match.parameter.attribute.startswith("coefs_")
+    )
+
+
 def _multiplies(match: Match) -> bool:
     return match.constant.operator in ("MatMul", "Gemm")
 
@@ -132,14 +139,44 @@ def _inserted(
         helper.make_node("Add", ["likewise_product", "likewise_shift"], ["likewise_sum"], "likewise_add"),
     ]
     if activated and activation is not None and maker is not None:
-        again = onnx.NodeProto()
-        again.CopyFrom(maker)
-        del again.input[:], again.output[:]
-        again.name = "likewise_activation"
-        again.input.append("likewise_sum")
-        again.output.append("likewise_activated")
-        made.append(again)
+        made.append(_like(maker, "likewise_sum", "likewise_activated"))
     copy.graph.node[before.node].input[0] = made[-1].output[0]
     for offset, entry in enumerate(made):
         copy.graph.node.insert(before.node + offset, entry)
     return copy
+
+
+def with_activation(graph: ModelProto) -> Iterator[tuple[str, ModelProto]]:
+    """The graph with an activation between two layers that follow one another without any."""
+    import onnx
+    from onnx import helper
+
+    nodes = graph.graph.node
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+    kinds = list(dict.fromkeys(node.op_type for node in nodes if node.op_type in ACTIVATIONS)) or ["Relu", "Tanh"]
+    linear = ("MatMul", "Gemm", "Conv", "Add")
+    for index, node in enumerate(nodes):
+        before = makers.get(node.input[0]) if node.op_type in ("MatMul", "Gemm", "Conv") else None
+        if before is None or nodes[before].op_type not in linear or graph.ByteSize() > LARGEST:
+            continue
+        for kind in kinds:
+            copy = onnx.ModelProto()
+            copy.CopyFrom(graph)
+            pattern = next((one for one in nodes if one.op_type == kind), helper.make_node(kind, [""], [""]))
+            again = _like(pattern, node.input[0], "likewise_activated")
+            copy.graph.node[index].input[0] = "likewise_activated"
+            copy.graph.node.insert(index, again)
+            yield f"{kind} before {node.name or node.op_type}", copy
+
+
+def _like(node: NodeProto, given: str, gives: str) -> NodeProto:
+    """A node of the same kind elsewhere."""
+    import onnx
+
+    again = onnx.NodeProto()
+    again.CopyFrom(node)
+    del again.input[:], again.output[:]
+    again.name = "likewise_activation"
+    again.input.append(given)
+    again.output.append(gives)
+    return again

@@ -24,7 +24,8 @@ ALIKE = 0.5
 SCALED = {
     **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},
     **{(name, "Add"): "negated" for name in ("mean_", "center_")},
-    ("scale_", "Div"): "as it is", ("scale_", "Mul"): "inverse",
+    ("scale_", "Div"): "as it is",
+    ("scale_", "Mul"): "inverse",
 }
 """How scalers' arrays have to stand before which operator."""
 
@@ -136,7 +137,8 @@ def parts(parameter: Parameter) -> Iterator[_Form]:
     places = np.arange(values.size).reshape(values.shape)
     if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
         for lines, index in ((values, places), (values.T, places.T)):
-            for line, place in zip(lines, index, strict=True):
+            for number in range(len(lines)):
+                line, place = lines[number, :], index[number, :]
                 yield _Form(parameter, line, place)
                 if not is_text(values):
                     yield _Form(parameter, -line[::-1], place[::-1])
@@ -220,7 +222,7 @@ def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], every: Sequen
         fitting = queue[_shape_of(constant.values)]
         named = [parameter for parameter in fitting if parameter.path == constant.tensor]
         alike = [parameter for parameter in fitting if parameter.is_intercept == _added(constant)]
-        chosen = (named or alike or fitting or [None])[0]
+        chosen = next(iter(named or alike or fitting), None)
         lone = constant.values.size == 1 and constant.operator not in ("Add", "Gemm", "LinearRegressor")
         if chosen is not None and not is_text(constant.values) and not lone:
             fitting.remove(chosen)

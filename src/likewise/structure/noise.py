@@ -7,13 +7,14 @@ difference that is no larger than what this does to the answers is the rounding'
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from likewise.cases import Case, pairs_of
 from likewise.comparing import rows_beyond
 from likewise.contracts.data import Array, Tensors
-from likewise.contracts.measuring import Mismatch
+from likewise.contracts.measuring import Mismatch, Pair
 from likewise.structure import graph_edits
 
 if TYPE_CHECKING:
@@ -78,16 +79,30 @@ def rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
             return np.zeros(len(sample), dtype=bool)
         agrees = ~rows_beyond(pair)
         if pair.reference.dtype.kind == "f" and pair.candidate.dtype.kind == "f":
-            with np.errstate(invalid="ignore"):
-                gap = np.abs(pair.candidate.astype(np.float64) - pair.reference)
-                moved = np.max([np.abs(o.candidate.astype(np.float64) - pair.candidate) for o in others], axis=0)
-                allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(pair.reference)
-                close = (gap <= LARGER * moved) | (gap <= allowed)
-            agrees |= close.reshape(len(sample), -1).all(axis=1)
+            drawn = np.stack([pair.candidate, *(other.candidate for other in others)]).astype(np.float64)
+            agrees |= _close(pair, drawn).reshape(len(sample), -1).all(axis=1)
         else:
             agrees |= np.any([~rows_beyond(other) for other in others], axis=0)
         inside &= agrees
     return inside
+
+
+def _close(pair: Pair, drawn: Array) -> Array:
+    """Which of the reference's numbers lie among those drawn, the first of which is the middle."""
+    import numpy as np
+
+    finite = np.isfinite(drawn)
+    known = np.where(finite, drawn, np.nan)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        middle = np.where(finite[0], drawn[0], np.nanmedian(known, axis=0))
+        gap = np.abs(middle - pair.reference)
+        moved = np.nanmax(np.abs(known - middle), axis=0)
+        allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(pair.reference)
+    # What is a number in one draw and none in the next is not determined by the stored numbers at all.
+    undetermined = finite.any(axis=0) & ~finite.all(axis=0)
+    close: Array = (gap <= LARGER * moved) | (gap <= allowed) | undetermined
+    return close
 
 
 def _significant_bits(array: Array) -> Array:

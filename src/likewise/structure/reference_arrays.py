@@ -31,15 +31,17 @@ def arrays_of(case: Case) -> list[tuple[str, Array]]:
     return [(name, array) for name, array in found if array.ndim and array.dtype.kind == "f"]
 
 
-def counterpart(values: Array, within: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[str, Array] | None:
+def counterpart(
+    values: Array, within: Array, arrays: Sequence[tuple[str, Array]], *, alike: bool = True
+) -> tuple[str, Array] | None:
     """The array that a stored weight stands for, laid out like it; None where none does.
 
-    The nearest that lies `within` the rounding; failing that, the one that it is a scaled copy of.
+    The nearest that lies `within` the rounding; failing that, if `alike`, the one that it is a scaled copy of.
     """
     import numpy as np
 
     close: tuple[float, str, Array] | None = None
-    alike: tuple[float, str, Array] | None = None
+    similar: tuple[float, str, Array] | None = None
     centred = values - values.mean()
     size = float(np.linalg.norm(centred))
     for name, array in arrays:
@@ -50,9 +52,9 @@ def counterpart(values: Array, within: Array, arrays: Sequence[tuple[str, Array]
             other = form - form.mean()
             norm = size * float(np.linalg.norm(other))
             related = float((centred * other).sum() / norm) if norm and values.size >= FEWEST else 0.0
-            if related >= RELATED and (alike is None or related > alike[0]):
-                alike = (related, name, form)
-    best = close or alike
+            if related >= RELATED and (similar is None or related > similar[0]):
+                similar = (related, name, form)
+    best = close or (similar if alike else None)
     return None if best is None else (best[1], best[2])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from likewise.cases import Case
-from likewise.contracts.data import Array
+from likewise.contracts.data import Array, Batch
 from likewise.structure.alike import differing
-from likewise.structure.fields import Field, fields_of, transplanted
+from likewise.structure.fields import Change, Field, changed, fields_of, transplanted
 from likewise.structure.interventions import Trial
 from likewise.structure.steps import Step, seen
 
@@ -13,30 +15,30 @@ ROWS = 24
 MOST_COLUMNS = 80
 
 
-def columns_behind(case: Case, step: Step, *, text: bool = False) -> dict[Field, Array]:
+def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequence[str] = ()) -> dict[Field, Array]:
     """For each column of the data that matters to a step, a mask of the columns of its output that it changes.
 
-    Every row is given the value of the next one. Nothing is known of data with very many columns.
+    Every row is given the value of another one. Where there are very many columns, only the suspects are tried.
     """
     import numpy as np
 
     fields = [field for field in fields_of(case) if not text or _holds_text(field.of(case.required.batch.inputs))]
     if len(fields) > MOST_COLUMNS:
+        fields = [field for field in fields if field.name in suspects]
+    if len(fields) > MOST_COLUMNS:
         return {}
     trial = Trial.of(case, ROWS, ROWS)
-    if len(trial) < 2:
-        trial = Trial.whole(case)
     record = seen(case, trial.batch).get(step.path)
     before = None if record is None else record.output
     found: dict[Field, Array] = {}
     if before is None:
         return found
     for field in fields:
-        donors = _other_values(trial.values(field))
-        again = seen(case, transplanted(trial.batch, {field: donors})).get(step.path)
+        other = _with_other_values(trial, field)
+        again = None if other is None else seen(case, other).get(step.path)
         after = None if again is None else again.output
         if after is not None and after.shape == before.shape:
-            moved = differing(after, before).any(axis=0)
+            moved: Array = np.asarray(differing(after, before).any(axis=0))
             if moved.any():
                 found[field] = moved
         elif after is not None:
@@ -44,15 +46,19 @@ def columns_behind(case: Case, step: Step, *, text: bool = False) -> dict[Field,
     return found
 
 
-def _other_values(values: Array) -> Array:
-    """For each row the position of a row with another value, where there is one near."""
+def _with_other_values(trial: Trial, field: Field) -> Batch | None:
+    """The rows with the values of others in one column; a row that is alone with another number, or no text."""
     import numpy as np
 
-    order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
-    shift = max(1, len(values) // 2)
-    donors = np.empty(len(values), dtype=np.int64)
-    donors[order] = np.roll(order, shift)
-    return donors
+    values = trial.values(field)
+    if len(values) > 1:
+        order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
+        donors = np.empty(len(values), dtype=np.int64)
+        donors[order] = np.roll(order, len(values) // 2)
+        return transplanted(trial.batch, {field: donors})
+    numeric = values.dtype.kind in "iuf"
+    other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
+    return changed(trial.batch, [Change(field, np.ones(len(values), dtype=bool), other)])
 
 
 def _holds_text(values: Array) -> bool:

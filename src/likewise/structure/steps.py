@@ -162,7 +162,7 @@ def _mapped(
         if hasattr(made, "n_jobs"):
             # Steps that are watched have to run here.
             made.n_jobs = None
-        return _changed(made, visit(Step(path or _root(model), model, True, tuple(inside))))
+        return _changed(made, visit(Step(path or _root(model), model, joins=True, upstream=tuple(inside))))
     if _is_step(model, last=last):
         change = visit(Step(path or _root(model), model, upstream=upstream))
         return model if change is None else _changed(copy(model), change)

@@ -7,7 +7,8 @@ replaces a single tensor, some rows at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from likewise.calling import Side
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 LARGEST_COPY = 512 * 2**20
 """Bytes of a graph beyond which no changed copies of it are made."""
+
+MOST_VALUES = 20_000_000
+"""Numbers of a step that are computed at most to measure an effect."""
 
 BEFORE = "__before"
 """Behind the name of a tensor that is given from outside: the one that the graph itself comes to."""
@@ -35,6 +39,18 @@ class Inside:
 
     values: Mapping[str, Array]
     made_by: Mapping[str, str]
+
+
+@contextmanager
+def closing(case: Case) -> Iterator[None]:
+    """What is opened inside is closed at the end, not with the case."""
+    outer = case.stack
+    with ExitStack() as stack:
+        case.stack = stack
+        try:
+            yield
+        finally:
+            case.stack = outer
 
 
 def looked_into(case: Case, batch: Batch) -> Inside | None:
@@ -99,21 +115,27 @@ def run_rows(case: Case, side: Side, fed: Mapping[str, Array]) -> Tensors | None
     return {name: np.concatenate([part[name] for part in parts])[:rows] for name in stacked}
 
 
-def in_parts(case: Case, width: int) -> Iterator[tuple[Array, Batch]]:
-    """The rows of the sample, so many at a time that tables of this width stay small."""
+def rows_for(case: Case, width: int) -> Array:
+    """Positions of the rows of the sample to measure on: all, unless tables of this width would be slow to make."""
     import numpy as np
 
-    rows = len(case.required)
-    size = max(64, min(4_096, 4_000_000 // max(width, 1)))
-    for start in range(0, rows, size):
-        positions = np.arange(start, min(start + size, rows))
-        yield positions, case.required.batch if size >= rows else case.rows(positions)
+    failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
+    most = max(128, MOST_VALUES // max(width, 1))
+    if len(failing) + len(others) <= most:
+        return np.arange(len(case.required))
+    chosen = failing[: max(most // 2, most - len(others))]
+    return np.sort(np.concatenate([chosen, others[: most - len(chosen)]]))
+
+
+def in_parts(case: Case, positions: Array, width: int) -> Iterator[Batch]:
+    """These rows of the sample, so many at a time that tables of this width stay small."""
+    size = max(64, min(4_096, MOST_VALUES // 5 // max(width, 1)))
+    for start in range(0, len(positions), size):
+        yield case.rows(positions[start : start + size])
 
 
 def _opened(case: Case, proto: ModelProto | None) -> Side | None:
     """The candidate with another graph; what the runtime refuses to optimise is run as it stands."""
-    from dataclasses import replace
-
     from likewise.discovery import adapter
     from likewise.errors import LikewiseError
 

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from likewise.cases import Case, Effect
+from likewise.comparing import align
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.measuring import Mismatch
 from likewise.structure import graph_edits
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ FEW = 64
 
 SOME = 256
 """Rows that a search asks about, which asks many times."""
+
+NEARER = 0.5
+"""A change takes a difference away if no more than this part of it is left, in the mean over failing rows."""
 
 PATIENCE = 0.3
 """The part of the time left that the search for a culprit may take, once the cause is known."""
@@ -47,9 +52,52 @@ def answered(
 
 
 def effect_of(case: Case, **changed: Any) -> Effect | None:
-    """What changing the candidate does to the comparison; None if the changed model does not answer."""
+    """What changing the candidate does to the comparison; None if it does not answer, or comes no nearer."""
     tensors = answered(case, "candidate", **changed)
-    return None if tensors is None else case.effect(candidate=tensors)
+    if tensors is None or not nearer(case, candidate=tensors):
+        return None
+    return case.effect(candidate=tensors)
+
+
+def nearer(case: Case, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> bool:
+    """Is most of the difference gone? Rows just beyond the tolerance come inside by chance, whatever moves them."""
+    before = gap(case)
+    return not before or gap(case, reference=reference, candidate=candidate) <= NEARER * before
+
+
+def gap(
+    case: Case,
+    *,
+    reference: Tensors | None = None,
+    candidate: Tensors | None = None,
+    positions: Array | None = None,
+) -> float:
+    """How far the numbers of both sides are apart on failing rows, in the mean; new answers may be to some rows."""
+    import numpy as np
+
+    sample = case.required
+    failing = sample.failing if positions is None else sample.failing[positions]
+    total = 0.0
+    for spec in case.specs:
+        ours = _of(reference, sample.reference, spec.reference, positions)
+        theirs = _of(candidate, sample.candidate, spec.candidate, positions)
+        if ours is None or theirs is None:
+            continue
+        aligned = align(spec, ours, theirs)
+        if isinstance(aligned, Mismatch) or any(side.dtype.kind != "f" for side in aligned):
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(aligned[0].astype(np.float64) - aligned[1])[failing]
+        total += float(apart[np.isfinite(apart)].mean()) if np.isfinite(apart).any() else 0.0
+    return total
+
+
+def _of(given: Tensors | None, before: Tensors, name: str, positions: Array | None) -> Array | None:
+    """The new answer of an output, or what was answered to these rows before."""
+    if given is not None and name in given:
+        return given[name]
+    array = before.get(name)
+    return array if array is None or positions is None else array[positions]
 
 
 def searching(case: Case, things: Iterable[Thing]) -> Iterator[Thing]:

@@ -156,8 +156,9 @@ def shared_thresholds(pairs: Sequence[tuple[Constant, Constant]]) -> float:
     for mine, yours in pairs:
         if holds_thresholds(mine):
             wanted, held = (np.unique(side.values.astype(np.float32)) for side in (mine, yours))
-            wanted = wanted[wanted != 0]
-            return float(np.isin(wanted, held).mean()) if wanted.size else 1.0
+            if not wanted.any() or len(held) < len(wanted) / 4:
+                return 1.0  # emptied rather than learnt anew
+            return float(np.isin(wanted[wanted != 0], held).mean())
     return 1.0
 
 

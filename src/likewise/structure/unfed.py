@@ -82,7 +82,7 @@ def with_added(batch: Batch, added: Mapping[str, str]) -> Batch:
     labels = {str(label): label for label in frame.columns}
     frame = frame.copy()
     for name, column in added.items():
-        frame[name] = frame[labels[column]].array
+        frame[name] = frame[labels[column]]
     return replace(batch, inputs=FrameColumns(frame))
 
 

@@ -7,10 +7,13 @@ constraints.txt). Nothing is fitted before it is asked for.
 
 from __future__ import annotations
 
-from faults import controls, inputs, outputs, precision, refusals, runtime, steps, trees, unexplained, weights
+from importlib import import_module
+
 from faults.registry import CONTROLS, FAULTS, UNEXPLAINED, Entry, Fault, named
 
-_MODULES = (outputs, inputs, trees, weights, steps, precision, runtime, refusals)
-FAMILIES = tuple(module.__name__.rpartition(".")[2] for module in _MODULES)
+FAMILIES = ("outputs", "inputs", "trees", "weights", "steps", "precision", "runtime", "refusals")
 
-__all__ = ["CONTROLS", "FAMILIES", "FAULTS", "UNEXPLAINED", "Entry", "Fault", "controls", "named", "unexplained"]
+for _file in (*FAMILIES, "outputs_labels", "trees_links", "unexplained", "controls"):
+    import_module(f"faults.{_file}")
+
+__all__ = ["CONTROLS", "FAMILIES", "FAULTS", "UNEXPLAINED", "Entry", "Fault", "named"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pandas as pd
+
+import likewise
 from faults import models, nets
-from faults.editing import Step, attributes_of, followed, node_of, only_outputs, with_attributes
+from faults.editing import Step, copied, followed, labelled_above, with_attributes
 from faults.models import (
     cat,
     cat_converted,
@@ -28,8 +30,6 @@ from faults.models import (
 )
 from faults.precision import halved, quantized
 from faults.registry import control
-
-import likewise
 
 
 @control()
@@ -108,8 +108,9 @@ def lightgbm_regression():
 def lightgbm_categories():
     """Category splits, gaps and a category that was not there in training."""
     draw = rng(9)
-    frame = pd.DataFrame({"region": draw.integers(0, 12, 300).astype(float), "size": models.single(draw.normal(
-        size=300))})  # fmt: skip
+    frame = pd.DataFrame(
+        {"region": draw.integers(0, 12, 300).astype(float), "size": models.single(draw.normal(size=300))}
+    )
     target = 4.0 * frame["region"].isin([1, 4, 7, 9]) + frame["size"]
     model = light(frame, np.asarray(target), fit={"categorical_feature": ["region"]})
     data = frame.copy()
@@ -228,18 +229,18 @@ def target_in_the_millions():
 @control()
 def classes_listed_backwards():
     """The export lists its classes in another order, and its columns with them."""
-    proto = models.logistic_onnx()
-    width = len(attributes_of(node_of(proto, "LinearClassifier"))["coefficients"]) // 2
 
     def backwards(old):
         half = len(old) // 2
         return [*old[half:], *old[:half]]
 
     proto = with_attributes(
-        proto, "LinearClassifier", classlabels_strings=lambda old: list(reversed(old)), coefficients=backwards,
+        models.logistic_onnx(),
+        "LinearClassifier",
+        classlabels_strings=lambda old: list(reversed(old)),
+        coefficients=backwards,
         intercepts=backwards,
-    )  # fmt: skip
-    assert width == 4
+    )
     return models.logistic(), proto, measurements()
 
 
@@ -257,10 +258,7 @@ def labels_that_tie():
 
     frame = measurements()
     model = KNeighborsClassifier(4).fit(frame.iloc[:150], ill(frame)[:150])
-    proto = converted(model, frame)
-    last = [Step("Cast", to=onnx.TensorProto.INT64)]
-    half = followed(only_outputs(proto, "probabilities", "label"), "label", *last)
-    return model, half, frame
+    return model, labelled_above(converted(model, frame), 0.4999), frame
 
 
 @control(preset="quantized")
@@ -277,8 +275,7 @@ def half_precision_within_its_limits():
 @control(preset="standard")
 def bias_within_a_loose_limit():
     """Every probability is off by a little less than the limit."""
-    proto = followed(models.forest_onnx("classifier"), "probabilities",
-                     Step("Add", np.float32([[0.009, -0.009, 0.0]])))  # fmt: skip
+    proto = followed(models.forest_onnx("classifier"), "probabilities", Step("Add", np.float32([[0.009, -0.009, 0.0]])))
     return models.forest("classifier"), proto, measurements()
 
 
@@ -289,8 +286,7 @@ def hash_of_another_file():
 
     reference, candidate = folder() / "sound.joblib", folder() / "sound.onnx"
     joblib.dump(models.forest(), reference)
-    proto = onnx.ModelProto()
-    proto.CopyFrom(models.forest_onnx())
+    proto = copied(models.forest_onnx())
     proto.metadata_props.add(key="likewise.reference_sha256", value="0" * 64)
     onnx.save(proto, candidate)
     return reference, candidate, measurements()

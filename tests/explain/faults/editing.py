@@ -137,9 +137,10 @@ def _chain(graph, source, target, steps):
         result = target if number == len(steps) - 1 else f"{target}_step_{number}"
         inputs = [*names, source] if step.constants_first else [source, *names]
         nodes.append(
-            helper.make_node(step.operator, inputs, [result], domain=step.domain, name=f"{step.operator}_{result}",
-                             **step.attributes)
-        )  # fmt: skip
+            helper.make_node(
+                step.operator, inputs, [result], domain=step.domain, name=f"{step.operator}_{result}", **step.attributes
+            )
+        )
         source = result
     return nodes
 
@@ -222,3 +223,23 @@ def with_first_trees(proto, count):
             if name.startswith(prefix) and isinstance(values, list) and len(values) == len(ids):
                 changes[name] = [values[place] for place in kept]
     return with_trees(proto, **changes)
+
+
+def labelled_above(proto, bound, *, column=1, yes=1):
+    """Labels `yes` where one column of the probabilities is above a bound, else as before."""
+    proto = followed(proto, "label", Step("Identity"))
+    graph = proto.graph
+    graph.node.pop()
+    constants = {"bound": np.float32(bound), "column": np.array(column), "yes": np.array([yes])}
+    graph.initializer.extend(numpy_helper.from_array(value, f"rule_{name}") for name, value in constants.items())
+    graph.node.extend(
+        [
+            helper.make_node("Gather", ["probabilities", "rule_column"], ["rule_share"], axis=1),
+            helper.make_node("Greater", ["rule_share", "rule_bound"], ["rule_above"]),
+            helper.make_node("Where", ["rule_above", "rule_yes", "label_kept"], ["label"]),
+        ]
+    )
+    if yes == 1:
+        graph.initializer.append(numpy_helper.from_array(np.array([0]), "label_kept"))
+        return proto
+    return renamed(proto, {"label_before": "label_kept"})

@@ -50,10 +50,12 @@ def single(values):
 def measurements(rows=300, seed=0) -> pd.DataFrame:
     draw = rng(seed)
     means, spreads = [170.0, 70.0, 45.0, 5.0], [10.0, 12.0, 15.0, 2.0]
-    return pd.DataFrame({
-        name: single(mean + spread * draw.normal(size=rows))
-        for name, mean, spread in zip(FEATURES, means, spreads, strict=True)
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            name: single(mean + spread * draw.normal(size=rows))
+            for name, mean, spread in zip(FEATURES, means, spreads, strict=True)
+        }
+    )
 
 
 def standard(frame) -> np.ndarray:
@@ -89,13 +91,15 @@ def loans(rows=400, seed=5) -> pd.DataFrame:
     """Numbers, an integer, gaps, and two kinds of text."""
     draw = rng(seed)
     balance = single(draw.normal(2_000, 900, rows))
-    return pd.DataFrame({
-        "income": single(draw.lognormal(10, 0.4, rows).round(2)),
-        "balance": np.where(draw.random(rows) < 0.15, np.nan, balance),
-        "age": draw.integers(18, 80, rows),
-        "city": draw.choice(["Lima", "Oslo", "Quito", "Rome"], rows).astype(object),
-        "grade": draw.choice(["A", "B", "C"], rows).astype(object),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "income": single(draw.lognormal(10, 0.4, rows).round(2)),
+            "balance": np.where(draw.random(rows) < 0.15, np.nan, balance),
+            "age": draw.integers(18, 80, rows),
+            "city": draw.choice(["Lima", "Oslo", "Quito", "Rome"], rows).astype(object),
+            "grade": draw.choice(["A", "B", "C"], rows).astype(object),
+        }
+    )
 
 
 def defaulted(frame) -> np.ndarray:
@@ -176,10 +180,12 @@ def loan_columns(*, scaled=True, encoder=None):
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     steps = [("imputer", SimpleImputer(strategy="median")), *([("scaler", StandardScaler())] if scaled else [])]
-    return ColumnTransformer([
-        ("num", Pipeline(steps), ["income", "balance", "age"]),
-        ("cat", encoder or OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city", "grade"]),
-    ])  # fmt: skip
+    return ColumnTransformer(
+        [
+            ("num", Pipeline(steps), ["income", "balance", "age"]),
+            ("cat", encoder or OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city", "grade"]),
+        ]
+    )
 
 
 @once

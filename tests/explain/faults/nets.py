@@ -7,9 +7,10 @@ import io
 import numpy as np
 import onnx
 import torch
+from torch import nn
+
 from faults.models import once
 from faults.quiet import quietly
-from torch import nn
 
 ROWS = 128
 
@@ -102,8 +103,11 @@ def pictures(rows=48):
     draw = np.random.default_rng(2)
     low, high = draw.integers(0, 120, (rows, 3, 1, 1)), draw.integers(130, 256, (rows, 3, 1, 1))
     slope = np.linspace(0, 1, 10).reshape(1, 1, 1, 10) ** np.array([1, 2, 3]).reshape(1, 3, 1, 1)
-    return {"pixels": np.clip(low + slope * (high - low) + draw.normal(0, 9, (rows, 3, 10, 10)), 0, 255).round()
-            .astype(np.float32)}  # fmt: skip
+    return {
+        "pixels": np.clip(low + slope * (high - low) + draw.normal(0, 9, (rows, 3, 10, 10)), 0, 255)
+        .round()
+        .astype(np.float32)
+    }
 
 
 @once

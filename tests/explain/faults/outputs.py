@@ -1,16 +1,16 @@
-"""What can be seen from the answers alone: order, meaning, link, labels, rows."""
+"""What can be seen from the answers alone: order, meaning, link, layout, rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from faults import models, nets
-from faults.editing import Step, followed, only_outputs, renamed, with_attributes, with_trees, without
-from faults.models import converted, folder, ill, measurements, recovery, severity
-from faults.registry import fault
 from onnx import TensorProto
 
 import likewise
+from faults import models, nets
+from faults.editing import Step, followed, only_outputs, renamed, with_attributes, with_trees, without
+from faults.models import converted, folder, ill, measurements, recovery
+from faults.registry import fault
 
 PROBABILITIES = ["probabilities"]
 VALUES = ["value", "variable"]
@@ -40,9 +40,11 @@ def three_classes_permuted():
 
 @fault("label-order", culprit=PROBABILITIES)
 def tree_classes_permuted():
-    """The class ids of a tree ensemble's leaves are permuted."""
+    """The class ids of a tree ensemble's leaves are permuted, and its base values with them."""
     changed = with_trees(
-        models.xgb_onnx("three"), class_ids=lambda ids: [(1, 2, 0)[one] for one in ids], base_values=None
+        models.xgb_onnx("three"),
+        class_ids=lambda ids: [(1, 2, 0)[one] for one in ids],
+        base_values=lambda old: [old[2], old[0], old[1]],
     )
     return models.xgb("three"), only_outputs(changed, "probabilities"), models.numbered(measurements())
 
@@ -124,8 +126,12 @@ def exponent_missing():
     return model, without(converted(model, frame), "Exp"), frame
 
 
-@fault("link-function", "model-part-dropped", culprit=[*VALUES, "transformer", "regressor", "func", "inverse_func"],
-       natural="TransformedTargetRegressor has no converter: people export its regressor_")  # fmt: skip
+@fault(
+    "link-function",
+    "model-part-dropped",
+    culprit=[*VALUES, "transformer", "regressor", "func", "inverse_func"],
+    natural="TransformedTargetRegressor has no converter: people export its regressor_",
+)
 def regressor_inside_a_log_target():
     """Trained on log(1 + y) by TransformedTargetRegressor; the inner regressor was exported."""
     from sklearn.compose import TransformedTargetRegressor
@@ -137,9 +143,14 @@ def regressor_inside_a_log_target():
     return model, converted(model.regressor_, frame), frame
 
 
-@fault("model-part-dropped", "link-function", "output-kind", "preprocessing-dropped",
-       culprit=[*VALUES, "transformer", "target", "regressor"],
-       natural="TransformedTargetRegressor has no converter: people export its regressor_")  # fmt: skip
+@fault(
+    "model-part-dropped",
+    "link-function",
+    "output-kind",
+    "preprocessing-dropped",
+    culprit=[*VALUES, "transformer", "target", "regressor"],
+    natural="TransformedTargetRegressor has no converter: people export its regressor_",
+)
 def regressor_inside_a_scaled_target():
     """Trained on a standardised target by TransformedTargetRegressor; the inner regressor was exported."""
     from sklearn.compose import TransformedTargetRegressor
@@ -156,13 +167,21 @@ def regressor_inside_a_scaled_target():
 def margins_against_recorded_answers():
     """Only recorded answers of the reference are there, and the candidate gives margins."""
     reference = recorded(models.xgb(), models.numbered(measurements()), "margins")
-    proto = followed(with_trees(models.xgb_onnx(), post_transform="NONE"), "probabilities",
-                     Step("Gather", np.array(1), axis=1), kind=TensorProto.FLOAT, shape=[None])  # fmt: skip
+    proto = followed(
+        with_trees(models.xgb_onnx(), post_transform="NONE"),
+        "probabilities",
+        Step("Gather", np.array(1), axis=1),
+        kind=TensorProto.FLOAT,
+        shape=[None],
+    )
     return reference, only_outputs(proto, "probabilities"), models.numbered(measurements())
 
 
-@fault("link-function", culprit=PROBABILITIES,
-       natural="skl2onnx writes LinearDiscriminantAnalysis of two classes with a softmax of (-z, z)")  # fmt: skip
+@fault(
+    "link-function",
+    culprit=PROBABILITIES,
+    natural="skl2onnx writes LinearDiscriminantAnalysis of two classes with a softmax of (-z, z)",
+)
 def discriminant_of_two_classes():
     """The sigmoid is taken of twice the score."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -172,8 +191,12 @@ def discriminant_of_two_classes():
     return model, converted(model, frame), frame
 
 
-@fault("label-order", "output-kind", culprit=["scores", "probability", "output_probability"],
-       natural="skl2onnx writes the decision function of a binary SVC with the opposite sign")  # fmt: skip
+@fault(
+    "label-order",
+    "output-kind",
+    culprit=["scores", "probability", "output_probability"],
+    natural="skl2onnx writes the decision function of a binary SVC with the opposite sign",
+)
 def scores_of_a_support_vector_machine():
     """The scores of the two classes are exchanged; labels are right."""
     from sklearn.svm import SVC
@@ -183,8 +206,13 @@ def scores_of_a_support_vector_machine():
     return model, converted(model, frame), frame
 
 
-@fault("output-kind", "link-function", "operator-semantics", culprit=["scores", "probability", "output_probability"],
-       natural="skl2onnx writes 1 - z for the first of two classes of OneVsOneClassifier")  # fmt: skip
+@fault(
+    "output-kind",
+    "link-function",
+    "operator-semantics",
+    culprit=["scores", "probability", "output_probability"],
+    natural="skl2onnx writes 1 - z for the first of two classes of OneVsOneClassifier",
+)
 def scores_one_against_one():
     """The score of the first class is one minus the other, not its negative."""
     from sklearn.linear_model import LogisticRegression
@@ -242,118 +270,6 @@ def earlier_layer():
     layers = [nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)]
     whole, part = nn.Sequential(*layers).eval(), nn.Sequential(*layers[:3]).eval()
     return whole, nets.traced(part, nets.vectors()["x"]), nets.vectors()
-
-
-@fault("label-mapping", culprit=LABELS)
-def positions_for_labels():
-    """Labels are positions in the list of classes instead of the classes."""
-    names = ["mild", "severe", "worst"]
-    index = Step("LabelEncoder", domain="ai.onnx.ml", keys_strings=names, values_int64s=[0, 1, 2])
-    proto = followed(models.logistic_onnx(3, True), "label", index, kind=TensorProto.INT64, shape=[None])
-    return models.logistic(3, True), only_outputs(proto, "label"), measurements()
-
-
-@fault("label-mapping", culprit=LABELS)
-def labels_from_zero():
-    """Classes 1, 2, 3 are answered as 0, 1, 2."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    frame = measurements()
-    model = RandomForestClassifier(6, max_depth=4, random_state=0).fit(frame, severity(frame) + 1)
-    return model, followed(converted(model, frame), "label", Step("Sub", np.array(1))), frame
-
-
-@fault("label-mapping", culprit=LABELS)
-def labels_in_capitals():
-    """Other spelling of the same classes."""
-    capitals = Step("LabelEncoder", domain="ai.onnx.ml", keys_strings=["healthy", "ill"],
-                    values_strings=["HEALTHY", "ILL"])  # fmt: skip
-    proto = followed(models.logistic_onnx(), "label", capitals)
-    return models.logistic(), only_outputs(proto, "label"), measurements()
-
-
-@fault("label-mapping", culprit=LABELS, natural="CatBoost writes 0 and 1 for two classes of other numbers")
-def catboost_classes_one_and_two():
-    """A model trained on 1 and 2 answers 0 and 1."""
-    frame = measurements()
-    model = models.cat(frame, ill(frame) + 1, classifier=True)
-    return model, models.cat_converted(model), frame
-
-
-@fault("decision-threshold", culprit=LABELS)
-def threshold_of_a_third():
-    """Labels are given above a probability of 0.3."""
-    return models.logistic(2, False), _labelled_above(models.logistic_onnx(2, False), 0.3), measurements()
-
-
-@fault("decision-threshold", culprit=LABELS, natural="CatBoost leaves the probability threshold out of the file")
-def catboost_threshold():
-    """The model decides at 0.3, its export at 0.5."""
-    frame = measurements()
-    model = models.cat(frame, ill(frame), classifier=True)
-    model.set_probability_threshold(0.3)
-    return model, models.cat_converted(model), frame
-
-
-@fault("decision-threshold", "label-rule", culprit=LABELS,
-       natural="skl2onnx converts TunedThresholdClassifierCV without its threshold")  # fmt: skip
-def tuned_threshold():
-    """The threshold that was tuned is not in the export."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import TunedThresholdClassifierCV
-
-    frame = pd.DataFrame(models.standard(measurements()), columns=models.FEATURES)
-    rare = (recovery(measurements()) > 13.5).astype(int)
-    model = TunedThresholdClassifierCV(LogisticRegression(), cv=2, thresholds=20, random_state=0).fit(frame, rare)
-    return model, converted(model, frame), frame
-
-
-@fault("label-rule", "tie-breaking", culprit=LABELS,
-       natural="skl2onnx picks labels by probability where SGDClassifier(loss='modified_huber') picks by score")  # fmt: skip
-def labels_by_probability():
-    """Probabilities tie where the scores that decide do not."""
-    from sklearn.linear_model import SGDClassifier
-
-    frame = pd.DataFrame(models.standard(measurements()), columns=models.FEATURES)
-    model = SGDClassifier(loss="modified_huber", random_state=0).fit(frame, severity(measurements()))
-    return model, converted(model, frame), frame
-
-
-@fault("label-rule", "decision-threshold", culprit=LABELS)
-def labels_by_first_above():
-    """The last class is given wherever its probability is above a fifth, not where it is the largest."""
-    proto = _labelled_above(models.forest_onnx("classifier"), 0.2, column=2, yes=2)
-    return models.forest("classifier"), proto, measurements()
-
-
-@fault("tie-breaking", "label-rule", culprit=LABELS, limits={"label_flips": 0})
-def last_of_equal_classes():
-    """Of classes with equal probability the last is given instead of the first."""
-    from sklearn.neighbors import KNeighborsClassifier
-
-    frame = measurements()
-    model = KNeighborsClassifier(4).fit(frame.iloc[:150], ill(frame)[:150])
-    return model, _labelled_above(converted(model, frame), 0.4999), frame
-
-
-def _labelled_above(proto, bound, *, column=1, yes=1):
-    """Labels `yes` where one column of the probabilities is above a bound, else as before."""
-    from onnx import helper, numpy_helper
-
-    proto = followed(proto, "label", Step("Identity"))
-    graph = proto.graph
-    graph.node.pop()
-    constants = {"bound": np.float32(bound), "column": np.array(column), "yes": np.array([yes])}
-    graph.initializer.extend(numpy_helper.from_array(value, f"rule_{name}") for name, value in constants.items())
-    graph.node.extend([
-        helper.make_node("Gather", ["probabilities", "rule_column"], ["rule_share"], axis=1),
-        helper.make_node("Greater", ["rule_share", "rule_bound"], ["rule_above"]),
-        helper.make_node("Where", ["rule_above", "rule_yes", "label_kept"], ["label"]),
-    ])  # fmt: skip
-    if yes == 1:
-        graph.initializer.append(numpy_helper.from_array(np.array([0]), "label_kept"))
-        return proto
-    return renamed(proto, {"label_before": "label_kept"})
 
 
 @fault("output-mapping", "label-order", culprit=VALUES)
@@ -458,20 +374,3 @@ def voters_unweighted():
     model = VotingRegressor(voters, weights=np.array([1.0, 4.0])).fit(frame, recovery(frame))
     plain = VotingRegressor(voters).fit(frame, recovery(frame))
     return model, converted(plain, frame), frame
-
-
-@fault("label-mapping", culprit=LABELS)
-def positions_against_recorded_answers():
-    """Only recorded answers are there; the candidate gives positions for the labels, and probabilities."""
-    frame = measurements()
-    model = models.logistic(3, True)
-    path = folder() / "positions.parquet"
-
-    def answer(rows):
-        return {"label": model.predict(rows).astype(object)}
-
-    likewise.record(answer, frame, path)
-    names = ["mild", "severe", "worst"]
-    index = Step("LabelEncoder", domain="ai.onnx.ml", keys_strings=names, values_int64s=[0, 1, 2])
-    proto = followed(models.logistic_onnx(3, True), "label", index, kind=TensorProto.INT64, shape=[None])
-    return path, only_outputs(proto, "label"), frame

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pandas as pd
+from onnx import TensorProto, helper, numpy_helper
+
 from faults import models, nets
 from faults.editing import Step, copied, followed_inside, node_of, with_constants, without
 from faults.models import converted, folder, measurements, once, recovery, single
 from faults.quiet import quietly
 from faults.registry import fault
-from onnx import TensorProto, helper, numpy_helper
 
 WHOLE = ["model"]
 LAYERS = ["first", "middle", "last", "first.weight", "middle.weight", "last.weight", "Gemm", "MatMul"]
@@ -55,8 +56,10 @@ def half_precision():
     return nets.perceptron(), halved(nets.perceptron_onnx()), nets.vectors()
 
 
-@fault("precision-reduction", culprit=[*WHOLE, "conv", "second", "head", "conv.weight", "second.weight", "head.weight",
-                                       "Conv"])  # fmt: skip
+@fault(
+    "precision-reduction",
+    culprit=[*WHOLE, "conv", "second", "head", "conv.weight", "second.weight", "head.weight", "Conv"],
+)
 def weights_of_eight_bits_of_mantissa():
     """The weights of a convolutional network went through bfloat16 and are stored as float32 again."""
     import ml_dtypes
@@ -70,9 +73,11 @@ def weights_of_eight_bits_of_mantissa():
 
 @fault("precision-reduction", culprit=["middle.weight", "middle"])
 def one_layer_in_half_precision():
-    """The weights of one layer went through float16, scaled so that small ones are lost."""
+    """The weights of one layer went through bfloat16."""
+    import ml_dtypes
+
     def lose(old):
-        return (old * 2**-18).astype(np.float16).astype(np.float32) * 2**18
+        return old.astype(ml_dtypes.bfloat16).astype(np.float32)
 
     proto = with_constants(nets.perceptron_onnx(), {"middle.weight": lose})
     return nets.perceptron(), proto, nets.vectors()
@@ -101,6 +106,7 @@ def dynamic_integers_in_sklearn():
 @fault("quantization", culprit=["middle.weight", "middle", "MatMul", "Gemm"], preset="quantized")
 def too_coarse_integers():
     """One layer has weights of two bits; even the limits for INT8 are exceeded."""
+
     def coarse(old):
         step = np.abs(old).max() / 1.5
         return np.round(old / step) * step
@@ -116,8 +122,11 @@ def calibrated_too_narrowly():
     return nets.perceptron(), _quantised_behind(nets.perceptron_onnx(), hidden, scale=0.5 / 255), nets.vectors()
 
 
-@fault("float32-compute", culprit=["distances", "scores", "KMeans", "Gemm", "MatMul", "ReduceSumSquare", *WHOLE],
-       natural="skl2onnx computes distances as x^2 - 2xy + y^2, in float32")  # fmt: skip
+@fault(
+    "float32-compute",
+    culprit=["distances", "scores", "KMeans", "Gemm", "MatMul", "ReduceSumSquare", *WHOLE],
+    natural="skl2onnx computes distances as x^2 - 2xy + y^2, in float32",
+)
 def distances_far_from_the_origin():
     """Whole numbers around a million; float32 holds them, but not the difference of their squares."""
     from sklearn.cluster import KMeans
@@ -127,8 +136,11 @@ def distances_far_from_the_origin():
     return model, converted(model, frame), frame
 
 
-@fault("float32-compute", culprit=["value", "variable", "LinearRegressor", "LinearRegression", "coefficients", *WHOLE],
-       natural="large terms that cancel, in float32")  # fmt: skip
+@fault(
+    "float32-compute",
+    culprit=["value", "variable", "LinearRegressor", "LinearRegression", "coefficients", *WHOLE],
+    natural="large terms that cancel, in float32",
+)
 def terms_that_cancel():
     """Coefficients in the thousands on values that float32 holds exactly."""
     from sklearn.linear_model import LinearRegression
@@ -138,9 +150,11 @@ def terms_that_cancel():
     return model, converted(model, frame), frame
 
 
-@fault("float32-compute", culprit=["value", "variable", "GPmean", "GaussianProcessRegressor", "MatMul", "alpha",
-                                   "kernel", *WHOLE],
-       natural="https://github.com/onnx/sklearn-onnx/issues/969")  # fmt: skip
+@fault(
+    "float32-compute",
+    culprit=["value", "variable", "GPmean", "GaussianProcessRegressor", "MatMul", "alpha", "kernel", *WHOLE],
+    natural="https://github.com/onnx/sklearn-onnx/issues/969",
+)
 def smooth_gaussian_process():
     """The weights of a smooth Gaussian process are huge and cancel."""
     from skl2onnx.common.data_types import FloatTensorType
@@ -153,8 +167,12 @@ def smooth_gaussian_process():
     return model, converted(model, frame, types=[("X", FloatTensorType([None, None]))]), frame
 
 
-@fault("nonfinite", "float32-compute", culprit=["value", "variable", "Exp", *WHOLE],
-       natural="exp of more than 88 is infinite in float32")  # fmt: skip
+@fault(
+    "nonfinite",
+    "float32-compute",
+    culprit=["value", "variable", "Exp", *WHOLE],
+    natural="exp of more than 88 is infinite in float32",
+)
 def exponent_overflows():
     """A Poisson regression on rows far outside: finite in float64 only."""
     from sklearn.linear_model import PoissonRegressor
@@ -174,17 +192,19 @@ def softmax_without_a_maximum():
     for node in graph.node:
         node.output[:] = ["logits" if name == "probabilities" else name for name in node.output]
     graph.initializer.append(numpy_helper.from_array(np.array([1]), "axes"))
-    graph.node.extend([
-        helper.make_node("Exp", ["logits"], ["powers"], name="Exp_powers"),
-        helper.make_node("ReduceSum", ["powers", "axes"], ["total"], name="ReduceSum_total", keepdims=1),
-        helper.make_node("Div", ["powers", "total"], ["probabilities"], name="Div_probabilities"),
-    ])  # fmt: skip
+    graph.node.extend(
+        [
+            helper.make_node("Exp", ["logits"], ["powers"], name="Exp_powers"),
+            helper.make_node("ReduceSum", ["powers", "axes"], ["total"], name="ReduceSum_total", keepdims=1),
+            helper.make_node("Div", ["powers", "total"], ["probabilities"], name="Div_probabilities"),
+        ]
+    )
     rows = nets.vectors()["x"].copy()
     rows[::9] *= 300
     return nets.perceptron(), proto, {"x": rows}
 
 
-@fault("nonfinite", culprit=["output", "log", "Log"])
+@fault("nonfinite", "model-part-dropped", culprit=["output", "log", "clip", "clamp"])
 def logarithm_of_nothing():
     """The model keeps its input away from zero before the logarithm, the export does not."""
     import torch
@@ -237,4 +257,3 @@ def _quantised_constant(proto, name):
     node = helper.make_node("DequantizeLinear", list(constants), [name], name=f"{name}_DequantizeLinear")
     graph.node.insert(0, node)
     return copy
-

@@ -107,7 +107,8 @@ def _registered(
     outcome: str,
 ) -> Any:
     def register(build: Callable[[], tuple[Any, Any, Any]]) -> Callable[[], tuple[Any, Any, Any]]:
-        family = build.__module__.rpartition(".")[2]
+        # A family may have several files: trees.py, trees_links.py.
+        family = build.__module__.rpartition(".")[2].partition("_")[0]
         name = f"{family}/{build.__name__}"
         assert name not in entries, name
         told = " ".join((build.__doc__ or "").split())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper, numpy_helper
+
 from faults import models, nets
 from faults.editing import Step, followed, preceded
 from faults.models import measurements
 from faults.registry import fault
-from onnx import helper, numpy_helper
 
-BATCH = ["batch", "batch size", "rows", "probabilities", "output"]
+BATCH = ["batch", "batch size", "call"]
 
 
 @fault("fixed-batch", culprit=["4"], outcome="INCONCLUSIVE")
@@ -33,10 +34,12 @@ def first_row_for_all():
     graph = proto.graph
     last = graph.node[-1]
     last.output[0] = "first_answer"
-    graph.node.extend([
-        helper.make_node("Shape", ["probabilities_before"], ["all_shape"]),
-        helper.make_node("Expand", ["first_answer", "all_shape"], ["probabilities"]),
-    ])  # fmt: skip
+    graph.node.extend(
+        [
+            helper.make_node("Shape", ["probabilities_before"], ["all_shape"]),
+            helper.make_node("Expand", ["first_answer", "all_shape"], ["probabilities"]),
+        ]
+    )
     return nets.perceptron(), proto, nets.vectors()
 
 
@@ -51,7 +54,11 @@ def position_in_the_batch():
     return model, serve, measurements()
 
 
-@fault("training-mode", "batch-dependence", culprit=["BatchNormalization", "BatchNorm1d", "batch normalisation", "batch normalization"])
+@fault(
+    "training-mode",
+    "batch-dependence",
+    culprit=["BatchNormalization", "BatchNorm1d", "batch normalisation", "batch normalization"],
+)
 def normalisation_in_training():
     """A network was exported in training mode: its batch normalisation uses the rows of the call."""
     import torch
@@ -63,8 +70,12 @@ def normalisation_in_training():
     return module.eval(), proto, nets.vectors()
 
 
-@fault("training-mode", "nondeterminism", culprit=["dropout", "drop", "Dropout"],
-       candidate_options={"optimization": "disable"})  # fmt: skip
+@fault(
+    "training-mode",
+    "nondeterminism",
+    culprit=["dropout", "drop", "Dropout"],
+    candidate_options={"optimization": "disable"},
+)
 def dropout_in_training():
     """A network was exported in training mode: its dropout is at work."""
     import torch
@@ -84,10 +95,14 @@ def noise_in_the_graph():
     proto = followed(models.forest_onnx(), "variable", Step("Identity"))
     graph = proto.graph
     graph.node.pop()
-    graph.node.extend([
-        helper.make_node("RandomNormalLike", ["variable_before"], ["noise"], name="RandomNormalLike_noise", scale=0.2),
-        helper.make_node("Add", ["variable_before", "noise"], ["variable"], name="Add_noise"),
-    ])  # fmt: skip
+    graph.node.extend(
+        [
+            helper.make_node(
+                "RandomNormalLike", ["variable_before"], ["noise"], name="RandomNormalLike_noise", scale=0.2
+            ),
+            helper.make_node("Add", ["variable_before", "noise"], ["variable"], name="Add_noise"),
+        ]
+    )
     return models.forest(), proto, measurements()
 
 
@@ -114,7 +129,7 @@ def reference_that_samples():
     return sample, models.forest_onnx(), measurements()
 
 
-@fault("shape-specialization", culprit=["8", "12", "length", "axis 1", "dim", "steps"])
+@fault("shape-specialization", culprit=["8", "12", "length", "axis 1", "steps"])
 def length_of_the_example():
     """A mean over time divides by the length of the sequence that it was traced with."""
     import torch
@@ -135,9 +150,12 @@ def length_of_the_example():
     return Mean().eval(), proto, {"x": draw.normal(size=(64, 12, 3)).astype(np.float32)}
 
 
-@fault("runtime-optimization", culprit=["Pad_Fusion", "PadFusion", "Pad"],
-       natural="ONNX Runtime merges a Pad into MaxPool, which pads with minus infinity instead of zero; "
-       "compare https://github.com/microsoft/onnxruntime/issues/22177")  # fmt: skip
+@fault(
+    "runtime-optimization",
+    culprit=["Pad_Fusion", "PadFusion", "Pad"],
+    natural="ONNX Runtime merges a Pad into MaxPool, which pads with minus infinity instead of zero; "
+    "compare https://github.com/microsoft/onnxruntime/issues/22177",
+)
 def padding_merged_into_pooling():
     """Zeros around a map are lost when the runtime merges them into a pooling."""
     import torch
@@ -156,8 +174,12 @@ def padding_merged_into_pooling():
     return Pooled().eval(), nets.exported(Pooled().eval(), data["pixels"]), data
 
 
-@fault("tie-breaking", "operator-semantics", culprit=["TopK", "topk", "output", "indices"],
-       natural="torch.topk and ONNX's TopK order equal values differently")  # fmt: skip
+@fault(
+    "tie-breaking",
+    "operator-semantics",
+    culprit=["TopK", "topk", "output", "indices"],
+    natural="torch.topk and ONNX's TopK order equal values differently",
+)
 def equal_values_ranked():
     """The places of the three largest values, among which many are equal."""
     import torch
@@ -167,10 +189,10 @@ def equal_values_ranked():
         def forward(self, x):
             return torch.topk(torch.round(x), 3, dim=1).indices.float()
 
-    return Best().eval(), nets.exported(Best().eval(), nets.vectors()["x"]), nets.vectors()
+    return Best().eval(), nets.traced(Best().eval(), nets.vectors()["x"]), nets.vectors()
 
 
-@fault("integer-overflow", culprit=["x", "Mul", "Cast", "Pow", "mul", "pow", "output"])
+@fault("integer-overflow", culprit=["x", "Mul", "Cast", "Pow"])
 def squares_of_32_bits():
     """The export squares in 32 bits what the model squares in 64."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from faults import models
 from faults.editing import with_attributes
 from faults.models import converted, defaulted, ill, loans, measurements, recovery, reviews, rng, severity
@@ -25,8 +26,11 @@ def scaler_left_out_of_a_branch():
 
     model = models.loan_pipeline()
     bare = models.loan_columns(scaled=False).fit(loans())
-    return model, converted(Pipeline([("prep", bare), ("clf", model[-1])]), loans(), types=models.types_of(
-        loans())), loans()  # fmt: skip
+    return (
+        model,
+        converted(Pipeline([("prep", bare), ("clf", model[-1])]), loans(), types=models.types_of(loans())),
+        loans(),
+    )
 
 
 @fault("preprocessing-dropped", culprit=["rotation"])
@@ -43,8 +47,11 @@ def rotation_left_out():
     return model, converted(Pipeline([steps[0], steps[2]]), frame), frame
 
 
-@fault("preprocessing-dropped", culprit=["log"],
-       natural="skl2onnx has no converter for FunctionTransformer(np.log1p): people leave it out")  # fmt: skip
+@fault(
+    "preprocessing-dropped",
+    culprit=["log"],
+    natural="skl2onnx has no converter for FunctionTransformer(np.log1p): people leave it out",
+)
 def logarithm_left_out():
     """The first step takes logarithms of the columns; it cannot be converted and was left out."""
     from sklearn.linear_model import Ridge
@@ -182,14 +189,21 @@ def branches_exchanged():
     model = models.loan_pipeline()
     branches = {name: (name, step, columns) for name, step, columns in model[0].transformers_}
     other = ColumnTransformer([branches["cat"], branches["num"]]).fit(loans())
-    return model, converted(
-        Pipeline([("prep", other), ("clf", model[-1])]), loans(), types=models.types_of(loans())
-    ), loans()  # fmt: skip
+    return (
+        model,
+        converted(Pipeline([("prep", other), ("clf", model[-1])]), loans(), types=models.types_of(loans())),
+        loans(),
+    )
 
 
-@fault("model-part-dropped", "preprocessing-differs", "missing-value-handling", "output-layout",
-       culprit=["indicator", "add_indicator", "imputer", "value", "variable"],
-       natural="skl2onnx ignores add_indicator of SimpleImputer")  # fmt: skip
+@fault(
+    "model-part-dropped",
+    "preprocessing-differs",
+    "missing-value-handling",
+    "output-layout",
+    culprit=["indicator", "add_indicator", "imputer", "value", "variable"],
+    natural="skl2onnx ignores add_indicator of SimpleImputer",
+)
 def indicators_left_out():
     """The columns that say where a value was missing are not in the export."""
     from sklearn.impute import SimpleImputer
@@ -199,9 +213,12 @@ def indicators_left_out():
     return model, converted(model, frame), frame
 
 
-@fault("operator-semantics", "approximation", culprit=["isotonic", "calibrated_classifiers_", "calibrator", "ArgMin",
-                                                       "calibration", "CalibratedClassifierCV"],
-       natural="skl2onnx takes the nearest step of an isotonic calibration where the model interpolates")  # fmt: skip
+@fault(
+    "operator-semantics",
+    "approximation",
+    culprit=["isotonic", "calibrated_classifiers_", "calibrator", "ArgMin", "calibration", "CalibratedClassifierCV"],
+    natural="skl2onnx takes the nearest step of an isotonic calibration where the model interpolates",
+)
 def calibration_by_steps():
     """Calibrated probabilities are those of the nearest point instead of between two."""
     from sklearn.calibration import CalibratedClassifierCV
@@ -212,9 +229,13 @@ def calibration_by_steps():
     return model, converted(model, frame), frame
 
 
-@fault("aggregation", "model-part-dropped", "operator-semantics",
-       culprit=["value", "variable", "weights", "neighbours", "neighbors", "KNeighborsRegressor"],
-       natural="skl2onnx ignores weights='distance' of KNeighborsRegressor")  # fmt: skip
+@fault(
+    "aggregation",
+    "model-part-dropped",
+    "operator-semantics",
+    culprit=["value", "variable", "weights", "neighbours", "neighbors", "KNeighborsRegressor"],
+    natural="skl2onnx ignores weights='distance' of KNeighborsRegressor",
+)
 def neighbours_unweighted():
     """The nearest neighbours count alike, whatever their distance."""
     from sklearn.neighbors import KNeighborsRegressor
@@ -232,8 +253,9 @@ def letters_beyond_ascii():
     return model, models.text_converted(model), {"text": texts}
 
 
-@fault("tokenizer", culprit=TOKENS,
-       natural="skl2onnx makes n-grams before stop words are taken out, scikit-learn after")  # fmt: skip
+@fault(
+    "tokenizer", culprit=TOKENS, natural="skl2onnx makes n-grams before stop words are taken out, scikit-learn after"
+)
 def stop_words_inside_pairs():
     """Pairs of words across a stop word are found by the model only."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -271,8 +293,12 @@ def single_letters_dropped():
     return model, models.text_converted(model, tokenexp="[a-zA-Z][a-zA-Z]+"), {"text": texts}
 
 
-@fault("preprocessing-differs", "operator-semantics", culprit=TOKENS,
-       natural="skl2onnx gets the logarithms of sublinear_tf wrong")  # fmt: skip
+@fault(
+    "preprocessing-differs",
+    "operator-semantics",
+    culprit=TOKENS,
+    natural="skl2onnx gets the logarithms of sublinear_tf wrong",
+)
 def sublinear_counts():
     """Counts of words enter by their logarithm, which the export computes otherwise."""
     from sklearn.feature_extraction.text import TfidfVectorizer

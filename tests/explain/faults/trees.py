@@ -1,14 +1,13 @@
-"""Forests and boosters: thresholds, gaps, categories, leaves, counts, links."""
+"""Forests and boosters: thresholds, gaps, categories, leaves, counts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+
 from faults import models
 from faults.editing import tree_attributes, with_first_trees, with_trees
 from faults.models import (
-    cat,
-    cat_converted,
     converted,
     ill,
     light,
@@ -17,7 +16,6 @@ from faults.models import (
     numbered,
     recovery,
     rng,
-    severity,
     standard,
     with_gaps,
     xgb_converted,
@@ -28,6 +26,7 @@ MLTOOLS = "https://github.com/onnx/onnxmltools/issues"
 SKL = "https://github.com/onnx/sklearn-onnx/issues"
 VALUES = ["value", "variable"]
 PROBABILITIES = ["probabilities"]
+NO_DIRECTION = "skl2onnx writes no direction for missing values of RandomForest, ExtraTrees and DecisionTree"
 ENSEMBLE = ["trees", "ensemble", "forest"]
 
 
@@ -67,8 +66,12 @@ def histogram_thresholds():
     return model, converted(model, frame), frame
 
 
-@fault("float32-threshold", "float32-input-cast", culprit=["when"],
-       natural="LightGBM compares in float64, the export of onnxmltools in float32")  # fmt: skip
+@fault(
+    "float32-threshold",
+    "float32-input-cast",
+    culprit=["when"],
+    natural="LightGBM compares in float64, the export of onnxmltools in float32",
+)
 def lightgbm_thresholds():
     """The same with LightGBM."""
     frame = _close_times()
@@ -76,8 +79,13 @@ def lightgbm_thresholds():
     return model, light_converted(model, 2), frame
 
 
-@fault("float32-threshold", "preprocessing-differs", "float32-compute", culprit=["bins", "tilt"],
-       natural="skl2onnx's KBinsDiscretizer compares with edges in float32")  # fmt: skip
+@fault(
+    "float32-threshold",
+    "preprocessing-differs",
+    "float32-compute",
+    culprit=["bins", "tilt", "range_column"],
+    natural="skl2onnx's KBinsDiscretizer compares with edges in float32",
+)
 def bin_edges():
     """Values that lie on the edge of a bin go to the next one."""
     from sklearn.linear_model import Ridge
@@ -98,8 +106,11 @@ def threshold_moved():
     def move(old):
         return [value + (15.0 if index == place else 0.0) for index, value in enumerate(old)]
 
-    return models.xgb("regression"), with_trees(models.xgb_onnx("regression"), nodes_values=move), numbered(
-        measurements())  # fmt: skip
+    return (
+        models.xgb("regression"),
+        with_trees(models.xgb_onnx("regression"), nodes_values=move),
+        numbered(measurements()),
+    )
 
 
 @fault("weight-corruption", culprit=["tree 5"])
@@ -159,8 +170,9 @@ def early_stopping_ignored():
 @fault("missing-value-handling", culprit=["f1", "f3"])
 def gaps_go_the_other_way():
     """Every node of a booster sends missing values to the other side."""
-    other = with_trees(models.xgb_onnx("regression", True),
-                       nodes_missing_value_tracks_true=lambda old: [1 - way for way in old])  # fmt: skip
+    other = with_trees(
+        models.xgb_onnx("regression", True), nodes_missing_value_tracks_true=lambda old: [1 - way for way in old]
+    )
     return models.xgb("regression", True), other, numbered(with_gaps(measurements(), "weight", "dose"))
 
 
@@ -173,8 +185,7 @@ def gaps_never_go_left():
     return model, plain, frame
 
 
-@fault("missing-value-handling", culprit=["weight"],
-       natural="skl2onnx writes no direction for missing values of RandomForest, ExtraTrees and DecisionTree")  # fmt: skip
+@fault("missing-value-handling", culprit=["weight"], natural=NO_DIRECTION)
 def forest_with_gaps():
     """A forest that was trained with missing values sends them elsewhere."""
     from sklearn.ensemble import RandomForestRegressor
@@ -185,8 +196,7 @@ def forest_with_gaps():
     return model, converted(model, frame), frame
 
 
-@fault("missing-value-handling", culprit=["age"],
-       natural="skl2onnx writes no direction for missing values of RandomForest, ExtraTrees and DecisionTree")  # fmt: skip
+@fault("missing-value-handling", culprit=["age"], natural=NO_DIRECTION)
 def tree_with_gaps():
     """A single tree of two classes, missing values in one column."""
     from sklearn.tree import DecisionTreeClassifier
@@ -229,13 +239,20 @@ def lightgbm_categories_as_numbers():
     """The equality splits of a LightGBM export were turned into comparisons."""
     frame, target = _regions()
     model = light(frame, target, fit={"categorical_feature": ["region"]})
-    numeric = with_trees(light_converted(model, 3),
-                         nodes_modes=lambda old: [b"BRANCH_LEQ" if mode == b"BRANCH_EQ" else mode for mode in old])  # fmt: skip
-    return model, numeric, frame
+
+    def numeric(modes):
+        return [b"BRANCH_LEQ" if mode == b"BRANCH_EQ" else mode for mode in modes]
+
+    return model, with_trees(light_converted(model, 3), nodes_modes=numeric), frame
 
 
-@fault("categorical-split", "unknown-category", "input-type", culprit=["region"],
-       natural="LightGBM cuts the fraction off a category, the export of onnxmltools does not find it")  # fmt: skip
+@fault(
+    "categorical-split",
+    "unknown-category",
+    "input-type",
+    culprit=["region"],
+    natural="LightGBM cuts the fraction off a category, the export of onnxmltools does not find it",
+)
 def categories_with_fractions():
     """Some category codes were averaged by mistake; LightGBM takes 3.5 for 3."""
     frame, target = _regions()
@@ -244,8 +261,11 @@ def categories_with_fractions():
     return model, light_converted(model, 3), data
 
 
-@fault("model-part-dropped", culprit=["linear", "linear leaves", "leaves"],
-       natural="onnxmltools keeps only the constant of a linear leaf")  # fmt: skip
+@fault(
+    "model-part-dropped",
+    culprit=["linear", "linear leaves", "leaves"],
+    natural="onnxmltools keeps only the constant of a linear leaf",
+)
 def linear_leaves():
     """LightGBM's linear trees lose the linear part of their leaves."""
     frame = measurements()
@@ -260,105 +280,13 @@ def base_score_missing():
     return models.xgb("regression"), proto, numbered(measurements())
 
 
-@fault("model-part-dropped", culprit=["base score", "base value", "base_values", "base values", "bias", "init",
-                                      "baseline"])  # fmt: skip
+@fault(
+    "model-part-dropped", culprit=["base score", "base value", "base_values", "base values", "bias", "init", "baseline"]
+)
 def initial_value_missing():
     """A gradient boosting regressor without the mean it starts from."""
     proto = with_trees(models.boosted_onnx(), base_values=lambda old: [0.0])
     return models.boosted(), proto, measurements()
-
-
-@fault("aggregation", culprit=[*VALUES, *ENSEMBLE], natural="onnxmltools does not divide by the number of trees")
-def lightgbm_forest():
-    """LightGBM in the mode of a random forest: trees are added up instead of averaged."""
-    frame = measurements()
-    model = light(frame, recovery(frame), boosting_type="rf", bagging_freq=1, bagging_fraction=0.7)
-    return model, light_converted(model), frame
-
-
-@fault("aggregation", "output-mapping", "wrong-wiring", culprit=[*VALUES, *ENSEMBLE, "target"],
-       natural="onnxmltools adds the trees of all targets of XGBoost to the first")  # fmt: skip
-def several_targets():
-    """A booster with three targets answers with one sum."""
-    import xgboost
-
-    frame = numbered(measurements())
-    z = standard(measurements())
-    targets = np.c_[recovery(measurements()), 3 * z[:, 0], z[:, 1] ** 2]
-    model = xgboost.XGBRegressor(n_estimators=8, max_depth=3, n_jobs=1).fit(frame, targets)
-    return model, xgb_converted(model), frame
-
-
-@fault("link-function", culprit=PROBABILITIES, natural="onnxmltools writes a softmax for LightGBM's multiclassova")
-def lightgbm_one_against_all():
-    """A softmax in the place of a sigmoid for each class."""
-    frame = measurements()
-    model = light(frame, severity(frame), classifier=True, objective="multiclassova")
-    return model, light_converted(model), frame
-
-
-@fault("link-function", culprit=PROBABILITIES, natural="onnxmltools takes the factor of LightGBM's sigmoid for 1")
-def lightgbm_steep_sigmoid():
-    """The model was trained with sigmoid=2."""
-    frame = measurements()
-    model = light(frame, ill(frame), classifier=True, sigmoid=2.0)
-    return model, light_converted(model), frame
-
-
-@fault("link-function", culprit=VALUES, natural="onnxmltools leaves out the square of LightGBM's reg_sqrt")
-def lightgbm_square_root():
-    """Trained on the square root of the target."""
-    frame = measurements()
-    model = light(frame, recovery(frame) * 10, reg_sqrt=True)
-    return model, light_converted(model), frame
-
-
-@fault("link-function", culprit=VALUES, natural="onnxmltools leaves out the sigmoid of reg:logistic")
-def xgboost_logistic_regression():
-    """A regression of shares without its sigmoid."""
-    import xgboost
-
-    frame = numbered(measurements())
-    shares = 1 / (1 + np.exp(-(recovery(measurements()) - 10) / 2))
-    model = xgboost.XGBRegressor(objective="reg:logistic", n_estimators=10, max_depth=3, n_jobs=1).fit(frame, shares)
-    return model, xgb_converted(model), frame
-
-
-@fault("link-function", culprit=VALUES, natural="onnxmltools leaves out the exponent of survival:cox")
-def xgboost_hazards():
-    """Hazard ratios without their exponent."""
-    import xgboost
-
-    frame = numbered(measurements())
-    model = xgboost.XGBRegressor(objective="survival:cox", n_estimators=10, max_depth=3, n_jobs=1)
-    return model.fit(frame, np.abs(recovery(measurements())) + 0.1), xgb_converted(model), frame
-
-
-@fault("link-function", culprit=VALUES, natural="skl2onnx leaves out the exponent of loss='poisson'")
-def histogram_counts():
-    """Counts by HistGradientBoostingRegressor without their exponent."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    frame = measurements()
-    model = HistGradientBoostingRegressor(max_iter=10, loss="poisson", random_state=0)
-    model.fit(frame, np.abs(recovery(frame)).round())
-    return model, converted(model, frame), frame
-
-
-@fault("link-function", culprit=VALUES, natural="CatBoost leaves out the exponent of Poisson")
-def catboost_counts():
-    """Counts by CatBoost without their exponent."""
-    frame = measurements()
-    model = cat(frame, np.abs(recovery(frame)).round(), loss_function="Poisson")
-    return model, cat_converted(model), frame
-
-
-@fault("link-function", culprit=PROBABILITIES, natural="CatBoost writes a softmax for MultiClassOneVsAll")
-def catboost_one_against_all():
-    """A softmax in the place of a sigmoid for each class."""
-    frame = measurements()
-    model = cat(frame, severity(frame), classifier=True, loss_function="MultiClassOneVsAll")
-    return model, cat_converted(model), frame
 
 
 def _round_doses():
@@ -372,7 +300,9 @@ def _close_times():
     """Pairs of times a few seconds apart, of which float32 makes one."""
     draw = rng(8)
     start = 1.7e9 + np.repeat(np.sort(draw.uniform(0, 3e5, 30)), 10)
-    return pd.DataFrame({"when": start + np.tile(np.arange(10) * 7.0, 30), "load": models.single(draw.normal(size=300))})
+    return pd.DataFrame(
+        {"when": start + np.tile(np.arange(10) * 7.0, 30), "load": models.single(draw.normal(size=300))}
+    )
 
 
 def _periodic(frame):
@@ -385,18 +315,22 @@ def _place(proto, *, tree):
     attributes = tree_attributes(proto)
     return next(
         index
-        for index, (number, node) in enumerate(zip(attributes["nodes_treeids"], attributes["nodes_nodeids"],
-                                                   strict=True))
+        for index, (number, node) in enumerate(
+            zip(attributes["nodes_treeids"], attributes["nodes_nodeids"], strict=True)
+        )
         if number == tree and node == 0
-    )  # fmt: skip
+    )
 
 
 def _regions():
     draw = rng(9)
-    frame = pd.DataFrame({
-        "region": draw.integers(0, 12, 300), "size": models.single(draw.normal(size=300)),
-        "rooms": draw.integers(1, 8, 300),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "region": draw.integers(0, 12, 300),
+            "size": models.single(draw.normal(size=300)),
+            "rooms": draw.integers(1, 8, 300),
+        }
+    )
     target = 4.0 * frame["region"].isin([1, 4, 7, 9]) + frame["size"] + 0.3 * frame["rooms"]
     return frame, np.asarray(target)
 

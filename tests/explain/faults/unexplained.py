@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from onnx import helper, numpy_helper
+
+import likewise
 from faults import models
 from faults.editing import Step, followed
 from faults.models import folder, measurements, rng
 from faults.registry import unexplained
-from onnx import helper, numpy_helper
-
-import likewise
 
 
 @unexplained()
@@ -21,11 +21,13 @@ def ripple():
     graph = proto.graph
     graph.node.pop()
     graph.initializer.append(numpy_helper.from_array(np.float32([[31.0], [-17.0], [9.0], [53.0]]), "ripple"))
-    graph.node.extend([
-        helper.make_node("MatMul", ["X", "ripple"], ["phase"]),
-        helper.make_node("Sin", ["phase"], ["wave"]),
-        helper.make_node("Add", ["variable_before", "wave"], ["variable"]),
-    ])  # fmt: skip
+    graph.node.extend(
+        [
+            helper.make_node("MatMul", ["X", "ripple"], ["phase"]),
+            helper.make_node("Sin", ["phase"], ["wave"]),
+            helper.make_node("Add", ["variable_before", "wave"], ["variable"]),
+        ]
+    )
     return models.forest(), proto, measurements()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pandas as pd
+
 from faults import models, nets
 from faults.editing import constants_of, with_attributes, with_constants, without
 from faults.models import converted, folder, loans, measurements, numbered, recovery, rng, severity
@@ -79,8 +80,7 @@ def older_head():
 @fault("model-part-dropped", "weight-corruption", culprit=["intercept", "intercepts"])
 def intercept_dropped():
     """A logistic regression without its intercept."""
-    proto = with_attributes(models.logistic_onnx(3, True), "LinearClassifier",
-                            intercepts=lambda old: [0.0] * len(old))  # fmt: skip
+    proto = with_attributes(models.logistic_onnx(3, True), "LinearClassifier", intercepts=lambda old: [0.0] * len(old))
     return models.logistic(3, True), proto, measurements()
 
 
@@ -107,8 +107,11 @@ def activation_dropped():
 @fault("weight-corruption", culprit=["dose", "coefficients", "coef_"])
 def sign_of_a_coefficient():
     """One coefficient of a linear model has the opposite sign."""
-    proto = with_attributes(models.logistic_onnx(), "LinearClassifier",
-                            coefficients=lambda old: [-x if i % 4 == 3 else x for i, x in enumerate(old)])  # fmt: skip
+    proto = with_attributes(
+        models.logistic_onnx(),
+        "LinearClassifier",
+        coefficients=lambda old: [-x if i % 4 == 3 else x for i, x in enumerate(old)],
+    )
     return models.logistic(), proto, measurements()
 
 
@@ -162,8 +165,10 @@ def weights_cleared():
     return nets.image(), with_constants(nets.image_onnx(), {"head.weight": clear}), nets.pictures()
 
 
-@fault("weight-corruption", culprit=["cluster_centers_", "centre", "center", "centers", "centres", "Ge_Gemmcst",
-                                     "Re_Addcst", "Ad_Addcst"])  # fmt: skip
+@fault(
+    "weight-corruption",
+    culprit=["cluster_centers_", "centre", "center", "centers", "centres", "Ge_Gemmcst", "Re_Addcst", "Ad_Addcst"],
+)
 def centre_moved():
     """One centre of a clustering was moved."""
     from sklearn.cluster import KMeans
@@ -184,6 +189,9 @@ def support_vector_changed():
     frame = models.measurements()
     z = pd.DataFrame(models.standard(frame), columns=models.FEATURES)
     model = SVR(C=2.0).fit(z, recovery(frame))
-    proto = with_attributes(converted(model, z), "SVMRegressor",
-                            coefficients=lambda old: [10 * x if i == 7 else x for i, x in enumerate(old)])  # fmt: skip
+    proto = with_attributes(
+        converted(model, z),
+        "SVMRegressor",
+        coefficients=lambda old: [10 * x if i == 7 else x for i, x in enumerate(old)],
+    )
     return model, proto, z

@@ -88,8 +88,7 @@ def _members(model: Any) -> Iterator[tuple[Any, Array | None]]:
             break
     chosen = getattr(model, "estimators_features_", None)
     for index, member in enumerate(held):
-        inner = getattr(member, "estimator", member) if not hasattr(member, "predict_proba") else member
-        inner = member.estimator if type(member).__name__ == "_CalibratedClassifier" else inner
+        inner = member.estimator if type(member).__name__ == "_CalibratedClassifier" else member
         if isinstance(inner, str) or inner is None:
             continue
         yield inner, None if chosen is None else chosen[index]
@@ -120,3 +119,27 @@ def _exchanged(whole: Any, old: Any, new: Any) -> Any:
         return Pipeline([*steps[:-1], (steps[-1][0], _exchanged(steps[-1][1], old, new))])
     held = next((name for name in HELD if name in getattr(whole, "__dict__", {})), None)
     return None if held is None else _exchanged(getattr(whole, held), old, new)
+
+
+def cut_to(native: Any, trees: int) -> Any:
+    """A copy of a booster, in the composition it stands in, that uses its first trees only; None if it cannot."""
+    _, model = steps_before(native)
+    cut: Any = None
+    if derives_from(model, "xgboost", (*xgb.WRAPPERS, *xgb.BOOSTERS)):
+        booster = model.get_booster() if hasattr(model, "get_booster") else model
+        rounds, rest = divmod(trees * booster.num_boosted_rounds(), max(xgboost.count(booster), 1))
+        cut = None if rest else booster[:rounds]
+        if cut is not None and model is not booster:
+            cut, inner = copy(model), cut
+            cut._Booster = inner
+    elif derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
+        booster = getattr(model, "booster_", model)
+        rounds, rest = divmod(trees, booster.num_model_per_iteration())
+        cut = None if rest else lightgbm.cut_to(booster, rounds)
+        if cut is not None and model is not booster:
+            cut, inner = copy(model), cut
+            cut._Booster, cut._best_iteration = inner, -1
+    elif derives_from(model, "catboost", cat.MODELS):
+        cut = model.copy()
+        cut.shrink(trees)
+    return None if cut is None else _exchanged(native, model, cut)

@@ -111,7 +111,7 @@ class Ensemble:
     @property
     def comparable(self) -> bool:
         """Are the values of the leaves few enough to lay side by side?"""
-        return self.outputs * len(self.feature) <= 30_000_000
+        return self.outputs * len(self.feature) <= 10_000_000
 
 
 def ensemble_of(

@@ -19,46 +19,57 @@ class Leafage:
 
     `pairs` are the pairs of leaves, `differs` which of them have another value. A leaf of the candidate
     should hold `scale` times the reference's values through `outputs`, a matrix from the outputs of one
-    to those of the other: binary classifiers keep one output or both. `permuted`: the outputs stand in
-    another order. `misplaced`: the values are the same, but trees add theirs to another output. None of
-    it says anything where `told` is false.
+    to those of the other: binary classifiers keep one output or both. `order` is set where the outputs
+    stand in another order: for each of the candidate's the one of the reference that it holds.
+    `misplaced`: the values are the same, but some trees add theirs to another output. `rounded` names the
+    narrower type that nearly all values were rounded to. None of it says anything where `told` is false.
     """
 
     pairs: Array
     differs: Array
     scale: float
     outputs: Array
-    permuted: bool = False
+    order: tuple[int, ...] = ()
     misplaced: bool = False
+    rounded: str = ""
     told: bool = True
 
     @property
     def share(self) -> float:
         return float(self.differs.mean()) if len(self.differs) else 0.0
 
+    @property
+    def in_place(self) -> bool:
+        """Can the values be compared one by one?"""
+        return self.told and not self.order and not self.misplaced
+
 
 def compared(ours: Ensemble, theirs: Ensemble, laid: Alignment) -> Leafage:
+    """Find the measure and the layout in which most leaves agree, and the leaves that do not."""
     import numpy as np
 
     both = (ours.feature[laid.reference] == LEAF) & (theirs.feature[laid.candidate] == LEAF)
     pairs = np.flatnonzero(both)
-    unknown = Leafage(pairs, np.zeros(len(pairs), dtype=bool), 1.0, np.zeros((0, 0)), told=False)
-    if not (ours.comparable and theirs.comparable and len(ours.leaf_value) and len(theirs.leaf_value) and len(pairs)):
-        return unknown
+    matrices = list(_matrices(ours.outputs, theirs.outputs))
+    known = ours.comparable and theirs.comparable and len(ours.leaf_value) and len(theirs.leaf_value)
+    if not known or not matrices or not len(pairs):
+        return Leafage(pairs, np.zeros(len(pairs), dtype=bool), 1.0, np.zeros((0, 0)), told=False)
     held = ours.values()[laid.reference[pairs]]
     found = theirs.values()[laid.candidate[pairs]]
     ways = [
         (_equal(held @ matrix, found, scale), scale, matrix)
-        for matrix in _matrices(ours.outputs, theirs.outputs)
+        for matrix in matrices
         for scale in _scales(held @ matrix, found)
     ]
-    if not ways:
-        return unknown
     equal, scale, matrix = max(ways, key=lambda way: (float(way[0].mean()), way[1] == 1.0))
-    unlike = not equal.all()
-    permuted = float(equal.mean()) < 0.5 and _permuted(held, found)
-    misplaced = unlike and not permuted and _misplaced(held, found)
-    return Leafage(pairs, ~equal, scale, matrix, permuted=permuted, misplaced=misplaced)
+    if not equal.all() and (rounded := _rounded(held @ matrices[0], found)):
+        return Leafage(pairs, ~ways[0][0], 1.0, matrices[0], rounded=rounded)
+    agreed = float(equal.mean())
+    if agreed < 0.5 and scale != 1.0:  # a factor that few leaves agree on says nothing
+        equal, scale, matrix = ways[0]
+    if agreed < 0.5 and (order := _order(held, found)):
+        return Leafage(pairs, ~equal, 1.0, matrix, order=order)
+    return Leafage(pairs, ~equal, scale, matrix, misplaced=_misplaced(held, found, equal))
 
 
 def _equal(wanted: Array, found: Array, scale: float) -> Array:
@@ -100,24 +111,37 @@ def _matrices(ours: int, theirs: int) -> Iterator[Array]:
         yield np.eye(ours, theirs)
 
 
-def _misplaced(held: Array, found: Array) -> bool:
-    """Does every leaf hold the same one number, but for the output it is added to?"""
-    single = ((held != 0).sum(axis=1) <= 1).all() and ((found != 0).sum(axis=1) <= 1).all()
-    if not single or held.shape[1] < 2:
-        return False
-    same = _equal(held.sum(axis=1, keepdims=True), found.sum(axis=1, keepdims=True), 1.0)
-    return bool(same.mean() > 0.99)
-
-
-def _permuted(held: Array, found: Array) -> bool:
-    """Are the outputs the same but for their order?"""
+def _rounded(wanted: Array, found: Array) -> str:
+    """The narrower type that the values of nearly all leaves were rounded to; empty if to none."""
     import numpy as np
 
-    if held.shape != found.shape or not 1 < held.shape[1] <= 64:
+    with np.errstate(over="ignore"):
+        half = wanted.astype(np.float16).astype(np.float64)
+        bits = wanted.astype(np.float32).view(np.uint32)
+    brain = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+    for name, rounded in (("float16", half), ("bfloat16", brain)):
+        if (np.abs(found - rounded) <= 1e-6 * np.abs(rounded) + 1e-12).all(axis=1).mean() > 0.95:
+            return name
+    return ""
+
+
+def _order(held: Array, found: Array) -> tuple[int, ...]:
+    """Which output of the reference each of the candidate's is, if they are the same but for their order."""
+    import numpy as np
+
+    count = held.shape[1]
+    if held.shape != found.shape or not 1 < count <= 64:
+        return ()
+    order = np.array([np.abs(held - found[:, [output]]).mean(axis=0).argmin() for output in range(count)])
+    if (order == np.arange(count)).all() or len(set(order.tolist())) < count:
+        return ()
+    return tuple(order.tolist()) if float(_equal(held[:, order], found, 1.0).mean()) > 0.9 else ()
+
+
+def _misplaced(held: Array, found: Array, equal: Array) -> bool:
+    """Does every leaf hold the same one number, but some for another output?"""
+    single = ((held != 0).sum(axis=1) <= 1).all() and ((found != 0).sum(axis=1) <= 1).all()
+    if not single or max(held.shape[1], found.shape[1]) < 2:
         return False
-    distance = np.abs(held[:, :, None] - found[:, None, :]).mean(axis=0)
-    nearest = distance.argmin(axis=0)
-    order = np.arange(held.shape[1])
-    if (nearest == order).all() or len(set(nearest.tolist())) < len(order):
-        return False
-    return float(_equal(held[:, nearest], found, 1.0).mean()) > 0.9
+    same = _equal(held.sum(axis=1, keepdims=True), found.sum(axis=1, keepdims=True), 1.0)
+    return bool(same.mean() > 0.99 and (same & ~equal).mean() > 0.02)

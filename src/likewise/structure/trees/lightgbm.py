@@ -100,3 +100,10 @@ def without_linear_leaves(booster: Any) -> Any:
     import lightgbm
 
     return lightgbm.Booster(model_str=booster.model_to_string().replace("\nis_linear=1\n", "\nis_linear=0\n"))
+
+
+def cut_to(booster: Any, rounds: int) -> Any:
+    """A copy of a booster with its first rounds only."""
+    import lightgbm
+
+    return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=rounds))

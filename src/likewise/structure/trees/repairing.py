@@ -101,6 +101,13 @@ def with_outputs(survey: Survey) -> Ensemble:
     return replace(theirs, leaf_output=np.where(wanted >= 0, wanted, theirs.leaf_output))
 
 
+def reordered(ensemble: Ensemble, order: tuple[int, ...]) -> Ensemble:
+    """The trees with the values of output k added to output `order[k]`."""
+    import numpy as np
+
+    return replace(ensemble, leaf_output=np.array(order)[ensemble.leaf_output])
+
+
 def scaled(ensemble: Ensemble, factor: float) -> Ensemble:
     return replace(ensemble, leaf_value=ensemble.leaf_value * factor)
 
@@ -122,7 +129,7 @@ def with_trees(survey: Survey, *, scale: float | None = None) -> Ensemble | None
         ours,
         threshold=threshold,
         strict=strict,
-        node_numbers=np.arange(len(ours.feature)),
+        node_numbers=np.full(len(ours.feature), len(ours.feature)),
         place=place,
         leaf_node=ours.leaf_node[node],
         leaf_output=output,

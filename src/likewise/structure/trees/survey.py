@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from likewise.cases import Case
+from likewise.cases import ENOUGH, Case
 from likewise.contracts.data import Array
 from likewise.structure.trees import reading
 from likewise.structure.trees.aligning import NOBODY, Alignment, aligned, partings
@@ -62,14 +62,15 @@ class Survey:
     @property
     def order(self) -> dict[int, int]:
         """For each column of the reference the one that the candidate asks instead, if it is always the same one."""
-        ours = self.reference.ensemble.column[self.alignment.reference[self.split]].tolist()
-        theirs = self.candidate.ensemble.column[self.alignment.candidate[self.split]].tolist()
-        found: dict[int, int] = {}
-        for one, other in zip(ours, theirs, strict=True):
-            if found.setdefault(one, other) != other:
-                return {}
-        changed = any(one != other for one, other in found.items())
-        return found if changed and len(set(found.values())) == len(found) else {}
+        import numpy as np
+
+        if not self.column.any():
+            return {}
+        ours = self.reference.ensemble.column[self.alignment.reference[self.split]]
+        theirs = self.candidate.ensemble.column[self.alignment.candidate[self.split]]
+        both = np.unique(np.stack([ours, theirs]), axis=1).T.tolist()
+        found = dict(both)
+        return found if len(found) == len(both) == len(set(found.values())) else {}
 
     @property
     def retrained(self) -> bool:
@@ -91,12 +92,34 @@ class Survey:
         """Of these pairs the one where most failing rows take another path, and how many do."""
         import numpy as np
 
-        parted = self.partings(np.flatnonzero(case.required.failing))
+        parted = self.failing_partings(case)
         if parted is not None and (here := np.isin(parted[1], pairs)).any():
             found, counts = np.unique(parted[1][here], return_counts=True)
             best = int(np.argmax(counts))
             return int(found[best]), int(counts[best])
         return int(pairs[0]), 0
+
+    def concerns(self, case: Case, pairs: Array) -> bool:
+        """Do enough failing rows take another path at these pairs for them to explain the failure?"""
+        import numpy as np
+
+        if not len(pairs):
+            return False
+        parted = self.failing_partings(case)
+        if parted is None:
+            return True
+        rows = np.unique(parted[0][np.isin(parted[1], pairs)])
+        return len(rows) >= ENOUGH * int(case.required.failing.sum())
+
+    def failing_partings(self, case: Case) -> tuple[Array, Array] | None:
+        """Where the failing rows take different paths; found once a case."""
+        import numpy as np
+
+        key = "where failing rows part"
+        if key not in case.memory:
+            case.memory[key] = self.partings(np.flatnonzero(case.required.failing))
+        found: tuple[Array, Array] | None = case.memory[key]
+        return found
 
     def partings(self, rows: Array) -> tuple[Array, Array] | None:
         """Where these rows of the sample take different paths: rows and pairs; None where it cannot be told."""

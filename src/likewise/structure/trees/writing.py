@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.structure.trees.ensemble import LEAF, Ensemble, Gap
-from likewise.structure.trees.onnx import MODES, GraphTrees, Site
+from likewise.structure.trees.onnx import GraphTrees, Site, element_type
+from likewise.structure.trees.onnx_nodes import AT_MOST, BELOW, EQUAL, MEMBER, MODES, NO_SPLIT
+from likewise.structure.trees.walking import DEEPEST
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -19,210 +21,288 @@ class UnwritableError(ValueError):
 
 def written(proto: ModelProto, held: GraphTrees, ensemble: Ensemble) -> ModelProto:
     """A copy of the graph with these trees; `place` of a tree says which node takes it."""
+    changed = copied(proto)
+    for place, site in enumerate(held.sites):
+        node = changed.graph.node[site.node]
+        table = _table(ensemble, place, site)
+        write = _of_version_5 if site.operator == "TreeEnsemble" else _of_older
+        for name, content in write(site, table).items():
+            # Most of it is as it was, and to write millions of numbers takes seconds.
+            if not _same(site.told.get(name), content):
+                _set(node, name, content)
+    return changed
+
+
+def copied(proto: ModelProto) -> ModelProto:
     from onnx import ModelProto as Proto
 
-    copied = Proto()
-    copied.CopyFrom(proto)
-    for place, site in enumerate(held.sites):
-        node = copied.graph.node[site.node]
-        rows = list(_lines(ensemble, place, site))
-        (_write_version_5 if site.operator == "TreeEnsemble" else _write_older)(node, rows)
-    return copied
+    copy = Proto()
+    copy.CopyFrom(proto)
+    return copy
 
 
 def with_attribute(proto: ModelProto, node: int, name: str, value: Any) -> ModelProto:
     """A copy of the graph with one attribute of one node set; None takes it away."""
-    from onnx import ModelProto as Proto
-
-    copied = Proto()
-    copied.CopyFrom(proto)
-    _set(copied.graph.node[node], name, value)
-    return copied
+    changed = copied(proto)
+    _set(changed.graph.node[node], name, value)
+    return changed
 
 
 def with_input(proto: ModelProto, held: GraphTrees, values: Array) -> ModelProto:
     """A copy of the graph whose trees see these values, whatever the graph is fed."""
     import numpy as np
-    from onnx import ModelProto as Proto
     from onnx import helper, numpy_helper
 
-    from likewise.structure.trees.onnx import element_type
-
-    copied = Proto()
-    copied.CopyFrom(proto)
+    changed = copied(proto)
     start = 0
     for index, source in enumerate(held.sources):
         stop = start + held.widths[source]
         name = f"seen_by_trees_{index}"
         dtype = helper.tensor_dtype_to_np_dtype(element_type(proto, source))
         part = np.ascontiguousarray(values[:, start:stop].astype(dtype))
-        copied.graph.initializer.append(numpy_helper.from_array(part, name))
-        for node in copied.graph.node:
+        changed.graph.initializer.append(numpy_helper.from_array(part, name))
+        for node in changed.graph.node:
             for place, given in enumerate(node.input):
                 if given == source:
                     node.input[place] = name
         start = stop
-    return copied
+    return changed
 
 
-class _Line:
-    """One node as the graph tells it."""
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Nodes as a graph tells them, tree after tree with the root first, and the values of the leaves."""
 
-    __slots__ = ("children", "feature", "gap_true", "mode", "number", "threshold", "tree", "values")
+    tree: Array
+    number: Array
+    mode: Array
+    feature: Array
+    threshold: Array
+    true: Array
+    false: Array
+    gap_true: Array
+    leaf_tree: Array
+    leaf_number: Array
+    leaf_output: Array
+    leaf_value: Array
+    sets: tuple[Array, ...] = ()
 
-    def __init__(self, tree: int, number: int) -> None:
-        self.tree, self.number = tree, number
-        self.mode, self.feature, self.threshold = "LEAF", 0, 0.0
-        self.children, self.gap_true = (0, 0), False
-        self.values: list[tuple[int, float]] = []
 
-
-def _lines(ensemble: Ensemble, place: int, site: Site) -> Iterator[_Line]:
-    """The nodes of the trees of one place: a set of categories as a chain of equalities."""
+def _table(ensemble: Ensemble, place: int, site: Site) -> _Table:
+    """The trees of one place; the older operators have a chain of equalities for a set of categories."""
     import numpy as np
 
-    own = _by_node(ensemble)
-    inverse = None if site.columns is None else {int(column): i for i, column in enumerate(site.columns)}
-    for number, tree in enumerate(np.flatnonzero(ensemble.place == place).tolist()):
-        order = _reached(ensemble, int(ensemble.roots[tree]))
-        numbers = _numbers(ensemble, order)
-        spare = max(numbers.values(), default=0) + 1
-        for node in order:
-            if ensemble.feature[node] == LEAF:
-                line = _Line(number, numbers[node])
-                line.values = own.get(node, [])
-                yield line
-                continue
-            column = int(ensemble.column[node])
-            if inverse is not None and column not in inverse:
-                raise UnwritableError(f"column {column} does not reach this node")
-            feature = column if inverse is None else inverse[column]
-            true, false = numbers[int(ensemble.left[node])], numbers[int(ensemble.right[node])]
-            if ensemble.zero_is_gap[node]:
-                raise UnwritableError("zero as a missing value")
-            gap = Gap(int(ensemble.gap[node]))
-            group = int(ensemble.group[node])
-            if group < 0:
-                line = _Line(number, numbers[node])
-                line.mode = "BRANCH_LT" if ensemble.strict[node] else "BRANCH_LEQ"
-                line.threshold, line.feature = float(ensemble.threshold[node]), feature
-                line.children = (true, false)
-                at_zero = line.threshold > 0.0 or (line.threshold == 0.0 and not ensemble.strict[node])
-                line.gap_true = at_zero if gap is Gap.LIKE_ZERO else gap is Gap.LEFT
-                yield line
-                continue
-            members = ensemble.groups[group].tolist() or [float("inf")]
-            here = numbers[node]
-            for index, member in enumerate(members):
-                line = _Line(number, here)
-                last = index == len(members) - 1
-                line.mode, line.threshold, line.feature = "BRANCH_EQ", member, feature
-                line.children = (true, false if last else spare)
-                line.gap_true = 0.0 in members if gap is Gap.LIKE_ZERO else gap is Gap.LEFT
-                here, spare = spare, spare + (0 if last else 1)
-                yield line
-
-
-def _by_node(ensemble: Ensemble) -> dict[int, list[tuple[int, float]]]:
-    found: dict[int, list[tuple[int, float]]] = {}
-    outputs, values = ensemble.leaf_output.tolist(), ensemble.leaf_value.tolist()
-    for node, output, value in zip(ensemble.leaf_node.tolist(), outputs, values, strict=True):
-        found.setdefault(node, []).append((output, value))
-    return found
-
-
-def _reached(ensemble: Ensemble, root: int) -> list[int]:
-    """The nodes of a tree from its root, each once."""
-    order: list[int] = []
-    seen: set[int] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        order.append(node)
-        if ensemble.feature[node] != LEAF:
-            stack += [int(ensemble.right[node]), int(ensemble.left[node])]
-    return order
-
-
-def _numbers(ensemble: Ensemble, order: list[int]) -> dict[int, int]:
-    """The nodes' own numbers, where no two have the same."""
-    own = {node: int(ensemble.node_numbers[node]) for node in order}
-    return own if len(set(own.values())) == len(own) else {node: index for index, node in enumerate(order)}
-
-
-def _write_older(node: NodeProto, lines: list[_Line]) -> None:
-    import numpy as np
-
-    prefix = "class" if node.op_type == "TreeEnsembleClassifier" else "target"
-    entries = [(line.tree, line.number, output, value) for line in lines for output, value in line.values]
-    tree, number, output, value = zip(*entries, strict=True) if entries else ((), (), (), ())
-    told: Mapping[str, Any] = {
-        "nodes_treeids": [line.tree for line in lines],
-        "nodes_nodeids": [line.number for line in lines],
-        "nodes_featureids": [line.feature for line in lines],
-        "nodes_modes": [line.mode for line in lines],
-        "nodes_values": np.array([line.threshold for line in lines]),
-        "nodes_truenodeids": [line.children[0] for line in lines],
-        "nodes_falsenodeids": [line.children[1] for line in lines],
-        "nodes_missing_value_tracks_true": [int(line.gap_true) for line in lines],
-        "nodes_hitrates": None,
-        f"{prefix}_treeids": list(tree),
-        f"{prefix}_nodeids": list(number),
-        f"{prefix}_ids": list(output),
-        f"{prefix}_weights": np.array(value),
+    nodes, tree = _reached(ensemble, np.flatnonzero(ensemble.place == place))
+    number = _numbers(ensemble, nodes, tree)
+    split = ensemble.feature[nodes] != LEAF
+    if ensemble.zero_is_gap[nodes[split]].any():
+        raise UnwritableError("zero as a missing value")
+    column = np.where(split, ensemble.column[nodes], 0)
+    if site.columns is not None:
+        place_of = {int(entry): index for index, entry in enumerate(site.columns)}
+        if not set(column[split].tolist()) <= place_of.keys():
+            raise UnwritableError("a column that does not reach this node")
+        column = np.array(
+            [place_of[entry] if inner else 0 for entry, inner in zip(column.tolist(), split, strict=True)]
+        )
+    threshold, strict, gap = ensemble.threshold[nodes], ensemble.strict[nodes], ensemble.gap[nodes]
+    zero_left = (threshold > 0) | ((threshold == 0) & ~strict)
+    of_node = np.zeros(len(ensemble.feature), dtype=np.int64)
+    of_node[nodes] = number
+    where = {
+        "tree": tree,
+        "number": number,
+        "mode": np.where(split, np.where(strict, BELOW, AT_MOST), NO_SPLIT),
+        "feature": column,
+        "threshold": np.where(split, threshold, 0.0),
+        "true": np.where(split, of_node[ensemble.left[nodes]], 0),
+        "false": np.where(split, of_node[ensemble.right[nodes]], 0),
+        "gap_true": split & np.where(gap == Gap.LIKE_ZERO, zero_left, gap == Gap.LEFT),
     }
-    for name, content in told.items():
-        _set(node, name, content)
+    group = ensemble.group[nodes]
+    sets: tuple[Array, ...] = ()
+    if site.operator == "TreeEnsemble":
+        where["mode"] = np.where(group >= 0, MEMBER, where["mode"])
+        sets = tuple(ensemble.groups[entry] for entry in group[group >= 0].tolist())
+        where["gap_true"] = np.where(group >= 0, gap == Gap.LEFT, where["gap_true"])
+    else:
+        where = _with_chains(ensemble, where, group, gap)
+    tree_of = np.full(len(ensemble.feature), -1)
+    tree_of[nodes] = tree
+    own = np.flatnonzero(tree_of[ensemble.leaf_node] >= 0)
+    leaf = ensemble.leaf_node[own]
+    return _Table(
+        **where,
+        leaf_tree=tree_of[leaf],
+        leaf_number=of_node[leaf],
+        leaf_output=ensemble.leaf_output[own],
+        leaf_value=ensemble.leaf_value[own],
+        sets=sets,
+    )
 
 
-def _write_version_5(node: NodeProto, lines: list[_Line]) -> None:
+def _reached(ensemble: Ensemble, trees: Array) -> tuple[Array, Array]:
+    """The nodes of these trees and the position of the tree of each, in the order of the trees, roots first."""
     import numpy as np
 
-    splits = [line for line in lines if line.mode != "LEAF"]
-    leaves = [line for line in lines if line.mode == "LEAF"]
-    place = {(line.tree, line.number): index for index, line in enumerate(splits)}
-    leaf_place = {(line.tree, line.number): index for index, line in enumerate(leaves)}
-    first: dict[int, tuple[int, int]] = {}
-    for line in lines:
-        first.setdefault(line.tree, (line.tree, line.number))
-    if any(root not in place for root in first.values()) or any(len(line.values) != 1 for line in leaves):
-        raise UnwritableError("a tree of one leaf, or a leaf of several values")
-    children = [[(line.tree, line.children[side]) for line in splits] for side in (0, 1)]
+    level, tree = ensemble.roots[trees], np.arange(len(trees))
+    found, owners = [level], [tree]
+    seen = np.zeros(len(ensemble.feature), dtype=bool)
+    seen[level] = True
+    for _ in range(DEEPEST):
+        split = ensemble.feature[level] != LEAF
+        below = np.concatenate([ensemble.left[level[split]], ensemble.right[level[split]]])
+        owner = np.concatenate([tree[split], tree[split]])
+        below, first = np.unique(below, return_index=True)
+        new = ~seen[below]
+        level, tree = below[new], owner[first][new]
+        if not len(level):
+            break
+        seen[level] = True
+        found.append(level)
+        owners.append(tree)
+    nodes, owner = np.concatenate(found), np.concatenate(owners)
+    roots_first = ensemble.node_numbers[ensemble.roots[trees]] == 0
+    # In the order of their numbers, which is mostly how they were written; else from the root down.
+    order = np.lexsort((ensemble.node_numbers[nodes], owner)) if roots_first.all() else np.argsort(owner, kind="stable")
+    return nodes[order], owner[order]
+
+
+def _numbers(ensemble: Ensemble, nodes: Array, tree: Array) -> Array:
+    """The nodes' own numbers where a runtime takes them, else numbers in order."""
+    import numpy as np
+
+    own = ensemble.node_numbers[nodes]
+    # ONNX Runtime refuses a number that is not below the number of nodes.
+    if own.max(initial=0) < len(nodes):
+        ordered = bool(((tree[1:] > tree[:-1]) | (own[1:] > own[:-1])).all())
+        if ordered or len(np.unique(tree * len(nodes) + own)) == len(nodes):
+            return own
+    starts = np.searchsorted(tree, tree)
+    return np.asarray(np.arange(len(nodes)) - starts)
+
+
+def _with_chains(ensemble: Ensemble, where: dict[str, Array], group: Array, gap: Array) -> dict[str, Array]:
+    import numpy as np
+
+    grouped = np.flatnonzero(group >= 0)
+    if not len(grouped):
+        return where
+    added: dict[str, list[Any]] = {name: [] for name in where}
+    spare = int(where["number"].max()) + 1
+    for row in grouped.tolist():
+        members = ensemble.groups[group[row]].tolist() or [float("inf")]
+        where["mode"][row], where["threshold"][row] = EQUAL, members[0]
+        to_true = 0.0 in members if gap[row] == Gap.LIKE_ZERO else gap[row] == Gap.LEFT
+        where["gap_true"][row] = to_true
+        last = where["false"][row]
+        if len(members) > 1:
+            where["false"][row] = spare
+        for index, member in enumerate(members[1:], start=1):
+            told = {name: where[name][row] for name in where}
+            told |= {"number": spare, "threshold": member}
+            spare += 1
+            told["false"] = spare if index < len(members) - 1 else last
+            for name, value in told.items():
+                added[name].append(value)
+    joined = {name: np.concatenate([array, np.array(added[name], dtype=array.dtype)]) for name, array in where.items()}
+    order = np.argsort(joined["tree"], kind="stable")
+    return {name: array[order] for name, array in joined.items()}
+
+
+def _of_older(site: Site, table: _Table) -> dict[str, Any]:
+    prefix = "class" if site.operator == "TreeEnsembleClassifier" else "target"
+    return {
+        "nodes_treeids": table.tree,
+        "nodes_nodeids": table.number,
+        "nodes_featureids": table.feature,
+        "nodes_modes": table.mode,
+        "nodes_values": table.threshold,
+        "nodes_truenodeids": table.true,
+        "nodes_falsenodeids": table.false,
+        "nodes_missing_value_tracks_true": table.gap_true.astype(int),
+        "nodes_hitrates": None,
+        f"{prefix}_treeids": table.leaf_tree,
+        f"{prefix}_nodeids": table.leaf_number,
+        f"{prefix}_ids": table.leaf_output,
+        f"{prefix}_weights": table.leaf_value,
+    }
+
+
+def _of_version_5(site: Site, table: _Table) -> dict[str, Any]:
+    import numpy as np
+
+    split = table.mode != NO_SPLIT
+    span = int(table.number.max(initial=0)) + 1
+    key, leaf_key = table.tree * span + table.number, table.leaf_tree * span + table.leaf_number
+    first = np.concatenate([[True], table.tree[1:] != table.tree[:-1]])
+    several = len(np.unique(leaf_key)) != len(leaf_key) or len(leaf_key) != int((~split).sum())
+    if not split[first].all() or several:
+        raise UnwritableError(f"{site.name}: a tree of one leaf, or a leaf of several values")
+    place = {int(entry): index for index, entry in enumerate(key[split])}
+    leaf_place = {int(entry): index for index, entry in enumerate(leaf_key)}
     told: dict[str, Any] = {
-        "tree_roots": [place[root] for root in first.values()],
-        "nodes_featureids": [line.feature for line in splits],
-        "nodes_modes": np.array([MODES.index(line.mode) for line in splits], dtype=np.uint8),
-        "nodes_splits": np.array([line.threshold for line in splits]),
-        "nodes_missing_value_tracks_true": [int(line.gap_true) for line in splits],
+        "tree_roots": np.array([place[int(entry)] for entry in key[first]]),
+        "nodes_featureids": table.feature[split],
+        "nodes_modes": table.mode[split].astype(np.uint8),
+        "nodes_splits": table.threshold[split],
+        "nodes_missing_value_tracks_true": table.gap_true[split].astype(int),
         "nodes_hitrates": None,
-        "membership_values": None,
-        "leaf_targetids": [line.values[0][0] for line in leaves],
-        "leaf_weights": np.array([line.values[0][1] for line in leaves]),
+        "membership_values": _listed(table.sets),
+        "leaf_targetids": table.leaf_output,
+        "leaf_weights": table.leaf_value,
     }
-    for side, named in zip(children, ("true", "false"), strict=True):
-        told[f"nodes_{named}leafs"] = [int(child in leaf_place) for child in side]
-        told[f"nodes_{named}nodeids"] = [leaf_place.get(child, place.get(child, 0)) for child in side]
-    for name, content in told.items():
-        _set(node, name, content)
+    for named, child in (("true", table.true), ("false", table.false)):
+        keys = (table.tree * span + child)[split].tolist()
+        told[f"nodes_{named}leafs"] = np.array([int(entry in leaf_place) for entry in keys])
+        told[f"nodes_{named}nodeids"] = np.array([leaf_place.get(entry, place.get(entry, 0)) for entry in keys])
+    return told
+
+
+def _listed(sets: tuple[Array, ...]) -> Array | None:
+    """The members of all sets, with NaN after each."""
+    import numpy as np
+
+    return np.concatenate([np.append(members, np.nan) for members in sets]).astype(np.float32) if sets else None
+
+
+def _same(held: Any, content: Any) -> bool:
+    import numpy as np
+
+    if held is None or content is None:
+        return held is content
+    with np.errstate(over="ignore"):
+        given = content.astype(held.dtype)
+    return bool(np.array_equal(held, given, equal_nan=held.dtype.kind == "f"))
 
 
 def _set(node: NodeProto, name: str, value: Any) -> None:
     """Set an attribute in the form it had: numbers in a list, or in a tensor of the same type."""
     import numpy as np
-    from onnx import helper, numpy_helper
+    from onnx import AttributeProto, helper, numpy_helper
 
     for held in [entry for entry in node.attribute if entry.name in (name, f"{name}_as_tensor")]:
         if isinstance(value, np.ndarray) and held.HasField("t"):
-            dtype = value.dtype if value.dtype == np.uint8 else helper.tensor_dtype_to_np_dtype(held.t.data_type)
+            dtype = helper.tensor_dtype_to_np_dtype(held.t.data_type)
             held.t.CopyFrom(numpy_helper.from_array(value.astype(dtype), held.t.name))
             return
         node.attribute.remove(held)
     if value is None or (hasattr(value, "__len__") and not len(value)):
         return
-    if isinstance(value, np.ndarray):
+    if name == "nodes_modes" and value.dtype != np.uint8:
+        value = [MODES[code] for code in value.tolist()]
+    if not isinstance(value, np.ndarray):
+        node.attribute.append(helper.make_attribute(name, value))
+        return
+    if name in ("membership_values", "nodes_splits", "leaf_weights"):
+        node.attribute.append(helper.make_attribute(name, numpy_helper.from_array(value, name)))
+        return
+    # Filled here, as the helper looks at every number of a list of millions.
+    attribute = node.attribute.add(name=name)
+    if value.dtype.kind == "f":
+        attribute.type = AttributeProto.FLOATS
         with np.errstate(over="ignore"):
-            value = [float(entry) for entry in value.astype(np.float32)]
-    node.attribute.append(helper.make_attribute(name, value))
+            attribute.floats.extend(value.astype(np.float32).tolist())
+    else:
+        attribute.type = AttributeProto.INTS
+        attribute.ints.extend(value.astype(np.int64).tolist())

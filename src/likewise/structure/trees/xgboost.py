@@ -83,3 +83,9 @@ def _base(shape: dict[str, str], objective: str, outputs: int) -> Array:
         if objective in ("binary:logistic", "reg:logistic"):
             return np.asarray(np.log(base) - np.log1p(-base))
         return np.asarray(np.log(base)) if objective in LOGARITHMIC else base
+
+
+def count(booster: Any) -> int:
+    """How many trees a booster holds."""
+    grown = json.loads(booster.save_config())["learner"]["gradient_booster"]
+    return int(grown.get("gbtree", grown).get("gbtree_model_param", {}).get("num_trees", 0))

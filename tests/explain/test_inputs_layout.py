@@ -1,0 +1,130 @@
+"""Pictures in another layout, channel order, scale or normalisation; columns in another unit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from broken_inputs import before, explained, exported, loans, pipeline
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+import likewise
+
+MEAN, DEVIATION = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
+
+
+class Net(nn.Module):
+    """A small network for pictures, that may take mean and deviation out first."""
+
+    def __init__(self, normalise=False):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5))
+        self.normalise = normalise
+        self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.3]).reshape(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor([0.2, 0.3, 0.25]).reshape(1, 3, 1, 1))
+
+    def forward(self, image):
+        return self.body((image - self.mean) / self.std if self.normalise else image)
+
+
+def graph_of(net):
+    """The body of the network as an ONNX graph."""
+    conv, _, _, linear = net.body
+    weights = {"w": conv.weight, "b": conv.bias, "v": linear.weight, "c": linear.bias}
+    nodes = [
+        helper.make_node("Conv", ["image", "w", "b"], ["convolved"]),
+        helper.make_node("Relu", ["convolved"], ["positive"]),
+        helper.make_node("Flatten", ["positive"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "v", "c"], ["output"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [None, 3, 8, 8])],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, [None, 5])],
+        [numpy_helper.from_array(value.detach().numpy(), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return {"image": np.random.default_rng(0).random((60, 3, 8, 8), dtype=np.float32)}
+
+
+CHANGES = {
+    "BGR instead of RGB": [("Gather", ["order"], {"axis": 1})],
+    "times 255": [("Div", ["scale"], {})],
+    "divided by 255": [("Mul", ["scale"], {})],
+    "height and width exchanged": [("Transpose", [], {"perm": [0, 1, 3, 2]})],
+    "channels last (NHWC) instead of first": [
+        ("Transpose", [], {"perm": [0, 2, 3, 1]}),
+        ("Reshape", ["shape"], {}),
+    ],
+    "put back": [("Sub", ["mean"], {}), ("Div", ["deviation"], {})],
+    "channels in reverse (BGR instead of RGB), and 0 to 255": [
+        ("Div", ["scale"], {}),
+        ("Gather", ["order"], {"axis": 1}),
+    ],
+}
+
+
+@pytest.mark.parametrize("told", CHANGES)
+def test_the_form_of_a_picture_is_told(net, pictures, told):
+    candidate = before(
+        graph_of(net),
+        "image",
+        *CHANGES[told],
+        order=np.array([2, 1, 0]),
+        scale=np.float32(255),
+        shape=np.array([-1, 3, 8, 8]),
+        mean=MEAN.reshape(1, 3, 1, 1),
+        deviation=DEVIATION.reshape(1, 3, 1, 1),
+    )
+    assert told in explained(net, candidate, pictures, "input-layout", "image").culprit
+
+
+def test_a_normalisation_of_the_reference_that_the_export_lacks_is_told(pictures):
+    torch.manual_seed(0)
+    reference = Net(normalise=True).eval()
+    told = explained(reference, graph_of(reference), pictures, "input-layout", "image")
+    assert "taken out" in told.culprit
+
+
+def test_the_same_form_passes(net, pictures):
+    report = likewise.explain(net, graph_of(net), pictures)
+    assert report.passed
+    assert report.diagnoses == ()
+
+
+def test_another_network_is_not_a_matter_of_form(net, pictures):
+    torch.manual_seed(1)
+    report = likewise.explain(net, graph_of(Net()), pictures, explain_budget=30)
+    assert report.outcome == "FAIL"
+    assert "input-layout" not in {found.cause for found in report.diagnoses}
+
+
+def test_a_declared_shape_with_the_axes_in_another_order_is_told(net):
+    candidate = before(graph_of(net), "image", ("Transpose", [], {"perm": [0, 3, 1, 2]}))
+    shape = candidate.graph.input[0].type.tensor_type.shape
+    shape.dim[1].dim_value, shape.dim[2].dim_value, shape.dim[3].dim_value = 8, 8, 3
+    onnx.checker.check_model(candidate)
+    data = {"image": np.random.default_rng(0).random((20, 3, 8, 8), dtype=np.float32)}
+    told = explained(net, candidate, data, "input-layout", "image")
+    assert told.remedy.endswith("array.transpose(0, 2, 3, 1)")
+
+
+def test_a_column_in_another_unit_is_told():
+    frame, paid = loans()
+    model = pipeline().fit(frame, paid)
+    thousands = before(exported(model, frame), "income", ("Mul", ["factor"], {}), factor=np.float32(0.001))
+    told = explained(model, thousands, frame, "input-layout", "income")
+    assert told.culprit == "income (times 1000)"
