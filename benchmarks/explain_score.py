@@ -66,7 +66,8 @@ def main() -> None:
     for place, entry in enumerate(entries, 1):
         result = score(entry, chosen.budget)
         results.append(result)
-        print(f"{place:4}/{len(entries)} {mark(result)} {result.name} ({result.seconds:.1f} s)", file=sys.stderr)
+        said = f": {result.said[0] if result.said else 'nothing'}"
+        print(f"{place:4}/{len(entries)} {mark(result)} {result.name} ({result.seconds:.1f} s){said}", file=sys.stderr)
     print(table(results))
     print()
     print(misses(results))

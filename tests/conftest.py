@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 
 @pytest.fixture(scope="session")
 def example_folder(tmp_path_factory):

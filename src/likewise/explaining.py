@@ -31,6 +31,9 @@ FAILING_ROWS, AGREEING_ROWS = 2_048, 6_144
 SHARE_FOR_SAMPLE = 0.4
 """Of the budget, at most so much goes to finding rows."""
 
+SHARE_FOR_ONE = 0.4
+"""Of the time that is left, at most so much goes to one hypothesis."""
+
 SHOWN = 5
 """Diagnoses that are told."""
 
@@ -251,10 +254,13 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
     excluded: list[str] = []
     not_tested: list[str] = []
     hypotheses: tuple[Hypothesis, ...] = extensions("hypotheses")
+    end = case.deadline
     for hypothesis in hypotheses:
         told = ", ".join(hypothesis.causes)
         if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
             continue
+        # No experiment may take the time of all that come after it.
+        case.deadline = min(end, time.monotonic() + SHARE_FOR_ONE * max(end - time.monotonic(), 0.0))
         try:
             case.require_time()
             if not hypothesis.plausible(case):
@@ -269,13 +275,15 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
         explained.extend(found)
         if not found:
             excluded.append(told)
+    case.deadline = end
     return explained, excluded, not_tested
 
 
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
-    """The best explanation first; then only what explains rows that those before do not."""
+    """The best explanation first, each cause of a culprit once."""
     best = sorted(explained, key=lambda entry: (-round(_share(case, entry), 2), entry.simplicity, entry.cause))
-    return best[:SHOWN]
+    once = {(entry.cause, entry.culprit): entry for entry in reversed(best)}
+    return [entry for entry in best if once[entry.cause, entry.culprit] is entry][:SHOWN]
 
 
 def _share(case: Case, entry: Explained) -> float:

@@ -1,7 +1,7 @@
 """Parity in a test suite: `assert_parity(model, "model.onnx", rows)` and the fixture `parity`.
 
 A failure shows what the command line shows, and nothing of our own frames. The report lies beside the
-test's other files; `--likewise-html` writes it as a page too.
+test's other files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ WIDTH = 100
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the command line of pytest."""
     group = parser.getgroup("likewise", "does the deployed model answer like the trained one?")
-    group.addoption("--likewise-html", action="store_true", help="Write every report of `parity` as an HTML page too.")
     group.addoption(
         "--likewise-reports",
         metavar="FOLDER",
@@ -43,14 +42,14 @@ def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> 
 
 @pytest.fixture
 def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
-    """`parity(reference, candidate, data, **options)`: `assert_parity`, with the report kept beside the test's files."""
+    """`parity(reference, candidate, data, **options)`: like `assert_parity`, and the report is kept."""
     folder = request.config.getoption("--likewise-reports")
     place = tmp_path if folder is None else Path(folder) / _name(request.node.nodeid)
     count = 0
 
     def checked(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
         __tracebackhide__ = True
-        from likewise.verify import check, render, save
+        from likewise.verify import check, save
 
         nonlocal count
         count += 1
@@ -58,8 +57,6 @@ def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Repo
         saved = place / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")
         report = check(reference, candidate, data, **options)
         save(report, saved)
-        if request.config.getoption("--likewise-html"):
-            saved.with_suffix(".html").write_text(render(report, "html"), encoding="utf-8")
         request.node.user_properties.append(("likewise", f"{report.outcome}: {report.verdict.headline}"))
         _require(report, saved=str(saved))
         return report

@@ -36,9 +36,9 @@ def fitted(name):
         model = {
             "kmeans": lambda: KMeans(4, n_init=1, random_state=0).fit(far),
             "process": lambda: GaussianProcessRegressor(DotProduct() + RBF(), alpha=1e-4).fit(data, target),
-            "pipeline": lambda: make_pipeline(
-                StandardScaler(), GaussianProcessRegressor(RBF(2.0), alpha=1e-7)
-            ).fit(data, target),
+            "pipeline": lambda: make_pipeline(StandardScaler(), GaussianProcessRegressor(RBF(2.0), alpha=1e-7)).fit(
+                data, target
+            ),
             "plain": lambda: make_pipeline(FunctionTransformer(), StandardScaler()).fit(data),
         }[name]()
         rows = far if name == "kmeans" else data
@@ -46,7 +46,8 @@ def fitted(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "culprit"), [("kmeans", "KMeans"), ("process", "GaussianProcessRegressor"), ("pipeline", "gaussianprocess")]
+    ("name", "culprit"),
+    [("kmeans", "KMeans"), ("process", "GaussianProcessRegressor"), ("pipeline", "gaussianprocess")],
 )
 def test_float32_is_too_little_for_some_models(name, culprit):
     model, exported, rows = fitted(name)
@@ -89,7 +90,9 @@ def test_both_models_in_float32_may_differ_by_its_noise():
         inputs={"x": (64,)},
         output=("output", ["n", 64]),
     )
-    best = sg.explained(torch.nn.LayerNorm(64).eval(), candidate, {"input": sg.rows(width=64) + 3e4}, feed={"x": "input"})
+    best = sg.explained(
+        torch.nn.LayerNorm(64).eval(), candidate, {"input": sg.rows(width=64) + 3e4}, feed={"x": "input"}
+    )
     assert best.cause == "float32-compute"
     assert "node_output" in best.culprit
     assert "both" in best.evidence

@@ -13,7 +13,7 @@ from likewise.structure.alike import order_of
 from likewise.structure.fields import Field, listed
 from likewise.structure.first_wrong_step import WrongStep, first_wrong_step, watched_steps
 from likewise.structure.innocence import transformed
-from likewise.structure.steps import Change, Seen, Step, ask_changed, in_form_of, passing, reference_steps
+from likewise.structure.steps import Change, Seen, Step, ask_changed, in_form_of, passing, reference_steps, seen
 
 MOSTLY = 0.9
 """A change of a whole step accounts for nearly all rows, or it is another change that resembles it."""
@@ -113,7 +113,7 @@ def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
         # A step that changes nothing on these rows cannot be missed.
         run = [step for step in run if step_faults.does_something(records[step.path])]
         effect = _effect(case, {step.path: passing for step in run}) if run else None
-        if effect is None or not (_leads_to(wrong, run[-1]) or _telling(case, effect)):
+        if effect is None or not (_leads_to(wrong, run[-1]) or _telling(case, effect) or _missed(case, run)):
             continue
         names = ", ".join(step.name for step in run)
         return Explained(
@@ -207,6 +207,25 @@ def _telling(case: Case, effect: Effect) -> bool:
     if rare.sum() >= max(3, COMMON * len(answers)):
         return bool(agrees[rare].mean() >= MOSTLY)
     return bool(agrees.mean() >= MOSTLY and len(counts) > 2)
+
+
+def _missed(case: Case, run: Sequence[Step]) -> bool:
+    """Does the candidate agree once it is given what the steps give, in the place of the columns they take?"""
+    inputs = case.required.batch.inputs
+    records = seen(case, case.required.batch)
+    first, last = records.get(run[0].path), records.get(run[-1].path)
+    values = None if last is None else last.output
+    if first is None or values is None:
+        return False
+    names = [str(label) for label in getattr(first.given, "columns", ())]
+    if names and set(names) <= set(inputs) and len(names) == values.shape[1]:
+        columns = {name: values[:, index] for index, name in enumerate(names)}
+    elif len(inputs) == 1 and inputs[next(iter(inputs))].shape == values.shape:
+        columns = {next(iter(inputs)): values}
+    else:
+        return False
+    answered = case.ask("candidate", case.changed(columns))
+    return answered is not None and case.effect(candidate=answered).explains
 
 
 def _again(step: Step) -> Change:

@@ -98,10 +98,10 @@ def _dropped(entry: Difference) -> bool:
 
 def _told(entry: Difference) -> str:
     """The weight by its owner's name, then where exactly it differs."""
-    columns, indices = entry.columns(), entry.indices()
+    columns, spot = entry.columns(), entry.spot()
     details = [] if entry.name == entry.constant.tensor else [entry.place]
-    if indices and entry.pattern.few:
-        details.insert(0, "index " + ", ".join(str(list(index)) for index in indices[:SHOWN]))
+    if spot:
+        details.insert(0, spot)
     if 0 < len(columns) <= SHOWN:
         details.insert(0, _listed(columns))
     return f"{entry.name} ({', '.join(details)})" if details else entry.name

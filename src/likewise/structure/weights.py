@@ -33,6 +33,9 @@ FEW_SHARED = 0.5
 
 MOST_EXPERIMENTS = 16
 
+MOST_LOCATED, FEW_ENTRIES = 10_000, 3
+"""Differing entries that are looked at, and that are named one by one."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Difference:
@@ -67,9 +70,22 @@ class Difference:
     def place(self) -> str:
         return self.constant.text
 
-    def indices(self) -> list[tuple[int, ...]]:
-        """Where the first differing entries stand in the fitted array."""
-        return list(dict.fromkeys(self.match.index(entry) for entry in self.pattern.entries))
+    def spot(self) -> str:
+        """Where in the fitted array the differing entries stand; empty where they are all over it."""
+        import numpy as np
+
+        if self.constant.values.shape != self.match.expected.shape:
+            return ""
+        entries = np.flatnonzero(self.match.different.ravel())[:MOST_LOCATED]
+        found = np.array(list(dict.fromkeys(self.match.index(int(entry)) for entry in entries)))
+        if self.pattern.few and len(found) <= FEW_ENTRIES:
+            return "index " + ", ".join(str(index.tolist()) for index in found)
+        whole = self.match.expected.shape if self.parameter is None else self.parameter.values.shape
+        for axis, name in enumerate(("row", "column") if found.shape[1] > 1 else ()):
+            lines = np.unique(found[:, axis])
+            if len(lines) <= 2 and len(lines) < whole[axis] and len(entries) < MOST_LOCATED:
+                return f"{name}{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+        return ""
 
     def columns(self) -> list[str]:
         """The columns that the differing entries speak of, each once."""
@@ -79,7 +95,7 @@ class Difference:
             return []
         if self.constant.values.shape != self.match.expected.shape:
             return list(dict.fromkeys(self.parameter.columns))
-        entries = np.flatnonzero(self.match.different.ravel())[:10_000]
+        entries = np.flatnonzero(self.match.different.ravel())[:MOST_LOCATED]
         found = [self.parameter.column(self.match.index(int(entry))) for entry in entries]
         return [name for name in dict.fromkeys(found) if name is not None]
 

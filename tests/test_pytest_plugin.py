@@ -1,0 +1,60 @@
+"""Parity in a test suite: the fixture and the function, run by pytest itself on a real export."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+PLUGIN = ("-p", "no:cacheprovider")
+SUITE = """
+import joblib, pandas as pd
+from pathlib import Path
+from likewise.pytest_plugin import assert_parity
+
+EXAMPLE = Path({folder!r})
+ROWS = pd.read_parquet(EXAMPLE / "test.parquet")[:200]
+
+def test_faithful(parity):
+    report = parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS)
+    assert report.samples == 200
+
+def test_quantised(parity):
+    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, explain=False)
+
+def test_function():
+    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, abs_tol=0.5)
+
+def test_function_fails():
+    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, explain=False)
+
+def test_no_rows(parity):
+    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS[:0])
+"""
+
+
+@pytest.fixture
+def suite(pytester, example_folder):
+    pytester.makepyfile(SUITE.format(folder=str(example_folder)))
+    return pytester
+
+
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_a_failure_is_the_summary_and_the_report_is_kept(suite, more):
+    done = suite.runpytest_subprocess(*PLUGIN, *more, "--likewise-reports", "reports")
+    done.assert_outcomes(passed=2, failed=3)
+    shown = done.stdout.str()
+    assert "FAIL" in shown
+    assert "mismatch_rate" in shown
+    assert "INCONCLUSIVE" in shown
+    assert "holds no rows" in shown
+    assert "pytest_plugin.py" not in shown, "our frames stay out of the failure"
+    found = {path.parent.name: json.loads(path.read_text()) for path in suite.path.glob("reports/*/*.json")}
+    outcomes = {name.split("__")[-1]: report["outcome"] for name, report in found.items()}
+    assert outcomes == {"test_faithful": "PASS", "test_quantised": "FAIL", "test_no_rows": "INCONCLUSIVE"}
+
+
+def test_without_a_folder_the_report_lies_beside_the_files_of_the_test(suite):
+    done = suite.runpytest_subprocess(*PLUGIN, "-k", "quantised", "--basetemp", "kept")
+    done.assert_outcomes(failed=1, deselected=4)
+    assert (suite.path / "kept" / "test_quantised0" / "parity_report.json").is_file()
