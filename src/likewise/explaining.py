@@ -138,7 +138,10 @@ def _collect(case: Case, until: float) -> Sample | None:
 
     parts: list[tuple[Batch, Tensors, Tensors, Array]] = []
     failing = agreeing = 0
-    complete = True
+    complete, last = True, -1
+    worst = _worst(case.comparison)
+    # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
+    all_named = case.comparison.rows_beyond <= len(worst)
     for chunk in case.plan.source.batches(CHUNK_ROWS):
         if not chunk.stacked and parts:
             complete = False
@@ -151,16 +154,16 @@ def _collect(case: Case, until: float) -> Sample | None:
                 parts.append((chunk, ours, theirs, beyond))
             continue
         failing, agreeing = failing + len(keep), agreeing + len(others)
+        last = int(chunk.rows.numbers[-1]) if len(chunk) else last
         complete = complete and len(keep) + len(others) == len(chunk)
         parts.append(_taken(chunk, ours, theirs, beyond, np.sort(np.concatenate([keep, others]))))
-        if failing >= FAILING_ROWS or time.monotonic() > until:
+        if failing >= FAILING_ROWS or time.monotonic() > until or (all_named and agreeing >= AGREEING_ROWS):
             complete = False
             break
     if not parts:
         return None
     if parts[0][0].stacked:
-        last = int(parts[-1][0].rows.numbers[-1]) if len(parts[-1][0]) else -1
-        missing = sorted(number for number in _worst(case.comparison) if number > last)
+        missing = sorted(number for number in worst if number > last)
         parts.extend(_rows_by_number(case, missing, until))
     batch = _joined([part[0] for part in parts])
     reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])

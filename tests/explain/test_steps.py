@@ -291,7 +291,7 @@ def test_a_single_failing_row_is_enough(models):
 
 
 def test_a_scaler_is_missed_also_where_there_is_no_graph_to_look_into():
-    """Without it nearly every answer is 0 or 1, as many other changes would have it: the candidate gets scaled columns."""
+    """Most answers are 0 or 1 then, as after many another change; given scaled columns, the candidate agrees."""
     frame, label = people()
     frame = frame[NUMBERS].fillna(0) * 50
     model = Pipeline([("scaler", StandardScaler()), ("clf", LogisticRegression())]).fit(frame, label)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tree_making as making
+from threadpoolctl import threadpool_limits
 
 import likewise
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Toy models: threads would only wait for each other."""
+    with threadpool_limits(1):
+        yield
 
 
 def explained(name, candidate, rows=None):
@@ -23,7 +31,9 @@ def test_a_sound_export_passes(name):
     assert report.passed
 
 
-@pytest.mark.parametrize("name", making.NAMES)
+@pytest.mark.parametrize(
+    "name", ["tree", "forest_binary", "boosting_classes", "hist", "lgbm", "xgb_classes", "cat_binary"]
+)
 def test_one_leaf(name):
     proto = making.exported(name)
     weights = making.leaf_attribute(proto, "weights")
@@ -36,7 +46,7 @@ def test_one_leaf(name):
     assert found.culprit == f"tree {tree}, leaf {node}"
 
 
-@pytest.mark.parametrize("name", making.NAMES)
+@pytest.mark.parametrize("name", ["forest_classes", "boosting", "hist", "lgbm_classes", "xgb", "cat"])
 def test_one_threshold(name):
     proto = making.exported(name)
     broken = making.edited(proto, nodes_values=lambda old: [old[0] + 1 + abs(old[0]), *old[1:]])
@@ -45,7 +55,7 @@ def test_one_threshold(name):
     assert found.culprit == f"{making.COLUMNS[making.told(proto, 'nodes_featureids')[0]]} (tree 0, node 0)"
 
 
-@pytest.mark.parametrize("name", ["forest", "boosting_classes", "lgbm", "xgb_binary", "cat"])
+@pytest.mark.parametrize("name", ["forest", "lgbm", "cat"])
 def test_one_column(name):
     proto = making.exported(name)
     meant = making.told(proto, "nodes_featureids")[0]
@@ -54,7 +64,7 @@ def test_one_column(name):
     assert (found.cause, found.culprit) == ("weight-corruption", f"{making.COLUMNS[meant]} (tree 0, node 0)")
 
 
-@pytest.mark.parametrize("name", ["forest_binary", "hist", "lgbm_classes", "xgb", "cat_binary"])
+@pytest.mark.parametrize("name", ["forest_binary", "lgbm_classes", "xgb"])
 def test_columns_in_another_order(name):
     found = explained(
         name, making.edited(making.exported(name), nodes_featureids=lambda old: [(1, 0, 2, 3)[one] for one in old])
@@ -62,7 +72,7 @@ def test_columns_in_another_order(name):
     assert (found.cause, found.culprit) == ("feature-order", "income, age")
 
 
-@pytest.mark.parametrize("name", making.GAPS)
+@pytest.mark.parametrize("name", ["hist", "lgbm_classes", "xgb", "cat_binary"])
 def test_missing_values_sent_the_other_way(name):
     proto = making.exported(name)
     leaves = [mode == b"LEAF" for mode in making.told(proto, "nodes_modes")]
@@ -97,7 +107,7 @@ def test_the_wrong_comparison(name):
     assert "nodes_modes" in found.culprit
 
 
-@pytest.mark.parametrize("name", ["forest", "forest_classes", "boosting", "hist", "lgbm", "xgb_classes", "cat_binary"])
+@pytest.mark.parametrize("name", ["forest_binary", "boosting", "lgbm", "xgb_classes", "cat"])
 @pytest.mark.parametrize("missing", [(3, 4, 5), (0, 1)], ids=["last", "first"])
 def test_trees_that_are_missing(name, missing):
     proto = making.exported(name)
@@ -106,14 +116,14 @@ def test_trees_that_are_missing(name, missing):
     assert (found.cause, found.culprit) == ("tree-count", f"{count - len(missing)} of {count} trees")
 
 
-@pytest.mark.parametrize("name", ["boosting", "boosting_classes", "hist", "xgb", "xgb_binary", "cat"])
+@pytest.mark.parametrize("name", ["boosting", "hist", "xgb_binary", "cat"])
 def test_no_base_score(name):
     found = explained(name, making.edited(making.exported(name), base_values=None))
     assert found.cause == "model-part-dropped"
     assert found.culprit.startswith("base score")
 
 
-@pytest.mark.parametrize("name", ["forest", "boosting", "lgbm_classes", "xgb", "cat_binary"])
+@pytest.mark.parametrize("name", ["forest", "lgbm_classes", "cat_binary"])
 def test_every_leaf_scaled(name):
     proto = making.exported(name)
     broken = making.edited(proto, **{making.leaf_attribute(proto, "weights"): lambda old: [10 * one for one in old]})

@@ -62,7 +62,7 @@ def fitted(name):
         return models[name]()
 
 
-NAMES = [
+NAMES = (
     "tree",
     "forest",
     "forest_binary",
@@ -77,7 +77,7 @@ NAMES = [
     "xgb_classes",
     "cat",
     "cat_binary",
-]
+)
 
 
 @cache

@@ -18,6 +18,9 @@ from likewise.structure import graph_edits, trials
 ROWS = 192
 """Rows that are asked about again."""
 
+FEWEST = 8
+"""Rows that tell whether the size of a batch makes any difference."""
+
 SIZES = (1, 2, 3, 4, 8, 32)
 """Batch sizes tried, beside all rows at once."""
 
@@ -154,13 +157,15 @@ class Batches:
 
     def _neighbours(self, case: Case) -> Iterator[Explained]:
         """Wrong as it was run: is it right, or merely different, alone or among other rows?"""
+        if not any(self._varies(case, side) for side in ("candidate", "reference")):
+            return
         positions = trials.few_rows(case, self._affordable(case))
         failing = case.required.failing[positions]
         batch = trials.picked(case, positions)
         for side in ("candidate", "reference"):
             if case.framework(side) == "recorded" or case.side(side).fixed_batch is not None:
                 continue
-            if self._random(case, side):
+            if not self._varies(case, side) or self._random(case, side):
                 continue
             whole = case.ask(side, batch)
             if whole is None:
@@ -219,6 +224,20 @@ class Batches:
         before = trials.gap(case, positions=positions)
         near = not before or trials.gap(case, positions=positions, **{side: given}) <= trials.NEARER * before
         return near and effect.share >= ENOUGH and effect.damage <= HARMLESS
+
+    def _varies(self, case: Case, side: str) -> bool:
+        """Is anything of a few rows answered differently alone, together, and among all the others before?"""
+        key = f"varies with the batch: {side}"
+        if key not in case.memory:
+            positions = trials.few_rows(case, FEWEST)
+            batch = trials.picked(case, positions)
+            before: Tensors = getattr(case.required, side)
+            given = {name: array[positions] for name, array in before.items()}
+            asked = [case.ask(side, batch, size=size) for size in (1, None)]
+            case.memory[key] = any(
+                other is not None and trials.rows_apart(case, side, given, other, floor=NOISE).any() for other in asked
+            )
+        return bool(case.memory[key])
 
     def _affordable(self, case: Case) -> int:
         """Rows that can be asked about one at a time without using up the budget."""

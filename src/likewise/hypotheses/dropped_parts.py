@@ -8,7 +8,8 @@ from itertools import islice
 from likewise.cases import Case, Effect, Explained
 from likewise.structure import layers
 from likewise.structure.parameters import Parameter
-from likewise.structure.weights import Difference, Weights, agreeing, needed, tried, weights
+from likewise.structure.repairs import agreeing, needed, tried
+from likewise.structure.weights import Difference, Weights, weights
 
 MOST_TRIED = 6
 
@@ -61,7 +62,7 @@ def _with_parts(found: Weights) -> Iterator[tuple[str, layers.Graph | None]]:
         if graph is not None:
             yield f"{_word(parameter)} ({parameter.path})", graph
     folded = [parameter for parameter in found.known if parameter.rounding]
-    for norm, changes in layers.unfolded(found.matches, absent, folded)[:MOST_TRIED]:
+    for norm, changes in layers.unfolded(found.graph, found.matches, absent, folded)[:MOST_TRIED]:
         yield f"normalisation {norm}", layers.with_folded(found.graph, changes)
     for name, graph in layers.with_layer(found.graph, found.matches, found.known, absent):
         yield f"layer {name}", graph

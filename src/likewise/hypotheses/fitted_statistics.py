@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from likewise.cases import Case, Explained
 from likewise.structure.parameters import PREPROCESSING
-from likewise.structure.weights import Difference, agreeing, needed, weights
+from likewise.structure.repairs import agreeing, needed
+from likewise.structure.weights import Difference, weights
 
 SHOWN = 3
 

@@ -26,8 +26,8 @@ class IntegerOverflow:
         return case.graph() is not None and not case.comparison.quantized_nodes
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = graph_edits.editable(case.graph())
-        types = {} if proto is None else graph_edits.tensor_types(proto)
+        proto = trials.graph_of(case)
+        types = trials.types_of(case)
         made = {name for node in (() if proto is None else proto.graph.node) for name in node.output}
         narrow = [name for name, kind in types.items() if kind in NARROW and name in made]
         if proto is None or not narrow:

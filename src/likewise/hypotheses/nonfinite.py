@@ -38,7 +38,7 @@ class Nonfinite:
         counts = f"{int(anywhere.sum())} of {int(case.required.failing.sum())} failing rows"
         other = "reference" if side == "candidate" else "candidate"
         evidence = f"{side} answers NaN or Inf in '{output}' on {counts}, the {other} a number"
-        proto = graph_edits.editable(case.graph(side))
+        proto = trials.graph_of(case, side)
         origin = None
         if proto is not None:
             origin = nonfinite_places.origin(case, side, proto, np.flatnonzero(anywhere))
@@ -77,7 +77,7 @@ class Nonfinite:
 
     def _in_wider_type(self, case: Case, proto: object) -> str | None:
         """The type that cures it: `half` if float32 is enough, `double`, or None."""
-        types = graph_edits.tensor_types(proto)  # type: ignore[arg-type]
+        types = trials.types_of(case)
         halves = frozenset({widening.HALF, widening.BRAIN})
         for told, kinds, to in (
             ("half", halves, widening.SINGLE),

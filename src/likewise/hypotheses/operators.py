@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MOST = 80
 """Changes that are tried."""
 
+PATIENCE = 0.15
+"""The part of the time left that trying may take."""
+
 LEFT = 0.2
 """The part of the difference that the right change may leave."""
 
@@ -29,7 +32,7 @@ class Operators:
         return case.graph() is not None
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = graph_edits.editable(case.graph())
+        proto = trials.graph_of(case)
         if proto is None:
             return []
         kinds: dict[str, list[Alternative]] = {}
@@ -38,7 +41,7 @@ class Operators:
         together = [{entry.node: entry for entry in group} for group in kinds.values()]
         alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
         best: tuple[Effect, Mapping[str, Alternative]] | None = None
-        for chosen in trials.searching(case, [*together, *alone][:MOST]):
+        for chosen in trials.searching(case, [*together, *alone][:MOST], patience=PATIENCE):
             effect = self._effect(case, proto, chosen)
             if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
                 best = effect, chosen

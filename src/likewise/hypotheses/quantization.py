@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from likewise.cases import HARMLESS, Case, Effect, Explained
 from likewise.contracts.data import Array, Tensors
-from likewise.structure import dequantizing, graph_edits, integer_operators, noise, reference_arrays, trials
+from likewise.structure import (
+    dequantizing,
+    graph_edits,
+    integer_kernels,
+    integer_operators,
+    noise,
+    reference_arrays,
+    trials,
+)
 from likewise.structure.dequantizing import Site, Weight
 
 if TYPE_CHECKING:
@@ -64,10 +72,10 @@ class Quantization:
         return case.graph() is not None and case.comparison.quantized_nodes > 0
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = graph_edits.editable(case.graph())
+        proto = trials.graph_of(case)
         if proto is None:
             return []
-        unsigned = dequantizing.unsigned(proto)
+        unsigned = integer_kernels.unsigned(proto)
         saturating = None if unsigned is None else trials.answered(case, "candidate", target=unsigned)
         if saturating is not None and (effect := case.effect(candidate=saturating)).explains:
             return [self._saturated(effect)]
@@ -80,7 +88,7 @@ class Quantization:
             return []
         effect, told, simplicity = found
         culprit, more = self._culprit(case, graph, effect) if simplicity < 4 else (WHOLE, "")
-        if culprit == WHOLE and len(wrong := dequantizing.miscounted(proto)) == 1:
+        if culprit == WHOLE and len(wrong := integer_kernels.miscounted(proto)) == 1:
             culprit = f"'{wrong[0].tensor}', read by {graph_edits.place(wrong[0].node)}"
             more += f"; its scale is {wrong[0].factor:.4g} times the one that the bias of this node is counted in"
         if (scaled := self._wrong_scale(graph, culprit)) is not None:
@@ -127,7 +135,7 @@ class Quantization:
 
     def _miscounted(self, proto: ModelProto, effect: Effect) -> list[Explained]:
         """Scales that contradict each other are the file's fault; anything else is the optimiser's."""
-        found = dequantizing.miscounted(proto)
+        found = integer_kernels.miscounted(proto)
         if not found:
             return []
         named = [f"'{entry.tensor}', read by {graph_edits.place(entry.node)}" for entry in found]
@@ -146,7 +154,7 @@ class Quantization:
 
     def _read(self, case: Case, proto: ModelProto) -> Quantized:
         plain = integer_operators.written_out(proto)
-        found = {weight.node: weight for weight in dequantizing.weights(plain)}
+        found = {weight.node: weight for weight in (*dequantizing.weights(plain), *dequantizing.packed(proto))}
         graph = Quantized(plain, dequantizing.activations(plain), found)
         arrays = reference_arrays.arrays_of(case)
         for node, weight in found.items():

@@ -30,7 +30,7 @@ class RankedTies:
     def test(self, case: Case) -> Sequence[Explained]:
         import numpy as np
 
-        proto = graph_edits.editable(case.graph())
+        proto = trials.graph_of(case)
         positions = trials.few_rows(case, trials.SOME)
         failing = case.required.failing[positions]
         for node, ranked, places in () if proto is None else self._seen(case, proto, positions):
@@ -57,7 +57,7 @@ class RankedTies:
 
     def _seen(self, case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
         """Each ranking node with the values it ranks and the places it gives."""
-        types = graph_edits.tensor_types(proto)
+        types = trials.types_of(case)
         for node in proto.graph.node:
             if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
                 names = [node.input[0], node.output[RANKING[node.op_type]]]

@@ -47,12 +47,10 @@ class ReducedPrecision:
         return proto is not None and (_has_halves(proto) or bool(rounded_weights.rounded_weights(proto)))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = graph_edits.editable(case.graph())
+        proto = trials.graph_of(case)
         if proto is None:
             return []
-        plan = widening.Widening(
-            graph_edits.tensor_types(proto), HALVES, widening.SINGLE, narrow_ops=frozenset(), inputs=True
-        )
+        plan = widening.Widening(trials.types_of(case), HALVES, widening.SINGLE, narrow_ops=frozenset(), inputs=True)
         found = widening.runnable(proto, plan) if any(kind in HALVES for kind in plan.types.values()) else None
         wide, plan = (proto, plan) if found is None else found
         answers = trials.answered(case, "candidate", target=wide)

@@ -149,11 +149,11 @@ class Runtime:
         """The first node that the runtime computes differently although it is given the same."""
         import numpy as np
 
-        proto = graph_edits.editable(case.graph())
+        proto = trials.graph_of(case)
         if proto is None:
             return None
         rows = positions[case.required.failing[positions]]
-        types = graph_edits.tensor_types(proto)
+        types = trials.types_of(case)
         names = [name for node in proto.graph.node for name in node.output if name in types]
         ours = trials.seen_inside(case, "candidate", proto, names, types, rows)
         theirs = trials.seen_inside(case, "candidate", proto, names, types, rows, {"runtime": "reference"})

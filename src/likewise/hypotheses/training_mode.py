@@ -34,7 +34,7 @@ class TrainingMode:
         return []
 
     def _in_graph(self, case: Case, side: str) -> Explained | None:
-        proto = graph_edits.editable(case.graph(side))
+        proto = trials.graph_of(case, side)
         live = [] if proto is None else _live(proto)
         if proto is None or not live:
             return None

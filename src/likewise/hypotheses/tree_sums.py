@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,13 @@ from likewise.structure.trees.survey import Survey, plausible, survey
 from likewise.structure.trees.writing import UnwritableError, with_attribute, written
 
 FEW = 0.5
+"""Beyond this share of leaves with other values, their measure says nothing."""
 
 
 class TreeSums:
     """Change one thing about the sum in a copy of the graph, and run it."""
 
-    causes = ("aggregation", "model-part-dropped", "weight-corruption")
+    causes = ("aggregation", "label-order", "output-mapping", "model-part-dropped", "weight-corruption")
     needs_answers = True
 
     def plausible(self, case: Case) -> bool:
@@ -33,14 +35,15 @@ class TreeSums:
 
 
 def _outputs(case: Case, found: Survey) -> Iterator[Explained]:
+    """Trees that add to another output: another class, another target."""
+    import numpy as np
+
     if not found.leafage.misplaced:
         return
     repaired = repairing.with_outputs(found)
     effect = repairing.effect_of(case, found, repaired)
     if effect is None or not effect.explains:
         return
-    import numpy as np
-
     theirs = found.candidate.ensemble
     wrong = theirs.leaf_output != repaired.leaf_output
     trees = len(np.unique(theirs.tree[theirs.leaf_node[wrong]]))
@@ -81,15 +84,14 @@ def _measure(case: Case, found: Survey) -> Iterator[Explained]:
     ours, leafage = found.reference.ensemble, found.leafage
     if not leafage.in_place or leafage.share > FEW:
         return
-    how = "averages" if ours.average else "adds up"
     for factor, constants, story in _ways(case, found):
         proto = _rescaled(case, found, factor, constants)
         effect = None if proto is None else repairing.effect_of_graph(case, proto)
         if effect is not None and effect.explains:
             yield _aggregated(
                 f"trees ({_site(found)})",
-                f"the reference {how} {ours.trees} trees, and in the candidate {story}; with that put right in the "
-                f"graph {_agree(effect)}",
+                f"the reference has {ours.trees} trees, and in the candidate {story}; with that put right in the graph "
+                f"{_agree(effect)}",
                 "Export again; apply the learning rate, or one over the number of trees, once",
                 effect,
             )
@@ -102,10 +104,12 @@ def _ways(case: Case, found: Survey) -> Iterator[tuple[float, dict[str, float], 
     ours, scale = found.reference.ensemble, found.leafage.scale
     count = ours.trees
     if scale > 0 and abs(scale - 1) > 1e-4:
-        yield 1 / scale, {}, f"every leaf holds {scale:.6g} times its value"
+        known = {count: "they are added up instead of averaged", 1 / count: "they are averaged instead of added up"}
+        story = next((told for value, told in known.items() if math.isclose(scale, value, rel_tol=1e-3)), "")
+        yield 1 / scale, {}, story or f"every leaf holds {scale:.6g} times its value"
     if not ours.average or abs(scale - 1) > 1e-4:
         return
-    yield 1 / count, {}, "they are added up"
+    yield 1 / count, {}, "they are added up instead of averaged"
     divided = downstream.divisors(case.graph("candidate"), found.candidate.graph.sites[0].node)
     if divided:
         by = ", ".join(f"{value:g}" for value in divided.values())

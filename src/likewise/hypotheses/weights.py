@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from likewise.cases import Case, Effect, Explained
 from likewise.structure.parameters import MODEL
-from likewise.structure.weights import Difference, Weights, agreeing, needed, put_back, weights
+from likewise.structure.repairs import agreeing, needed, put_back
+from likewise.structure.weights import Difference, Weights, weights
 
 SUSPECTED = 0.5
 """What a doubtful origin is worth beside what an experiment showed."""

@@ -32,10 +32,18 @@ def is_float(values: Array) -> bool:
     return bool(values.dtype.kind == "f" or values.dtype.name == "bfloat16")
 
 
-def unequal(values: Array, expected: Array, *, rounding: float = 0.0, folded: float = 0.0) -> Array:
+def unequal(
+    values: Array,
+    expected: Array,
+    *,
+    rounding: float = 0.0,
+    folded: float = 0.0,
+    storage: tuple[float, float] | None = None,
+) -> Array:
     """Which entries differ by more than the storage of `values` explains.
 
-    `rounding` is half a step of a quantised constant, `folded` what folding cost as part of the largest entry.
+    `rounding` is half a step of a quantised constant, `folded` what folding cost as part of the largest entry,
+    `storage` what the type is known to leave of a number where it is not to be told from these values alone.
     """
     import numpy as np
 
@@ -48,7 +56,7 @@ def unequal(values: Array, expected: Array, *, rounding: float = 0.0, folded: fl
     size = np.abs(wanted)
     finite = size[np.isfinite(size)]
     largest = float(finite.max()) if finite.size else 0.0
-    relative, floor = _storage(values, expected)
+    relative, floor = max(storage_of(values, expected), storage or (0.0, 0.0))
     allowed = np.maximum(relative, folded) * size + max(floor, 1e-10 * largest, folded * largest, 1.02 * rounding)
     with np.errstate(invalid="ignore", over="ignore"):
         close = np.abs(held - wanted) <= allowed
@@ -61,7 +69,7 @@ def unequal(values: Array, expected: Array, *, rounding: float = 0.0, folded: fl
     return result
 
 
-def _storage(values: Array, expected: Array) -> tuple[float, float]:
+def storage_of(values: Array, expected: Array) -> tuple[float, float]:
     """What the type of a constant, or a narrower one its values went through, leaves of a number."""
     name = values.dtype.name
     if name == "float16" or _went_through(values, expected, _is_half):

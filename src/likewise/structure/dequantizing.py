@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
-from likewise.structure import graph_edits
+from likewise.structure import graph_edits, integer_operators
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -101,37 +101,6 @@ def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str])
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Miscounted:
-    """An operator whose integer bias is counted in other scales than those of its activations and weights."""
-
-    node: NodeProto
-    tensor: str
-    factor: float
-
-
-def miscounted(proto: ModelProto) -> list[Miscounted]:
-    """The operators whose scales contradict each other; fused kernels add the bias as if they did not."""
-    import numpy as np
-
-    stored = graph_edits.constants(proto.graph)
-    makers = {node.output[0]: node for node in proto.graph.node if node.op_type == "DequantizeLinear"}
-    found = []
-    for node in proto.graph.node:
-        if node.op_type not in ("Conv", "Gemm") or len(node.input) < 3 or not all(n in makers for n in node.input[:3]):
-            continue
-        scales = [stored.get(makers[name].input[1]) for name in node.input[:3]]
-        if any(scale is None for scale in scales):
-            continue
-        activation, weight, bias = (np.asarray(scale, dtype=np.float64).reshape(-1) for scale in scales)
-        ratio = (activation * weight / bias).reshape(-1)
-        if (np.abs(ratio - 1) > 0.01).any():
-            quantised = makers[node.input[0]].input[0]
-            source = next((n.input[0] for n in proto.graph.node if quantised in n.output), quantised)
-            found.append(Miscounted(node, source, float(np.median(ratio))))
-    return found
-
-
 def weights(proto: ModelProto) -> list[Weight]:
     """The weights stored as integers, with what they stand for."""
     import numpy as np
@@ -160,6 +129,18 @@ def weights(proto: ModelProto) -> list[Weight]:
             step = _along(scale.astype(np.float64), data.ndim, axis)
             offset = 0.0 if zero is None else _along(zero.astype(np.float64), data.ndim, axis)
             found.append(Weight(node.input[1], (data - offset) * step, step / 2, step, node.name))
+    return found
+
+
+def packed(proto: ModelProto) -> list[Weight]:
+    """The weights that are packed into a few bits, of a graph as it is stored."""
+    import numpy as np
+
+    stored = graph_edits.constants(proto.graph)
+    found = []
+    for node in proto.graph.node:
+        if node.op_type == "MatMulNBits" and (both := integer_operators.packed_weights(node, stored)) is not None:
+            found.append(Weight(node.input[1], *both, np.ones((1, 1)), node.name))
     return found
 
 
@@ -317,6 +298,10 @@ def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
             nodes.append(node)
             continue
         values, name = changed[node.name], f"{node.output[0]}__restored"
+        if node.op_type == "MatMul":
+            graph_edits.set_constant(copy.graph, node.input[1], values.astype(np.float32))
+            nodes.append(node)
+            continue
         if node.op_type == "DequantizeLinear":
             graph_edits.set_constant(copy.graph, name, values.astype(np.float32))
             nodes.append(helper.make_node("Identity", [name], [node.output[0]], name=node.name))
@@ -329,53 +314,3 @@ def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
         nodes.extend([*before, made])
     graph_edits.replace_nodes(copy.graph, nodes)
     return copy
-
-
-WEIGHT_PLACES = {
-    "DequantizeLinear": (0, 2),
-    "MatMulInteger": (1, 3),
-    "ConvInteger": (1, 3),
-    "DynamicQuantizeMatMul": (1, 3),
-    "MatMulIntegerToFloat": (1, 5),
-    "QLinearMatMul": (3, 5),
-    "QLinearConv": (3, 5),
-    "QGemm": (3, 5),
-}
-"""Where the weights and their zeros stand among the inputs."""
-
-
-def unsigned(proto: ModelProto) -> ModelProto | None:
-    """The same numbers with unsigned 8-bit weights, counted from 128; None if none are signed.
-
-    Nothing changes but the instructions: products of unsigned with signed bytes saturate on some processors.
-    """
-    import numpy as np
-
-    copy = graph_edits.copied(proto)
-    stored = graph_edits.constants(copy.graph)
-    changed = False
-    for node in copy.graph.node:
-        data, zero = WEIGHT_PLACES.get(node.op_type, (0, 0))
-        if not zero or len(node.input) <= data or node.input[data] not in stored:
-            continue
-        values = stored[node.input[data]]
-        if values.dtype != np.int8 or values.ndim < 2:
-            continue
-        given = node.input[zero] if len(node.input) > zero else ""
-        before = stored.get(given) if given else np.zeros(_scales(node, stored), dtype=np.int8)
-        if before is None:
-            continue
-        while len(node.input) <= zero:
-            node.input.append("")
-        for index, array in ((data, values), (zero, before)):
-            name = f"{node.output[0]}__unsigned{index}"
-            graph_edits.set_constant(copy.graph, name, (array.astype(np.int16) + 128).astype(np.uint8))
-            node.input[index] = name
-        changed = True
-    return copy if changed else None
-
-
-def _scales(node: NodeProto, stored: dict[str, Array]) -> tuple[int, ...]:
-    """The shape of the scales of a DequantizeLinear, which its zeros share."""
-    scale = stored.get(node.input[1]) if node.op_type == "DequantizeLinear" else None
-    return () if scale is None else tuple(scale.shape)

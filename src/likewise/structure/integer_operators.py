@@ -192,31 +192,14 @@ def _dynamic_matmul(node: NodeProto, _: GraphProto, stored: dict[str, Array]) ->
 
 def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
     """Weights packed into a few bits, block by block."""
-    import numpy as np
     from onnx import helper
 
-    packed, scales = stored.get(_given(node, 1)), stored.get(_given(node, 2))
-    width, size, bits = (graph_edits.attribute(node, name) for name in ("N", "K", "bits"))
-    block = graph_edits.attribute(node, "block_size")
-    zeros = stored.get(_given(node, 3))
-    if packed is None or scales is None or bits not in (2, 4, 8) or (_given(node, 3) and zeros is None):
+    found = packed_weights(node, stored)
+    if found is None:
         yield node
         return
-    if zeros is not None and zeros.dtype != np.uint8:
-        yield node
-        return
-    blocks = -(-size // block)
-    numbers = _unpacked(packed.reshape(width, blocks, -1), bits)[..., :block].astype(np.float64)
-    zero = (
-        np.full((width, blocks, 1), float(1 << (bits - 1)))
-        if zeros is None
-        else _unpacked(zeros.reshape(width, -1), bits)[:, :blocks, None].astype(np.float64)
-    )
-    weights = (numbers - zero) * scales.reshape(width, blocks, 1).astype(np.float64)
     name = f"{node.output[0]}__weights"
-    graph_edits.set_constant(
-        graph, name, np.ascontiguousarray(weights.reshape(width, -1)[:, :size].T).astype(np.float32)
-    )
+    graph_edits.set_constant(graph, name, found[0].astype("float32"))
     product = _plain(node, "MatMul", [node.input[0], name], leave=tuple(entry.name for entry in node.attribute))
     bias = _given(node, 5)
     if not bias:
@@ -224,6 +207,30 @@ def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> I
     yield product
     if bias:
         yield helper.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
+
+
+def packed_weights(node: NodeProto, stored: dict[str, Array]) -> tuple[Array, Array] | None:
+    """What a MatMulNBits multiplies with, and half the distance of the values it can hold; None if not known."""
+    import numpy as np
+
+    packed, scales, zeros = (stored.get(_given(node, place)) for place in (1, 2, 3))
+    width, size, bits = (graph_edits.attribute(node, name) for name in ("N", "K", "bits"))
+    block = graph_edits.attribute(node, "block_size")
+    if packed is None or scales is None or bits not in (2, 4, 8) or (_given(node, 3) and zeros is None):
+        return None
+    if zeros is not None and zeros.dtype != np.uint8:
+        return None
+    blocks = -(-size // block)
+    numbers = _unpacked(packed.reshape(width, blocks, -1), bits)[..., :block].astype(np.float64)
+    zero = (
+        np.full((width, blocks, 1), float(1 << (bits - 1)))
+        if zeros is None
+        else _unpacked(zeros.reshape(width, -1), bits)[:, :blocks, None].astype(np.float64)
+    )
+    steps = scales.reshape(width, blocks, 1).astype(np.float64)
+    weights = (numbers - zero) * steps
+    half = np.broadcast_to(steps / 2, weights.shape)
+    return tuple(np.ascontiguousarray(each.reshape(width, -1)[:, :size].T) for each in (weights, half))  # type: ignore[return-value]
 
 
 def _unpacked(packed: Array, bits: int) -> Array:

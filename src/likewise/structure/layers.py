@@ -47,29 +47,32 @@ def _weights_of(bias: Parameter, matches: Sequence[Match]) -> Match | None:
 
 
 def unfolded(
-    matches: Sequence[Match], missing: Sequence[Parameter], folded: Sequence[Parameter]
+    graph: ModelProto, matches: Sequence[Match], missing: Sequence[Parameter], folded: Sequence[Parameter]
 ) -> list[tuple[str, list[tuple[Constant, Array]]]]:
     """Batch norms whose numbers are nowhere, with the weights before them as they would be with it folded in."""
     gone = {parameter.step for parameter in missing if parameter.attribute == "running_mean"}
     plain = {
-        match.parameter.path: match
+        match.parameter.path: match.constant
         for match in matches
         if match.parameter is not None and not match.parameter.rounding and not match.different.any()
     }
     found: dict[tuple[str, str], list[tuple[Constant, Array]]] = {}
     for parameter in folded:
         norm = parameter.kind.partition(" with ")[2].removesuffix(" folded in")
-        match = plain.get(parameter.path)
-        if norm in gone and match is not None:
-            values = parameter.values.astype(match.constant.values.dtype)
-            found.setdefault((parameter.step, norm), []).append((match.constant, values))
+        weight = plain.get(f"{parameter.step}.weight")
+        if norm in gone and weight is not None:
+            # A layer before a norm often has no bias of its own; the fold gives it one.
+            given = plain.get(parameter.path) or absent(graph, weight.node, 2)
+            found.setdefault((parameter.step, norm), []).append((given, parameter.values.astype(weight.values.dtype)))
     return [(norm, changes) for (_, norm), changes in found.items() if len(changes) == 2]
 
 
 def with_folded(graph: ModelProto, changes: Sequence[tuple[Constant, Array]]) -> ModelProto | None:
-    fitting = all(constant.values.size == values.size for constant, values in changes)
-    shaped = [(constant, values.reshape(constant.values.shape)) for constant, values in changes] if fitting else []
-    return with_values(graph, shaped) if shaped else None
+    """The graph with weights that have a batch norm folded in; None where they do not fit."""
+    operators = {constant.operator for constant, _ in changes}
+    if not operators <= THIRD_INPUT or any(c.values.size not in (0, values.size) for c, values in changes):
+        return None
+    return with_values(graph, [(c, v if c.absent else v.reshape(c.values.shape)) for c, v in changes])
 
 
 def with_layer(

@@ -26,6 +26,8 @@ SCALED = {
     **{(name, "Add"): "negated" for name in ("mean_", "center_")},
     ("scale_", "Div"): "as it is",
     ("scale_", "Mul"): "inverse",
+    **{(name, "Scaler.offset"): "as it is" for name in ("mean_", "center_")},
+    ("scale_", "Scaler.scale"): "inverse",
 }
 """How scalers' arrays have to stand before which operator."""
 
@@ -43,17 +45,28 @@ EXPORTED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """A constant and what it should hold; `origin` tells for each entry which entry of the parameter it comes from."""
+    """A constant and what it should hold.
+
+    `origin` tells for each entry which entry of the parameter it comes from, `storage` what the type that all
+    constants of the graph went through leaves of a number.
+    """
 
     constant: Constant
     expected: Array
     parameter: Parameter | None = None
     origin: Array | None = None
+    storage: tuple[float, float] | None = None
 
     @property
     def different(self) -> Array:
         rounding = 0.0 if self.parameter is None else self.parameter.rounding
-        return unequal(self.constant.values, self.expected, rounding=self.constant.rounding, folded=rounding)
+        return unequal(
+            self.constant.values,
+            self.expected,
+            rounding=self.constant.rounding,
+            folded=rounding,
+            storage=self.storage,
+        )
 
     def index(self, entry: int) -> tuple[int, ...]:
         """Where an entry of the constant stands in the parameter, or in the constant itself."""
@@ -80,11 +93,14 @@ class _Form:
 
     def suits(self, constant: Constant) -> bool:
         """Is it the way round, the sign or the inverse that the node takes? Unknown operators take anything."""
-        parameter, shape = self.parameter, self.parameter.values.shape
+        parameter, shape, mine = self.parameter, self.parameter.values.shape, constant.values.shape
         square = len(shape) == 2 and shape[0] == shape[1]
         if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
             return (self.way == "turned") == (parameter.outputs_first != constant.turned)
-        wanted = SCALED.get((parameter.attribute, constant.operator))
+        if len(shape) == 2 and min(shape) > 1 and not square and mine in (shape, shape[::-1]):
+            return (self.way == "turned") == (mine != shape)
+        operator = f"{constant.operator}.{constant.place}" if isinstance(constant.place, str) else constant.operator
+        wanted = SCALED.get((parameter.attribute, operator))
         return wanted is None or parameter.kind == "MinMaxScaler" or self.way == wanted
 
     def matched(self, constant: Constant) -> Match:
@@ -215,18 +231,27 @@ def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], every: Sequen
     folded = set() if normalised else {p.kind.partition(" with ")[2].removesuffix(" folded in") for p in left}
     likely = [p for p in left if p.step not in folded or not p.step]
     waiting = _one_each([p for p in likely if _wanted(p, rest, normalised=normalised)])
-    queue: dict[tuple[int, ...], list[Parameter]] = defaultdict(list)
-    for parameter in waiting:
-        queue[_shape_of(parameter.values)].append(parameter)
     for constant in rest:
-        fitting = queue[_shape_of(constant.values)]
+        fitting = [parameter for parameter in waiting if _fits(parameter, constant)]
         named = [parameter for parameter in fitting if parameter.path == constant.tensor]
         alike = [parameter for parameter in fitting if parameter.is_intercept == _added(constant)]
         chosen = next(iter(named or alike or fitting), None)
         lone = constant.values.size == 1 and constant.operator not in ("Add", "Gemm", "LinearRegressor")
         if chosen is not None and not is_text(constant.values) and not lone:
-            fitting.remove(chosen)
+            waiting.remove(chosen)
             yield _oriented(constant, chosen)
+
+
+def _fits(parameter: Parameter, constant: Constant) -> bool:
+    """Has an array the shape of a constant? Attributes are flat and tell the number of entries only."""
+    if is_text(parameter.values) or not any(_suiting(parameter, constant)):
+        return False
+    return isinstance(constant.place, str) or _shape_of(parameter.values) == _shape_of(constant.values)
+
+
+def _suiting(parameter: Parameter, constant: Constant) -> Iterator[_Form]:
+    size = constant.values.size
+    return (form for form in forms(parameter) if form.values.size == size and form.suits(constant))
 
 
 def _wanted(parameter: Parameter, rest: Sequence[Constant], *, normalised: bool) -> bool:
@@ -262,10 +287,7 @@ def _added(constant: Constant) -> bool:
 
 def _oriented(constant: Constant, parameter: Parameter) -> Match:
     """An array the way round that the node takes it."""
-    fitting = [form for form in forms(parameter) if form.values.size == constant.values.size and form.suits(constant)]
-    turned = parameter.values.shape != constant.values.shape and parameter.values.shape[::-1] == constant.values.shape
-    preferred = [form for form in fitting if form.way == "turned"] if turned else []
-    return (preferred or fitting)[0].matched(constant)
+    return next(_suiting(parameter, constant)).matched(constant)
 
 
 def _shape_of(values: Array) -> tuple[int, ...]:

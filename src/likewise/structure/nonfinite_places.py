@@ -31,7 +31,7 @@ class Origin:
 def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | None:
     """Where the NaN or Inf of these rows comes from; None if every node that has them was given them."""
     positions = rows[:ROWS]
-    types = graph_edits.tensor_types(proto)
+    types = trials.types_of(case, side)
     names = [name for node in proto.graph.node for name in node.output if types.get(name) in FLOATS]
     inputs = [value.name for value in proto.graph.input if types.get(value.name) in FLOATS]
     seen = trials.seen_inside(case, side, proto, names, types, positions)

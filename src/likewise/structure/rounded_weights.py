@@ -23,6 +23,9 @@ FEWEST = 3
 EXACT = 1e-3
 """How far from whole a number may be, counted in steps of a grid."""
 
+GLANCE = 4096
+"""Numbers of a large array that are looked at before all of them are."""
+
 DECIMALS = (1, 2, 3, 4, 5)
 
 
@@ -48,8 +51,10 @@ def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
     for name, array in graph_edits.constants(proto.graph).items():
         if array.dtype.name in ("float16", "bfloat16"):
             found[name] = RoundedWeight(name, array.dtype.name, array.astype(np.float64), _steps(array))
-        elif array.dtype in (np.float32, np.float64) and (form := _form(array.astype(np.float64))) is not None:
-            found[name] = RoundedWeight(name, form[0], array.astype(np.float64), form[1])
+        elif array.dtype in (np.float32, np.float64) and _form(array.reshape(-1)[:GLANCE].astype(np.float64)):
+            wide = array.astype(np.float64)
+            if (form := _form(wide)) is not None:
+                found[name] = RoundedWeight(name, form[0], wide, form[1])
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.cases import Case
 from likewise.contracts.data import Array, Tensors
-from likewise.structure import graph_edits, trials
+from likewise.structure import trials
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -56,7 +56,7 @@ def _boundaries(case: Case, proto: ModelProto) -> dict[str, str]:
 
     positions = trials.few_rows(case)
     batch = trials.picked(case, positions)
-    types = graph_edits.tensor_types(proto)
+    types = trials.types_of(case)
     floats = [name for node in proto.graph.node for name in node.output if types.get(name) in (1, 11)]
     seen = trials.seen_inside(case, "candidate", proto, floats, types, positions)
     if seen is None:

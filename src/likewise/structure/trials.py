@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from likewise.cases import Case, Effect
+from likewise.cases import ENOUGH, HARMLESS, Case, Effect
 from likewise.comparing import align
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.measuring import Mismatch
@@ -31,6 +31,25 @@ PATIENCE = 0.3
 """The part of the time left that the search for a culprit may take, once the cause is known."""
 
 
+def graph_of(case: Case, side: str = "candidate") -> ModelProto | None:
+    """A side's graph in the form that experiments start from, made once. Not to be changed: copy it."""
+    key = f"graph of the {side}, written out"
+    if key not in case.memory:
+        case.memory[key] = graph_edits.editable(case.graph(side))
+    found: ModelProto | None = case.memory[key]
+    return found
+
+
+def types_of(case: Case, side: str = "candidate") -> dict[str, int]:
+    """The types of the tensors of that graph."""
+    key = f"types of the {side}"
+    if key not in case.memory:
+        proto = graph_of(case, side)
+        case.memory[key] = {} if proto is None else graph_edits.tensor_types(proto)
+    found: dict[str, int] = case.memory[key]
+    return found
+
+
 def answered(
     case: Case,
     side: str,
@@ -52,7 +71,16 @@ def answered(
 
 
 def effect_of(case: Case, **changed: Any) -> Effect | None:
-    """What changing the candidate does to the comparison; None if it does not answer, or comes no nearer."""
+    """What changing the candidate does to the comparison; None if it does not answer, or comes no nearer.
+
+    A few rows are asked first: most changes lead nowhere, and models may be slow.
+    """
+    if len(case.required) > 2 * FEW:
+        positions = few_rows(case)
+        some = answered(case, "candidate", batch=picked(case, positions), **changed)
+        first = None if some is None else effect_on(case, positions, candidate=some)
+        if first is None or first.share < ENOUGH / 2 or first.damage > 10 * HARMLESS:
+            return None
     tensors = answered(case, "candidate", **changed)
     if tensors is None or not nearer(case, candidate=tensors):
         return None
@@ -92,6 +120,26 @@ def gap(
     return total
 
 
+def gap_between(case: Case, one: Tensors, other: Tensors, positions: Array) -> float:
+    """How far two answers of the candidate are apart on failing rows; infinitely, where only one is finite."""
+    import numpy as np
+
+    total, failing = 0.0, case.required.failing[positions]
+    for name in {spec.candidate for spec in case.specs}:
+        mine, yours = one.get(name), other.get(name)
+        if mine is None or yours is None or mine.shape != yours.shape:
+            continue
+        if mine.dtype.kind != "f":
+            total += float(np.mean((mine != yours)[failing])) if failing.any() else 0.0
+            continue
+        mine, yours = mine.astype(np.float64)[failing], yours.astype(np.float64)[failing]
+        if (np.isfinite(mine) != np.isfinite(yours)).any():
+            return float("inf")
+        both = np.isfinite(mine) & np.isfinite(yours)
+        total += float(np.abs(mine - yours)[both].mean()) if both.any() else 0.0
+    return total
+
+
 def _of(given: Tensors | None, before: Tensors, name: str, positions: Array | None) -> Array | None:
     """The new answer of an output, or what was answered to these rows before."""
     if given is not None and name in given:
@@ -100,9 +148,9 @@ def _of(given: Tensors | None, before: Tensors, name: str, positions: Array | No
     return array if array is None or positions is None else array[positions]
 
 
-def searching(case: Case, things: Iterable[Thing]) -> Iterator[Thing]:
+def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:
     """One thing after the other, as long as a search may take: a known cause must not be lost over its culprit."""
-    enough = case.seconds_left() * (1 - PATIENCE)
+    enough = case.seconds_left() * (1 - patience)
     for thing in things:
         if case.seconds_left() < enough:
             return
@@ -114,8 +162,16 @@ def few_rows(case: Case, count: int = FEW) -> Array:
     import numpy as np
 
     failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
-    chosen = failing[: max(count - len(others), count // 2)]
-    return np.sort(np.concatenate([chosen, others[: count - len(chosen)]]))
+    chosen = _spread_over(failing, max(count - len(others), count // 2, 1))
+    return np.sort(np.concatenate([chosen, _spread_over(others, count - len(chosen))]))
+
+
+def _spread_over(positions: Array, count: int) -> Array:
+    import numpy as np
+
+    if len(positions) <= count:
+        return positions
+    return positions[np.linspace(0, len(positions) - 1, max(count, 0)).astype(np.int64)]
 
 
 def picked(case: Case, positions: Array) -> Batch:

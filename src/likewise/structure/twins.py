@@ -51,6 +51,7 @@ def _converted(model: Any, candidate: ModelProto) -> ModelProto | None:
     """An estimator converted for the candidate's inputs; of one that has no converter, the steps before it."""
     try:
         from skl2onnx import convert_sklearn, get_latest_tested_opset_version
+        from sklearn.base import is_classifier
         from sklearn.pipeline import Pipeline
     except ImportError:
         return None
@@ -59,10 +60,11 @@ def _converted(model: Any, candidate: ModelProto) -> ModelProto | None:
     parts = [model, model[:-1]] if isinstance(model, Pipeline) and len(model) > 1 else [model]
     older = {"": get_latest_tested_opset_version(), "ai.onnx.ml": 3}
     for part in parts:
-        for opset in (None, older):
+        options = {id(part): {"zipmap": False}} if is_classifier(part) else None
+        for opset, given in ((None, options), (older, options), (None, None)):
             try:
                 with quietly():
-                    found: ModelProto = convert_sklearn(part, initial_types=types, target_opset=opset)
+                    found: ModelProto = convert_sklearn(part, initial_types=types, target_opset=opset, options=given)
             except Exception:  # noqa: BLE001 - converters raise anything; without a twin there is less to compare
                 continue
             return found

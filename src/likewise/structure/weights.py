@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from likewise.cases import Case, Effect
-from likewise.contracts.data import Array
+from likewise.cases import Case
 from likewise.structure import modules, twins
-from likewise.structure.closeness import Pattern, is_float, is_text, pattern
-from likewise.structure.constants import Constant, constants, with_values
+from likewise.structure.closeness import Pattern, is_float, is_text, pattern, storage_of
+from likewise.structure.constants import Constant, constants
 from likewise.structure.matching import Match, identified, matched
 from likewise.structure.parameters import MODEL, PREPROCESSING, Parameter, parameters
 from likewise.structure.twins import TREES
@@ -30,8 +29,6 @@ OTHER_TREES = Pattern("other thresholds throughout", regular=False)
 
 FEW_SHARED = 0.5
 """Of the thresholds of two ensembles, if one was made from the other."""
-
-MOST_EXPERIMENTS = 16
 
 MOST_LOCATED, FEW_ENTRIES = 10_000, 3
 """Differing entries that are looked at, and that are named one by one."""
@@ -171,7 +168,7 @@ def _laid_out(case: Case) -> Weights | None:
     named = {match.parameter.path for match in found if match.parameter is not None}
     rest = [constant for constant in held if constant.key not in paired and not _labels(constant)]
     found += matched(rest, [parameter for parameter in known if parameter.path not in named])
-    found, before = _placed(graph, found, known)
+    found, before = _placed(graph, _of_one_storage(found), known)
     differences = [*_differences(found, before)]
     if twin is not None:
         differences += [Difference(tuple(trees), OTHER_TREES, MODEL) for trees in _other_trees(twin, graph)]
@@ -239,6 +236,23 @@ def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[D
         yield Difference(tuple(group), pattern(first.constant.values, first.expected, first.different), role)
 
 
+def _of_one_storage(matches: Sequence[Match]) -> list[Match]:
+    """A graph is rounded as a whole: what many values tell holds for the constants with few."""
+    import numpy as np
+
+    numbers = [
+        (m.constant.values.ravel()[:MOST_LOCATED], m.expected.ravel()[:MOST_LOCATED])
+        for m in matches
+        if m.constant.values.dtype == np.float32
+        and m.constant.values.shape == m.expected.shape
+        and is_float(m.expected)
+    ]
+    if not numbers:
+        return list(matches)
+    storage = storage_of(*(np.concatenate(side) for side in zip(*numbers, strict=True)))
+    return [replace(match, storage=storage) for match in matches]
+
+
 def _placed(
     graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]
 ) -> tuple[list[Match], frozenset[int]]:
@@ -300,51 +314,3 @@ def is_intercept(match: Match) -> bool:
     return flat and (constant.operator, constant.place) in {
         *(("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)),
     }
-
-
-def put_back(case: Case, differences: Sequence[Difference]) -> Effect | None:
-    """What is left of the difference once these constants hold what they should; None if it cannot be tried."""
-    found = weights(case)
-    assert found is not None
-    changes = [(match.constant, _as_stored(match)) for entry in differences for match in entry.matches]
-    graph = with_values(found.graph, changes)
-    return None if graph is None else tried(case, graph)
-
-
-def tried(case: Case, graph: ModelProto) -> Effect | None:
-    """What the candidate's answers are worth with another graph."""
-    side = case.reopened("candidate", target=graph)
-    answers = None if side is None else case.ask(side)
-    return None if answers is None else case.effect(candidate=answers)
-
-
-def agreeing(effect: Effect) -> str:
-    """How many rows a change mends, in words."""
-    covered, failing = int(effect.covered.sum()), int(effect.failing.sum())
-    return f"{covered:,} of {failing:,} failing rows agree"
-
-
-def needed(case: Case, differences: Sequence[Difference]) -> tuple[list[Difference], Effect] | None:
-    """The few that have to be put back, with what that does; None if putting back all does not help."""
-    whole = put_back(case, differences)
-    if whole is None or not whole.explains:
-        return None
-    kept, best = list(differences), whole
-    if len(kept) == 1 or len(kept) > MOST_EXPERIMENTS:
-        return kept, best
-    for entry in sorted(differences, key=lambda one: float(one.match.different.mean())):
-        fewer = [other for other in kept if other is not entry]
-        effect = put_back(case, fewer) if fewer else None
-        if effect is not None and effect.explains and effect.share >= best.share - 0.005:
-            kept, best = fewer, effect
-    return kept, best
-
-
-def _as_stored(match: Match) -> Array:
-    """What should be there in the type that the node takes."""
-    import numpy as np
-
-    expected = match.expected
-    if match.constant.absent:
-        return expected.astype(np.float32) if expected.dtype == np.float64 else expected
-    return expected

@@ -80,7 +80,7 @@ def followed(proto, output, *steps, kind=None, shape=None):
     """A chain of nodes between a tensor and the graph's output of that name."""
     proto = copied(proto)
     graph = proto.graph
-    before = f"{output}_before"
+    before = _fresh(graph)
     for node in graph.node:
         node.output[:] = [before if name == output else name for name in node.output]
         node.input[:] = [before if name == output else name for name in node.input]
@@ -96,7 +96,7 @@ def preceded(proto, name, *steps):
     """A chain of nodes between an input and those that take it."""
     proto = copied(proto)
     graph = proto.graph
-    after = f"{name}_after"
+    after = _fresh(graph)
     for node in graph.node:
         node.input[:] = [after if entry == name else entry for entry in node.input]
     nodes = [*_chain(graph, name, after, steps), *graph.node]
@@ -111,7 +111,7 @@ def followed_inside(proto, tensor, *steps):
     proto = copied(proto)
     graph = proto.graph
     place = next(index for index, node in enumerate(graph.node) if tensor in node.output) + 1
-    after = f"{tensor}_after"
+    after = _fresh(graph)
     for node in graph.node[place:]:
         node.input[:] = [after if name == tensor else name for name in node.input]
     for number, node in enumerate(_chain(graph, tensor, after, steps)):
@@ -126,19 +126,26 @@ def _allow_text_operators(proto, steps):
             opset.version = max(opset.version, 3)
 
 
+def _fresh(graph) -> str:
+    """A name that gives nothing away: a culprit must not be found in the names of what was planted."""
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    return next(name for number in range(1000) if (name := f"t{number}") not in taken)
+
+
 def _chain(graph, source, target, steps):
     nodes = []
+    stem = f"{_fresh(graph)}_{len(graph.initializer)}"
     for number, step in enumerate(steps):
         names = []
         for constant in step.constants:
             array = np.asarray(constant)
-            names.append(f"{target}_constant_{len(graph.initializer)}")
+            names.append(f"{stem}_c{len(graph.initializer)}")
             graph.initializer.append(numpy_helper.from_array(array, names[-1]))
-        result = target if number == len(steps) - 1 else f"{target}_step_{number}"
+        result = target if number == len(steps) - 1 else f"{stem}_{number}"
         inputs = [*names, source] if step.constants_first else [source, *names]
         nodes.append(
             helper.make_node(
-                step.operator, inputs, [result], domain=step.domain, name=f"{step.operator}_{result}", **step.attributes
+                step.operator, inputs, [result], domain=step.domain, name=f"{stem}_{number}", **step.attributes
             )
         )
         source = result
@@ -148,11 +155,11 @@ def _chain(graph, source, target, steps):
 def with_values_replaced(proto, name, value, by):
     """One value of an input taken for another."""
     proto = preceded(proto, name, Step("Identity"))
-    constants = {f"{name}_old": np.float32(value), f"{name}_new": np.float32(by)}
+    after = proto.graph.node[0].output[0]
+    constants = {"c0": np.float32(value), "c1": np.float32(by)}
     proto.graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in constants.items())
-    found, after = f"{name}_found", f"{name}_after"
-    proto.graph.node[0].CopyFrom(helper.make_node("Where", [found, f"{name}_new", name], [after]))
-    proto.graph.node.insert(0, helper.make_node("Equal", [name, f"{name}_old"], [found]))
+    proto.graph.node[0].CopyFrom(helper.make_node("Where", ["c2", "c1", name], [after]))
+    proto.graph.node.insert(0, helper.make_node("Equal", [name, "c0"], ["c2"]))
     return proto
 
 
@@ -226,20 +233,18 @@ def with_first_trees(proto, count):
 
 
 def labelled_above(proto, bound, *, column=1, yes=1):
-    """Labels `yes` where one column of the probabilities is above a bound, else as before."""
+    """Labels `yes` where one column of the probabilities is above a bound, else 0 or (if `yes` is not 1) as before."""
     proto = followed(proto, "label", Step("Identity"))
     graph = proto.graph
-    graph.node.pop()
-    constants = {"bound": np.float32(bound), "column": np.array(column), "yes": np.array([yes])}
-    graph.initializer.extend(numpy_helper.from_array(value, f"rule_{name}") for name, value in constants.items())
+    before = graph.node.pop().input[0]
+    otherwise = "c3" if yes == 1 else before
+    constants = {"c0": np.float32(bound), "c1": np.array(column), "c2": np.array([yes]), "c3": np.array([0])}
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
     graph.node.extend(
         [
-            helper.make_node("Gather", ["probabilities", "rule_column"], ["rule_share"], axis=1),
-            helper.make_node("Greater", ["rule_share", "rule_bound"], ["rule_above"]),
-            helper.make_node("Where", ["rule_above", "rule_yes", "label_kept"], ["label"]),
+            helper.make_node("Gather", ["probabilities", "c1"], ["c4"], axis=1),
+            helper.make_node("Greater", ["c4", "c0"], ["c5"]),
+            helper.make_node("Where", ["c5", "c2", otherwise], ["label"]),
         ]
     )
-    if yes == 1:
-        graph.initializer.append(numpy_helper.from_array(np.array([0]), "label_kept"))
-        return proto
-    return renamed(proto, {"label_before": "label_kept"})
+    return proto

@@ -33,11 +33,11 @@ def first_row_for_all():
     proto = followed(nets.perceptron_onnx(), "probabilities", *steps)
     graph = proto.graph
     last = graph.node[-1]
-    last.output[0] = "first_answer"
+    last.output[0] = "n0"
     graph.node.extend(
         [
-            helper.make_node("Shape", ["probabilities_before"], ["all_shape"]),
-            helper.make_node("Expand", ["first_answer", "all_shape"], ["probabilities"]),
+            helper.make_node("Shape", [last.input[0]], ["n1"]),
+            helper.make_node("Expand", ["n0", "n1"], ["probabilities"]),
         ]
     )
     return nets.perceptron(), proto, nets.vectors()
@@ -94,13 +94,11 @@ def noise_in_the_graph():
     """Noise is added to the answers, new in every run."""
     proto = followed(models.forest_onnx(), "variable", Step("Identity"))
     graph = proto.graph
-    graph.node.pop()
+    before = graph.node.pop().input[0]
     graph.node.extend(
         [
-            helper.make_node(
-                "RandomNormalLike", ["variable_before"], ["noise"], name="RandomNormalLike_noise", scale=0.2
-            ),
-            helper.make_node("Add", ["variable_before", "noise"], ["variable"], name="Add_noise"),
+            helper.make_node("RandomNormalLike", [before], ["n0"], scale=0.2),
+            helper.make_node("Add", [before, "n0"], ["variable"]),
         ]
     )
     return models.forest(), proto, measurements()
@@ -227,7 +225,7 @@ def _centred(proto, name):
     """The mean of the rows of a call taken from an input."""
     proto = preceded(proto, name, Step("Identity"))
     graph = proto.graph
-    graph.initializer.append(numpy_helper.from_array(np.array([0]), "row_axis"))
-    graph.node[0].CopyFrom(helper.make_node("Sub", [name, "row_mean"], [f"{name}_after"], name="Sub_row_mean"))
-    graph.node.insert(0, helper.make_node("ReduceMean", [name, "row_axis"], ["row_mean"], name="ReduceMean_rows"))
+    graph.initializer.append(numpy_helper.from_array(np.array([0]), "c0"))
+    graph.node[0].CopyFrom(helper.make_node("Sub", [name, "n0"], [graph.node[0].output[0]]))
+    graph.node.insert(0, helper.make_node("ReduceMean", [name, "c0"], ["n0"]))
     return proto

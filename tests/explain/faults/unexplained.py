@@ -19,13 +19,13 @@ def ripple():
     """The graph adds something to its answers that is in no model."""
     proto = followed(models.forest_onnx(), "variable", Step("Identity"))
     graph = proto.graph
-    graph.node.pop()
-    graph.initializer.append(numpy_helper.from_array(np.float32([[31.0], [-17.0], [9.0], [53.0]]), "ripple"))
+    before = graph.node.pop().input[0]
+    graph.initializer.append(numpy_helper.from_array(np.float32([[31.0], [-17.0], [9.0], [53.0]]), "c0"))
     graph.node.extend(
         [
-            helper.make_node("MatMul", ["X", "ripple"], ["phase"]),
-            helper.make_node("Sin", ["phase"], ["wave"]),
-            helper.make_node("Add", ["variable_before", "wave"], ["variable"]),
+            helper.make_node("MatMul", ["X", "c0"], ["n0"]),
+            helper.make_node("Sin", ["n0"], ["n1"]),
+            helper.make_node("Add", [before, "n1"], ["variable"]),
         ]
     )
     return models.forest(), proto, measurements()

@@ -24,11 +24,9 @@ CHECKS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("The booster on all rows:", "booster booster.onnx", {}, "FAIL"),
 )
 EXPLANATION = """\
-The last failure is real. An income of 59,993 scales to a value that lies on a
-threshold which 18 of the 30 trees share. scikit-learn computes the scaled value
-in float64 and rounds it, the exported graph computes it in float32: two units
-of last place apart, on either side of the threshold. A thousand rows do not
-show it.
+The last failure is real, and nothing in the file is broken: scikit-learn scales
+the income in float64, the exported graph in float32, and the two results lie on
+either side of a threshold that many trees share. A thousand rows do not show it.
 """
 
 

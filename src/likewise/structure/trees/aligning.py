@@ -130,6 +130,9 @@ def _matched(reference: Ensemble, candidate: Ensemble) -> Array:
             matched[before[0] : block.a] = np.arange(before[1], block.b)
         matched[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
         before = (block.a + block.size, block.b + block.size)
+    if 2 * int((matched >= 0).sum()) < common:  # strangers: any order is as good as another
+        matched[:] = NOBODY
+        matched[:common] = np.arange(common)
     return matched
 
 

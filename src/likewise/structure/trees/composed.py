@@ -27,6 +27,10 @@ def steps_before(model: Any) -> tuple[list[tuple[str, Any]], Any]:
             before += [(name, step) for name, step in steps[:-1] if step not in (None, "passthrough")]
             model = steps[-1][1]
             continue
+        if "estimator_" in getattr(model, "__dict__", {}) and hasattr(model, "support_"):
+            before.append(("selected", model))  # chooses columns, then asks a model about them
+            model = model.estimator_
+            continue
         wrapped = next((name for name in HELD if name in getattr(model, "__dict__", {})), None)
         if wrapped is None or "estimators_" in vars(model):
             if type(model).__module__.startswith("sklearn.frozen"):
@@ -129,6 +133,8 @@ def cut_to(native: Any, trees: int) -> Any:
         booster = model.get_booster() if hasattr(model, "get_booster") else model
         rounds, rest = divmod(trees * booster.num_boosted_rounds(), max(xgboost.count(booster), 1))
         cut = None if rest else booster[:rounds]
+        if cut is not None:
+            cut.set_attr(best_iteration=None, best_score=None)
         if cut is not None and model is not booster:
             cut, inner = copy(model), cut
             cut._Booster = inner

@@ -83,8 +83,10 @@ def _wanted(limit: Array, held: Array, value: Array, value_there: Array, dtype: 
     rank, rank_there = np.searchsorted(limit, value), np.searchsorted(held, value_there)
     count = len(held)
     upper = np.where(rank < count, held[np.minimum(rank, count - 1)], np.inf)
-    below = held[np.maximum(rank - 1, 0)].astype(dtype)
-    lower = np.where(rank > 0, np.nextafter(below, np.array(np.inf, dtype=dtype)).astype(np.float64), -np.inf)
+    with np.errstate(over="ignore"):
+        below = held[np.maximum(rank - 1, 0)].astype(dtype)
+        following = np.nextafter(below, np.array(np.inf, dtype=dtype)).astype(np.float64)
+    lower = np.where(rank > 0, following, -np.inf)
     wanted = np.clip(value_there, lower, np.maximum(upper, lower))
     possible = (lower <= upper) & (rank != rank_there) & np.isfinite(value) & np.isfinite(value_there)
     return np.where(possible, wanted, np.nan)

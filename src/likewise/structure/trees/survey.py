@@ -187,9 +187,9 @@ def boundary(ensemble: Ensemble, nodes: Array, dtype: str | None = None) -> Arra
     threshold = ensemble.threshold[nodes]
     with np.errstate(over="ignore"):
         cast = threshold.astype(kind)
+        lower = np.nextafter(cast, np.array(-np.inf, dtype=kind)).astype(np.float64)
     held = cast.astype(np.float64)
     above = (held > threshold) | (ensemble.strict[nodes] & (held == threshold))
-    lower = np.nextafter(cast, np.array(-np.inf, dtype=kind)).astype(np.float64)
     return np.where(above, lower, held)
 
 
@@ -206,7 +206,8 @@ def expressed(ensemble: Ensemble, nodes: Array, dtype: str) -> tuple[Array, Arra
         return boundary(ensemble, nodes), never
     if ensemble.dtype == "float32":  # in float64 a value goes left up to where rounding would take it to the next float
         last = boundary(ensemble, nodes)
-        following = np.nextafter(last.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+        with np.errstate(over="ignore"):
+            following = np.nextafter(last.astype(np.float32), np.float32(np.inf)).astype(np.float64)
         return np.where(np.isfinite(last), (last + following) / 2, last), never
     with np.errstate(over="ignore"):
         return ensemble.threshold[nodes].astype(dtype).astype(np.float64), ensemble.strict[nodes]
@@ -218,7 +219,7 @@ def _thresholds(ours: Ensemble, theirs: Ensemble, node: Array, other: Array) -> 
 
     same = boundary(ours, node) == boundary(theirs, other)
     one, two = ours.threshold[node], theirs.threshold[other]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         size = np.maximum(np.abs(one), np.abs(two))
         near = (one == two) | (np.abs(one - two) <= ROUNDING * size) | (size < 1e-30)
     return same, near, ours.strict[node] != theirs.strict[other]
