@@ -285,7 +285,7 @@ def _with_weights(model: Model) -> Any:
 
 
 class Hypothesis(Protocol):
-    """One family of causes and the experiments that tell them."""
+    """One family of causes and the experiments that tell them. One with `slow = True` is tested after the others."""
 
     @property
     def causes(self) -> tuple[str, ...]:

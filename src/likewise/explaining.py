@@ -256,7 +256,8 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
     explained: list[Explained] = []
     excluded: list[str] = []
     not_tested: list[str] = []
-    hypotheses: tuple[Hypothesis, ...] = extensions("hypotheses")
+    # What takes long comes last: it may be that there is no time for it, and that it is not needed.
+    hypotheses: list[Hypothesis] = sorted(extensions("hypotheses"), key=lambda found: getattr(found, "slow", False))
     end = case.deadline
     for hypothesis in hypotheses:
         told = ", ".join(hypothesis.causes)

@@ -113,7 +113,7 @@ def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
 
     options = dict(model.options)
     settings = ort.SessionOptions()
-    settings.log_severity_level = 3
+    settings.log_severity_level = 4
     level = options.get("optimization", "all")
     if level not in OPTIMIZATIONS:
         raise UsageError(f"unknown optimization {level!r}", remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}")

@@ -100,3 +100,18 @@ def test_a_model_that_takes_any_batch_passes():
         [sg.node("MatMul", "x w", "output")], {"w": WEIGHTS}, inputs={"x": (8,)}, output=("output", ["n", 3])
     )
     assert likewise.explain(sg.Function(times), proto, {"x": sg.rows()}).diagnoses == ()
+
+
+def test_integers_scaled_by_the_rows_of_a_call():
+    """Dynamic INT8 answers a row by the range of all rows that it is asked about with."""
+    nodes = [
+        sg.node("DynamicQuantizeLinear", "x", "q scale zero"),
+        sg.node("MatMulInteger", "q w zero", "sums"),
+        sg.node("Cast", "sums", "numbers", to=sg.FLOAT),
+        sg.node("Mul", "numbers scale", "output"),
+    ]
+    weights = np.random.default_rng(1).integers(0, 100, size=(8, 3)).astype(np.uint8)
+    proto = sg.graph(nodes, {"w": weights}, inputs={"x": (8,)}, output=("output", ["n", 3]))
+    best = sg.explained(proto, proto, {"x": sg.rows()})
+    assert best.cause == "batch-dependence"
+    assert "DynamicQuantizeLinear" in best.culprit

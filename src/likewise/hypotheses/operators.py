@@ -27,6 +27,7 @@ class Operators:
 
     causes = ("approximation", "operator-semantics", "operator-attribute")
     needs_answers = True
+    slow = True
 
     def plausible(self, case: Case) -> bool:
         return case.graph() is not None

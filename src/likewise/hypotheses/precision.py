@@ -49,6 +49,7 @@ class Precision:
 
     causes = ("float32-compute", "float32-threshold")
     needs_answers = True
+    slow = True
 
     def plausible(self, case: Case) -> bool:
         return case.graph() is not None and not case.comparison.quantized_nodes

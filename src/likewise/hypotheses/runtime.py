@@ -53,6 +53,7 @@ class Runtime:
 
     causes = ("runtime-optimization", "operator-semantics", "approximation")
     needs_answers = True
+    slow = True
 
     def plausible(self, case: Case) -> bool:
         return case.graph() is not None

@@ -98,7 +98,7 @@ class _Form:
         if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
             return (self.way == "turned") == (parameter.outputs_first != constant.turned)
         if len(shape) == 2 and min(shape) > 1 and not square and mine in (shape, shape[::-1]):
-            return (self.way == "turned") == (mine != shape)
+            return (self.way == "turned") is bool(mine != shape)
         operator = f"{constant.operator}.{constant.place}" if isinstance(constant.place, str) else constant.operator
         wanted = SCALED.get((parameter.attribute, operator))
         return wanted is None or parameter.kind == "MinMaxScaler" or self.way == wanted
