@@ -206,6 +206,35 @@ def test_a_missing_activation_is_named():
     assert told.startswith("activation Relu")
 
 
+class Normalising(nn.Module):
+    """Scales its input by numbers it keeps."""
+
+    def __init__(self, scaling=True):
+        super().__init__()
+        self.scaling, self.layer = scaling, nn.Linear(4, 3)
+        self.register_buffer("mean", torch.tensor([1.0, 2.0, -1.0, 0.5]))
+        self.register_buffer("spread", torch.tensor([2.0, 0.5, 3.0, 1.5]))
+
+    def forward(self, x):
+        return self.layer((x - self.mean) / self.spread if self.scaling else x)
+
+
+def test_a_normalisation_that_the_graph_has_not_is_named():
+    module = Normalising().eval()
+    without = deepcopy(module)
+    without.scaling = False
+    cause, told = top(module, exported(without, rows("perceptron")), {"x": rows("perceptron")})
+    assert (cause, told) == ("preprocessing-dropped", "mean, spread (input 'x')")
+
+
+def test_another_mean_of_a_normalisation_is_named():
+    module = Normalising().eval()
+    broken = with_constants(exported(module, rows("perceptron")), {"mean": times(1, 3.0)})
+    cause, told = top(module, broken, {"x": rows("perceptron")})
+    assert cause == "preprocessing-differs"
+    assert "mean" in told
+
+
 def test_weights_of_a_few_steps_before_are_stale():
     before = deepcopy(trained("perceptron"))
     torch.manual_seed(9)

@@ -17,7 +17,7 @@ MOST_TRIED = 6
 class DroppedParts:
     """Look for fitted arrays that the graph has as zeros or not at all; put them in, and see whether the rows agree."""
 
-    causes = ("model-part-dropped",)
+    causes = ("model-part-dropped", "preprocessing-dropped")
     needs_answers = True
 
     def plausible(self, case: Case) -> bool:
@@ -27,7 +27,7 @@ class DroppedParts:
         found = weights(case)
         if found is None or found.stale:
             return []
-        return self._emptied(case, found) or self._left_out(case, found)
+        return self._emptied(case, found) or self._left_out(case, found) or self._unscaled(case, found)
 
     def _emptied(self, case: Case, found: Weights) -> list[Explained]:
         """Intercepts for which the graph has a place, with nothing in it."""
@@ -53,6 +53,14 @@ class DroppedParts:
                 return [_explained(culprit, f"{culprit} is nowhere in the graph", effect)]
         return []
 
+    def _unscaled(self, case: Case, found: Weights) -> list[Explained]:
+        """What a module scales its input by, and the graph does not hold."""
+        for culprit, graph in islice(layers.with_scaled_input(found.graph, found.missing), MOST_TRIED):
+            effect = tried(case, graph)
+            if effect is not None and effect.explains:
+                return [_explained(culprit, f"{culprit} is nowhere in the graph", effect, "preprocessing-dropped")]
+        return []
+
 
 def _with_parts(found: Weights) -> Iterator[tuple[str, layers.Graph | None]]:
     """Graphs with one missing part each, the likeliest first."""
@@ -71,9 +79,9 @@ def _with_parts(found: Weights) -> Iterator[tuple[str, layers.Graph | None]]:
             yield f"activation {name}", graph
 
 
-def _explained(culprit: str, evidence: str, effect: Effect) -> Explained:
+def _explained(culprit: str, evidence: str, effect: Effect, cause: str = "model-part-dropped") -> Explained:
     return Explained(
-        "model-part-dropped",
+        cause,
         culprit,
         f"{evidence}; with it put in, {agreeing(effect)}",
         "Export again from this reference, and check the export before it is changed",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from likewise.contracts.data import Array
 from likewise.structure.constants import LARGEST, Constant, absent, with_added, with_values
 from likewise.structure.matching import Match
-from likewise.structure.parameters import Parameter
+from likewise.structure.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -101,7 +101,7 @@ def with_layer(
 def is_network(match: Match) -> bool:
     """Is it a weight of something with layers?"""
     return match.parameter is not None and (
-        match.parameter.kind in ("network", "graph") or match.parameter.attribute.startswith("coefs_")
+        match.parameter.kind in (NETWORK, GRAPH) or match.parameter.attribute.startswith("coefs_")
     )
 
 
@@ -170,6 +170,37 @@ def with_activation(graph: ModelProto) -> Iterator[tuple[str, ModelProto]]:
             copy.graph.node[index].input[0] = "likewise_activated"
             copy.graph.node.insert(index, again)
             yield f"{kind} before {node.name or node.op_type}", copy
+
+
+def with_scaled_input(graph: ModelProto, missing: Sequence[Parameter]) -> Iterator[tuple[str, ModelProto]]:
+    """The graph with its input centred and scaled by what the module keeps and the graph has not."""
+    kept = [parameter for parameter in missing if parameter.kind == BUFFER and parameter.values.dtype.kind == "f"]
+    stored = {tensor.name for tensor in graph.graph.initializer}
+    inputs = [value.name for value in graph.graph.input if value.name not in stored]
+    if len(inputs) != 1 or graph.ByteSize() > LARGEST:
+        return
+    pairs = [(shift, scale) for shift in kept for scale in kept if shift is not scale]
+    for shift, scale in [*pairs, *((one, None) for one in kept), *((None, one) for one in kept)]:
+        names = ", ".join(one.path for one in (shift, scale) if one is not None)
+        yield f"{names} (input '{inputs[0]}')", _scaled(graph, inputs[0], shift, scale)
+
+
+def _scaled(graph: ModelProto, given: str, shift: Parameter | None, scale: Parameter | None) -> ModelProto:
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    for node in copy.graph.node:
+        node.input[:] = ["likewise_scaled" if name == given else name for name in node.input]
+    for number, (values, neutral) in enumerate(((scale, 1.0), (shift, 0.0))):
+        array = np.asarray(neutral if values is None else values.values, dtype=np.float32)
+        copy.graph.initializer.append(numpy_helper.from_array(array, f"likewise_scale_{number}"))
+    divide = helper.make_node("Div", ["likewise_centred", "likewise_scale_0"], ["likewise_scaled"])
+    copy.graph.node.insert(0, divide)
+    copy.graph.node.insert(0, helper.make_node("Sub", [given, "likewise_scale_1"], ["likewise_centred"]))
+    return copy
 
 
 def _like(node: NodeProto, given: str, gives: str) -> NodeProto:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from likewise.contracts.data import Array
 from likewise.structure.closeness import is_float, is_text, pattern, unequal
 from likewise.structure.constants import Constant
-from likewise.structure.parameters import Parameter
+from likewise.structure.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 PROBED = 512
 """Entries of large arrays that are looked at before all of them are."""
@@ -121,7 +121,7 @@ def forms(parameter: Parameter) -> Iterator[_Form]:
         return
     if values.ndim == 2 and min(values.shape) > 1:
         yield _Form(parameter, values.T.ravel(), places.T.ravel(), "turned")
-    if parameter.kind == "network" or parameter.rounding:
+    if parameter.kind in (NETWORK, BUFFER) or parameter.rounding:
         return
     flat, index = values.ravel().astype(np.float64), places.ravel()
     if len(values) == 1 or values.ndim == 1:
@@ -135,7 +135,7 @@ def derived(parameter: Parameter) -> Iterator[_Form]:
     """What converters compute from an array: only for a name, as too much can be computed from too many arrays."""
     import numpy as np
 
-    if is_text(parameter.values) or parameter.kind == "network" or parameter.rounding:
+    if is_text(parameter.values) or parameter.kind in (NETWORK, BUFFER) or parameter.rounding:
         return
     flat = parameter.values.ravel().astype(np.float64)
     index = np.arange(flat.size)
@@ -257,7 +257,7 @@ def _suiting(parameter: Parameter, constant: Constant) -> Iterator[_Form]:
 def _wanted(parameter: Parameter, rest: Sequence[Constant], *, normalised: bool) -> bool:
     """Is an array in this form likely in this graph: packed for a recurrent node, folded without batch norms?"""
     packed = parameter.kind.startswith("gates")
-    learnt_by_order = parameter.kind in ("network", "graph") or bool(parameter.rounding) or packed
+    learnt_by_order = parameter.kind in (NETWORK, BUFFER, GRAPH) or bool(parameter.rounding) or packed
     if not learnt_by_order and _kept_beside(parameter):
         return False
     if packed or any(parameter.attribute.startswith(stem) for stem in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")):

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.structure.parameters import MODEL, PREPROCESSING, Parameter
+from likewise.structure.parameters import BUFFER, MODEL, NETWORK, PREPROCESSING, Parameter
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order in which ONNX wants the gates that torch has as 0, 1, 2 …"""
+
+SCALING = ("mean", "std", "offset")
+"""Names of buffers outside normalisation layers that inputs are scaled by."""
 
 FOLDING = 1e-5
 """What folding a normalisation into the weights before it may cost, as part of the largest weight."""
@@ -19,10 +22,13 @@ def parameters_of(module: Any) -> Iterator[Parameter]:
     """The state of a module, then what becomes of it where a batch norm is folded or a cell is packed."""
     parts = dict(module.named_modules())
     norms = [(number, name) for number, name in enumerate(parts) if hasattr(parts[name], "running_mean")]
+    learnt = {name for name, _ in module.named_parameters()}
     for name, values in _state(module):
         step, _, attribute = name.rpartition(".")
         linear = True if attribute == "weight" and hasattr(parts.get(step), "in_features") else None
-        yield Parameter(step, attribute, values, _role(module, step, attribute), "network", outputs_first=linear)
+        held = name not in learnt and not hasattr(parts.get(step), "running_mean")
+        role = PREPROCESSING if held and any(word in attribute.lower() for word in SCALING) else MODEL
+        yield Parameter(step, attribute, values, role, BUFFER if held else NETWORK, outputs_first=linear)
     for number, (name, part) in enumerate(parts.items()):
         yield from _recurrent(name, part)
         weight = getattr(part, "weight", None)
@@ -45,15 +51,6 @@ def _array(tensor: Any) -> Array:
     dense = dense.dequantize() if dense.is_quantized else dense
     array: Array = (dense.double() if dense.is_floating_point() else dense).numpy()
     return array
-
-
-def _role(module: Any, step: str, attribute: str) -> str:
-    """A mean or deviation kept as a buffer outside a normalisation layer is what the inputs are scaled by."""
-    learnt = {name for name, _ in module.named_parameters()}
-    name = f"{step}.{attribute}" if step else attribute
-    if name in learnt or attribute.startswith("running_"):
-        return MODEL
-    return PREPROCESSING if any(word in attribute.lower() for word in ("mean", "std", "offset")) else MODEL
 
 
 def _folded(name: str, part: Any, norm_name: str, norm: Any) -> Iterator[Parameter]:

@@ -10,6 +10,9 @@ from likewise.contracts.data import Array
 
 PREPROCESSING, MODEL = "preprocessing", "model"
 
+NETWORK, BUFFER, GRAPH = "network", "buffer", "graph"
+"""Kinds of arrays without an estimator: learnt by a module, kept by it, stored in a graph."""
+
 NO_WEIGHTS = {"classes_", "feature_names_in_", "n_features_in_", "n_iter_", "loss_curve_", "feature_importances_"}
 """What fitted estimators keep and no export contains as a weight; labels have hypotheses of their own."""
 
@@ -55,7 +58,7 @@ class Parameter:
     @property
     def part(self) -> str:
         """The last name of the path to its owner, or what the owner is; empty where nobody owns it."""
-        return self.step.split("__")[-1] if self.step else "" if self.kind in ("graph", "network") else self.kind
+        return self.step.split("__")[-1] if self.step else "" if self.kind in (NETWORK, BUFFER, GRAPH) else self.kind
 
     def column(self, index: Sequence[int]) -> str | None:
         """The column that an entry speaks of."""

@@ -12,7 +12,7 @@ from likewise.structure import modules, twins
 from likewise.structure.closeness import Pattern, is_float, is_text, pattern, storage_of
 from likewise.structure.constants import Constant, constants
 from likewise.structure.matching import Match, identified, matched
-from likewise.structure.parameters import MODEL, PREPROCESSING, Parameter, parameters
+from likewise.structure.parameters import GRAPH, MODEL, PREPROCESSING, Parameter, parameters
 from likewise.structure.twins import TREES
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _stored(graph: ModelProto) -> Iterator[Parameter]:
         learnt = is_float(constant.values) or is_text(constant.values)
         if learnt and constant.operator not in TREES and not _labels(constant):
             role = PREPROCESSING if constant.node in before else MODEL
-            yield Parameter("", constant.tensor, constant.values, role, "graph")
+            yield Parameter("", constant.tensor, constant.values, role, GRAPH)
 
 
 def _labels(constant: Constant) -> bool:
@@ -260,8 +260,8 @@ def _placed(
     named = {match.constant.node for match in matches if match.parameter is not None and match.parameter.role == MODEL}
     before = frozenset(_before_the_model(graph, named))
     taken = {match.parameter.step for match in matches if match.parameter is not None}
-    waiting = {p.step: p for p in known if p.role == PREPROCESSING and p.step not in taken and p.kind != "graph"}
-    every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != "graph"}
+    waiting = {p.step: p for p in known if p.role == PREPROCESSING and p.step not in taken and p.kind != GRAPH}
+    every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != GRAPH}
     owner = next((next(iter(steps.values())) for steps in (waiting, every) if len(steps) == 1), None)
     if owner is None:
         return list(matches), before
@@ -305,7 +305,7 @@ def _before_the_model(graph: ModelProto, model: Collection[int] = ()) -> set[int
 
 
 def is_intercept(match: Match) -> bool:
-    if match.parameter is not None and match.parameter.kind != "graph":
+    if match.parameter is not None and match.parameter.kind != GRAPH:
         return match.parameter.is_intercept
     constant = match.constant
     if isinstance(constant.place, str):

@@ -1,8 +1,8 @@
 """Broken deployments with known causes, and sound ones: what explanations are scored on.
 
-Written without looking at how explanations are found. A fault is *planted* (the export was edited, or the
-wrong variant was exported) or *natural* (a converter or runtime does this by itself, with the versions of
-constraints.txt). Nothing is fitted before it is asked for.
+Written without looking at how explanations are found; docs/accuracy.md says what was corrected later. A fault
+is *planted* (the export was edited, or the wrong variant was exported) or *natural* (a converter or runtime
+does this by itself, with the versions of constraints.txt). Nothing is fitted before it is asked for.
 """
 
 from __future__ import annotations
