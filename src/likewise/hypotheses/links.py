@@ -21,6 +21,9 @@ TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
 OF_SCORES = ("sigmoid", "softmax", "sigmoid, normalised", "exp", "tanh", "softplus")
 """Links that may stand in for a model's own."""
 
+SAME = 1e-4
+"""How far scores may be apart from one offset, in units of their size."""
+
 MOST_NODES = 2
 """Nodes with a link of their own beyond which none of them is the last."""
 
@@ -44,6 +47,7 @@ def _changes(case: Case, pair: Pair, rows: Array) -> Iterator[Change]:
     """Every change worth a trial, the likely ones first."""
     ours, theirs = pair.reference.astype(np.float64), pair.candidate.astype(np.float64)
     yield from _put_right(pair, theirs)
+    yield from _moved_as_well(ours, theirs)
     yield from _made_alike(ours)
     yield from _target_transform(case, theirs)
     yield from _other_link(case, pair, ours, rows)
@@ -80,6 +84,27 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Change]:
             done = f"with the {link.name} taken back from the candidate's answers"
             remedy = f"Take the {'second ' if twice else ''}{link.name} out of the export"
             yield Change("link-function", what, done, remedy, "candidate", partial(link.inverse, theirs))
+
+
+def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Change]:
+    """A link left out together with what it does to the base score: scores that all are off by the same amount."""
+    for link in links.LINKS:
+        if link.rows or link.inverse is None:
+            continue
+        with np.errstate(all="ignore"):
+            apart = link.inverse(ours) - theirs
+        offset = float(np.median(apart)) if np.isfinite(apart).all() and apart.size > 1 else 0.0
+        if not abs(offset) > SAME or np.ptp(apart) > SAME * max(1.0, float(np.abs(theirs).max())):
+            continue
+        yield Change(
+            "link-function",
+            f"{link.name} missing, also of the base score",
+            f"with {offset:+.6g} and then the {link.name} applied to the candidate's answers",
+            f"Export with the {link.name} at the end and the base score before it, or put both right in the output",
+            "candidate",
+            partial(link.apply, theirs + offset),
+            simplicity=3,
+        )
 
 
 def _made_alike(ours: Array) -> Iterator[Change]:

@@ -81,7 +81,9 @@ def _concerned(case: Case) -> list[PairSpec]:
 def _changes(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Change]:
     yield from _rearranged(case, ours, theirs)
     if ours.shape != theirs.shape:
-        yield from _pooled(ours, theirs)
+        # A column of probabilities is a class, not a step.
+        if spec.kind is not Kind.PROBABILITY or ours.ndim > 2:
+            yield from _pooled(ours, theirs)
         yield from _columns(spec, ours, theirs)
 
 

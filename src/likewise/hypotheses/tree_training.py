@@ -24,7 +24,7 @@ class TreeTraining:
         if found is None or not found.leafage.in_place:
             return []
         leaves = found.leafage.share > 0.5 and not found.leafage.rounded
-        if not (found.retrained or leaves):
+        if not (found.retrained or leaves) or _says_one_thing(case):
             return []
         effect = _replaced(case, found)
         if effect is None or not effect.explains:
@@ -44,6 +44,11 @@ class TreeTraining:
                 simplicity=1,
             )
         ]
+
+
+def _says_one_thing(case: Case) -> bool:
+    """Does the candidate answer every row alike? No training gives that."""
+    return all((pair.candidate == pair.candidate[:1]).all() for pair in case.failing_pairs())
 
 
 def _replaced(case: Case, found: Survey) -> Effect | None:

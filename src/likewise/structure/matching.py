@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from likewise.contracts.data import Array
 from likewise.structure.closeness import is_float, is_text, pattern, unequal
 from likewise.structure.constants import Constant
+from likewise.structure.forms import Form, derived, forms, parts
 from likewise.structure.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 PROBED = 512
@@ -20,19 +21,6 @@ PROBED = 512
 
 ALIKE = 0.5
 """An array is taken for a damaged copy of another if this part of it is equal."""
-
-SCALED = {
-    **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},
-    **{(name, "Add"): "negated" for name in ("mean_", "center_")},
-    ("scale_", "Div"): "as it is",
-    ("scale_", "Mul"): "inverse",
-    **{(name, "Scaler.offset"): "as it is" for name in ("mean_", "center_")},
-    ("scale_", "Scaler.scale"): "inverse",
-}
-"""How scalers' arrays have to stand before which operator."""
-
-MOST_PARTS = 2_000
-"""Rows or columns of an array that is looked at piece by piece."""
 
 RECURRENT = {"LSTM", "GRU", "RNN"}
 
@@ -47,14 +35,14 @@ EXPORTED = (
 class Match:
     """A constant and what it should hold.
 
-    `origin` tells for each entry which entry of the parameter it comes from, `storage` what the type that all
-    constants of the graph went through leaves of a number.
+    `form` tells what was done to the parameter, `storage` what the type that all constants of the graph went
+    through leaves of a number.
     """
 
     constant: Constant
     expected: Array
     parameter: Parameter | None = None
-    origin: Array | None = None
+    form: Form | None = None
     storage: tuple[float, float] | None = None
 
     @property
@@ -72,95 +60,14 @@ class Match:
         """Where an entry of the constant stands in the parameter, or in the constant itself."""
         import numpy as np
 
-        if self.parameter is None or self.origin is None:
+        if self.parameter is None or self.form is None:
             return tuple(int(part) for part in np.unravel_index(entry, self.expected.shape or (1,)))
         shape = self.parameter.values.shape
-        return tuple(int(part) for part in np.unravel_index(int(self.origin.ravel()[entry]), shape))
+        return tuple(int(part) for part in np.unravel_index(self.form.place(entry), shape))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Form:
-    """A parameter as an exporter may write it, flat; `way` says what was done to it."""
-
-    parameter: Parameter
-    values: Array
-    origin: Array
-    way: str = "derived"
-
-    @property
-    def plain(self) -> bool:
-        return self.way in ("as it is", "turned")
-
-    def suits(self, constant: Constant) -> bool:
-        """Is it the way round, the sign or the inverse that the node takes? Unknown operators take anything."""
-        parameter, shape, mine = self.parameter, self.parameter.values.shape, constant.values.shape
-        square = len(shape) == 2 and shape[0] == shape[1]
-        if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
-            return (self.way == "turned") == (parameter.outputs_first != constant.turned)
-        if len(shape) == 2 and min(shape) > 1 and not square and mine in (shape, shape[::-1]):
-            return (self.way == "turned") is bool(mine != shape)
-        operator = f"{constant.operator}.{constant.place}" if isinstance(constant.place, str) else constant.operator
-        wanted = SCALED.get((parameter.attribute, operator))
-        return wanted is None or parameter.kind == "MinMaxScaler" or self.way == wanted
-
-    def matched(self, constant: Constant) -> Match:
-        expected = self.values.reshape(constant.values.shape)
-        if is_float(constant.values):
-            expected = expected.astype(constant.values.dtype)
-        return Match(constant, expected, self.parameter, self.origin)
-
-
-def forms(parameter: Parameter) -> Iterator[_Form]:
-    """The ways in which an exporter writes an array."""
-    import numpy as np
-
-    values = parameter.values
-    places = np.arange(values.size).reshape(values.shape)
-    yield _Form(parameter, values.ravel(), places.ravel(), "as it is")
-    if is_text(values):
-        return
-    if values.ndim == 2 and min(values.shape) > 1:
-        yield _Form(parameter, values.T.ravel(), places.T.ravel(), "turned")
-    if parameter.kind in (NETWORK, BUFFER) or parameter.rounding:
-        return
-    flat, index = values.ravel().astype(np.float64), places.ravel()
-    if len(values) == 1 or values.ndim == 1:
-        yield _Form(parameter, np.concatenate([-flat, flat]), np.concatenate([index, index]), "for both classes")
-    yield _Form(parameter, -flat, index, "negated")
-    if flat.all():
-        yield _Form(parameter, 1 / flat, index, "inverse")
-
-
-def derived(parameter: Parameter) -> Iterator[_Form]:
-    """What converters compute from an array: only for a name, as too much can be computed from too many arrays."""
-    import numpy as np
-
-    if is_text(parameter.values) or parameter.kind in (NETWORK, BUFFER) or parameter.rounding:
-        return
-    flat = parameter.values.ravel().astype(np.float64)
-    index = np.arange(flat.size)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for changed in (-2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
-            if np.isfinite(changed).all():
-                yield _Form(parameter, changed, index)
-
-
-def parts(parameter: Parameter) -> Iterator[_Form]:
-    """The pieces of an array that some converters write apart: one a column or row, or without the outer edges."""
-    import numpy as np
-
-    values = parameter.values
-    places = np.arange(values.size).reshape(values.shape)
-    if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
-        for lines, index in ((values, places), (values.T, places.T)):
-            for number in range(len(lines)):
-                line, place = lines[number, :], index[number, :]
-                yield _Form(parameter, line, place)
-                if not is_text(values):
-                    yield _Form(parameter, -line[::-1], place[::-1])
-    elif values.ndim == 1 and values.size > 3:
-        for cut in (slice(1, -1), slice(1, None), slice(None, -1)):
-            yield _Form(parameter, values[cut], places[cut])
+def _match(form: Form, constant: Constant) -> Match:
+    return Match(constant, form.fitted_to(constant), form.parameter, form)
 
 
 def identified(
@@ -181,7 +88,7 @@ def identified(
             # Two steps may have learnt the same numbers: then they come in their own order.
             best = next((form for form in equal if form.parameter.path not in used), equal[0])
             used.add(best.parameter.path)
-            found[constant.key] = best.matched(constant)
+            found[constant.key] = _match(best, constant)
     return found
 
 
@@ -222,7 +129,7 @@ def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], _: Sequence[Co
         if constant.key not in done and tied:
             done.add(constant.key)
             stored[form.parameter.path] = constant.tensor
-            yield form.matched(constant)
+            yield _match(form, constant)
 
 
 def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], every: Sequence[Constant]) -> Iterator[Match]:
@@ -249,9 +156,9 @@ def _fits(parameter: Parameter, constant: Constant) -> bool:
     return isinstance(constant.place, str) or _shape_of(parameter.values) == _shape_of(constant.values)
 
 
-def _suiting(parameter: Parameter, constant: Constant) -> Iterator[_Form]:
+def _suiting(parameter: Parameter, constant: Constant) -> Iterator[Form]:
     size = constant.values.size
-    return (form for form in forms(parameter) if form.values.size == size and form.suits(constant))
+    return (form for form in forms(parameter) if form.array.size == size and form.suits(constant))
 
 
 def _wanted(parameter: Parameter, rest: Sequence[Constant], *, normalised: bool) -> bool:
@@ -287,7 +194,7 @@ def _added(constant: Constant) -> bool:
 
 def _oriented(constant: Constant, parameter: Parameter) -> Match:
     """An array the way round that the node takes it."""
-    return next(_suiting(parameter, constant)).matched(constant)
+    return _match(next(_suiting(parameter, constant)), constant)
 
 
 def _shape_of(values: Array) -> tuple[int, ...]:
@@ -296,12 +203,12 @@ def _shape_of(values: Array) -> tuple[int, ...]:
     return tuple(sorted(shape)) if len(shape) == 2 else tuple(shape)
 
 
-def _by_size(parameters: Sequence[Parameter], *, freely: bool = False) -> dict[int, list[_Form]]:
-    found: dict[int, list[_Form]] = defaultdict(list)
+def _by_size(parameters: Sequence[Parameter], *, freely: bool = False) -> dict[int, list[Form]]:
+    found: dict[int, list[Form]] = defaultdict(list)
     for look in (forms, parts, derived) if freely else (forms,):
         for parameter in parameters:
             for form in look(parameter):
-                found[form.values.size].append(form)
+                found[form.array.size].append(form)
     return found
 
 
@@ -311,21 +218,21 @@ def _telling(constant: Constant) -> bool:
     return values.size > 0 and (is_float(values) or is_text(values))
 
 
-def _share(constant: Constant, form: _Form, *, freely: bool = False) -> float:
+def _share(constant: Constant, form: Form, *, freely: bool = False) -> float:
     """The part of a constant that is as it should be, of those entries that are not zero in both."""
     import numpy as np
 
-    values, expected = constant.values.ravel(), form.values
-    if is_text(values) != is_text(expected) or not (freely or form.suits(constant)):
+    values = constant.values.ravel()
+    if is_text(values) != is_text(form.array) or not (freely or form.suits(constant)):
         return 0.0
     if values.size > PROBED:
         probe = np.random.default_rng(0).integers(values.size, size=PROBED)
-        if (part := _equal_part(values[probe], expected[probe], constant, form)) < ALIKE / 2:
+        if (part := _equal_part(values[probe], form.array.flat[probe], constant, form)) < ALIKE / 2:
             return part
-    return _equal_part(values, expected, constant, form)
+    return _equal_part(values, form.array.ravel(), constant, form)
 
 
-def _equal_part(values: Array, expected: Array, constant: Constant, form: _Form) -> float:
+def _equal_part(values: Array, expected: Array, constant: Constant, form: Form) -> float:
     import numpy as np
 
     different = unequal(values, expected, rounding=constant.rounding, folded=form.parameter.rounding)
@@ -337,11 +244,26 @@ def _equal_part(values: Array, expected: Array, constant: Constant, form: _Form)
     return 1.0 - float(different[told].mean())
 
 
-def _related(constant: Constant, form: _Form) -> bool:
-    """Is a constant a multiple of an array, or the array in another order?"""
-    values, expected = constant.values.ravel(), form.values
-    if is_text(values) or is_text(expected):
+def _related(constant: Constant, form: Form) -> bool:
+    """Is a constant a multiple of an array, the array in another order, or what is left of it?"""
+    import numpy as np
+
+    values = constant.values.ravel()
+    if is_text(values) or is_text(form.array):
         return False
-    match = form.matched(constant)
+    if values.size > PROBED:
+        probe = np.random.default_rng(0).integers(values.size, size=PROBED)
+        mine, yours = values[probe], form.array.flat[probe]
+        if not pattern(mine, yours, unequal(mine, yours)).regular and not _of_one_sum(values, form.array):
+            return False
+    match = _match(form, constant)
     found = pattern(constant.values, match.expected, match.different)
     return found.regular and not found.text.startswith("all zero") and len(found.entries) > 0
+
+
+def _of_one_sum(values: Array, expected: Array) -> bool:
+    """Could one array be the other in another order, or with entries lost? Cheaper than sorting both."""
+    import numpy as np
+
+    mine, yours = float(np.abs(values).sum()), float(np.abs(expected).sum())
+    return not np.isfinite(mine) or abs(mine - yours) <= 1e-5 * yours

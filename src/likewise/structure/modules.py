@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from likewise.contracts.data import Array
@@ -13,6 +14,9 @@ GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 SCALING = ("mean", "std", "offset")
 """Names of buffers outside normalisation layers that inputs are scaled by."""
+
+MOST_FOLDED = 4
+"""Batch norms that are tried behind a layer."""
 
 FOLDING = 1e-5
 """What folding a normalisation into the weights before it may cost, as part of the largest weight."""
@@ -35,8 +39,9 @@ def parameters_of(module: Any) -> Iterator[Parameter]:
         if weight is None or hasattr(part, "running_mean") or getattr(weight, "ndim", 0) < 2:
             continue
         # The next one is the likeliest to have been folded in, where no value tells.
-        for _, norm in sorted(norms, key=lambda entry: (entry[0] < number, entry[0])):
-            yield from _folded(name, part, norm, parts[norm])
+        nearest = sorted(norms, key=lambda entry: (entry[0] < number, entry[0]))
+        folded = (_folded(name, part, norm, parts[norm]) for _, norm in nearest)
+        yield from chain.from_iterable(islice(filter(None, folded), MOST_FOLDED))
 
 
 def _state(module: Any) -> Iterator[tuple[str, Array]]:
@@ -49,21 +54,22 @@ def _state(module: Any) -> Iterator[tuple[str, Array]]:
 def _array(tensor: Any) -> Array:
     dense = tensor.detach().cpu()
     dense = dense.dequantize() if dense.is_quantized else dense
-    array: Array = (dense.double() if dense.is_floating_point() else dense).numpy()
+    narrow = dense.is_floating_point() and dense.element_size() < 4
+    array: Array = (dense.float() if narrow else dense).numpy()
     return array
 
 
-def _folded(name: str, part: Any, norm_name: str, norm: Any) -> Iterator[Parameter]:
+def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
     """Weights with a batch norm multiplied into them, as exporters write the two."""
     import numpy as np
 
     if norm.running_mean is None or norm.running_var is None:
-        return
-    weight, mean = _array(part.weight), _array(norm.running_mean)
+        return []
+    weight, mean = (_array(tensor).astype(np.float64) for tensor in (part.weight, norm.running_mean))
     transposed = "ConvTranspose" in type(part).__name__
     outputs = weight.shape[1] if transposed else weight.shape[0]
     if outputs != len(mean):
-        return
+        return []
     gain = _array(norm.weight) if norm.weight is not None else np.ones_like(mean)
     shift = _array(norm.bias) if norm.bias is not None else np.zeros_like(mean)
     factor = gain / np.sqrt(_array(norm.running_var) + norm.eps)
@@ -72,8 +78,11 @@ def _folded(name: str, part: Any, norm_name: str, norm: Any) -> Iterator[Paramet
     spread = factor.reshape(*shape, *(1,) * (weight.ndim - 2))
     owner = f"{name} with {norm_name} folded in"
     linear = True if hasattr(part, "in_features") else None
-    yield Parameter(name, "weight", weight * spread, MODEL, owner, rounding=FOLDING, outputs_first=linear)
-    yield Parameter(name, "bias", (bias - mean) * factor + shift, MODEL, owner, rounding=FOLDING)
+    shifted = (bias - mean) * factor + shift
+    return [
+        Parameter(name, "weight", weight * spread, MODEL, owner, rounding=FOLDING, outputs_first=linear),
+        Parameter(name, "bias", shifted, MODEL, owner, rounding=FOLDING),
+    ]
 
 
 def _recurrent(name: str, part: Any) -> Iterator[Parameter]:

@@ -67,7 +67,7 @@ def looked_into(case: Case, batch: Batch) -> Inside | None:
     if found is None:
         return None
     values = {**fed, **{name: found[name] for name in made_by if name in found}}
-    return Inside({name: array for name, array in values.items() if len(array) == len(batch)}, made_by)
+    return Inside({name: array for name, array in values.items() if array.shape[:1] == (len(batch),)}, made_by)
 
 
 def reader(case: Case, name: str) -> Callable[[Batch], Array | None]:

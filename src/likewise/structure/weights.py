@@ -88,7 +88,7 @@ class Difference:
         """The columns that the differing entries speak of, each once."""
         import numpy as np
 
-        if self.parameter is None or not self.parameter.columns or self.match.origin is None:
+        if self.parameter is None or not self.parameter.columns or self.match.form is None:
             return []
         if self.constant.values.shape != self.match.expected.shape:
             return list(dict.fromkeys(self.parameter.columns))
@@ -220,7 +220,7 @@ def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
         expected = expected.reshape(yours.values.shape)
     if named is None:
         return Match(yours, expected)
-    return Match(yours, expected, named.parameter, named.origin)
+    return Match(yours, expected, named.parameter, named.form)
 
 
 def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[Difference]:
