@@ -65,7 +65,7 @@ class Form:
             return int(self.origin[entry])
         if self.way == "turned":
             row, column = np.unravel_index(entry, self.array.shape)
-            return int(column) * self.array.shape[0] + int(row)
+            return int(column * self.array.shape[0] + row)
         return int(entry % self.parameter.values.size)
 
 

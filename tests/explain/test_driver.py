@@ -1,0 +1,126 @@
+"""Explaining reads a verdict and never changes it, keeps to its budget, and survives its own experiments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from skl2onnx import to_onnx
+from sklearn.linear_model import LinearRegression
+
+import likewise
+
+CRASHES = """
+import os
+
+calls = 0
+
+def right(frame):
+    return frame["x"].to_numpy()
+
+def wrong(frame):
+    global calls
+    calls += 1
+    if calls > 2:
+        os._exit(9)
+    return frame["x"].to_numpy() + 1.0
+"""
+
+
+@pytest.fixture(scope="module")
+def rows():
+    random = np.random.default_rng(3)
+    return pd.DataFrame(random.normal(size=(400, 3)), columns=["a", "b", "c"])
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return LinearRegression().fit(rows, rows @ [1.0, -2.0, 0.5] + 3.0)
+
+
+@pytest.fixture(scope="module")
+def negated(rows, model):
+    """The faithful export with a Neg behind it."""
+    proto = to_onnx(model, rows[:1].astype(np.float32).to_numpy())
+    name = proto.graph.output[0].name
+    proto.graph.node.append(onnx.helper.make_node("Neg", [name], ["negated"]))
+    proto.graph.output[0].name = "negated"
+    return proto
+
+
+def test_the_verdict_is_the_same_with_and_without(rows, model, negated):
+    plain = likewise.check(model, negated, rows, explain=False)
+    explained = likewise.check(model, negated, rows)
+    assert plain.verdict == explained.verdict
+    assert plain.comparison == explained.comparison
+    assert not plain.diagnoses
+    assert plain.explanation is None
+    assert explained.diagnoses
+
+
+def test_a_pass_has_nothing_to_explain(rows, model):
+    report = likewise.explain(model, to_onnx(model, rows[:1].astype(np.float32).to_numpy()), rows)
+    assert report.passed
+    assert report.diagnoses == ()
+    assert report.explanation is None
+
+
+def test_what_there_was_no_time_for_is_said(rows, model, negated):
+    began = time.monotonic()
+    report = likewise.check(model, negated, rows, explain_budget=1e-6)
+    assert report.outcome == "FAIL"
+    assert report.explanation is not None
+    assert report.explanation.not_tested
+    assert report.diagnoses == ()
+    assert time.monotonic() - began < 20, "one call of a small model is no matter of seconds"
+
+
+def test_recorded_answers_are_enough_for_what_is_seen_from_outside(rows, model, negated, tmp_path):
+    rows.to_parquet(tmp_path / "rows.parquet")
+    likewise.record(model, tmp_path / "rows.parquet", tmp_path / "golden.parquet")
+    report = likewise.explain(tmp_path / "golden.parquet", negated, tmp_path / "rows.parquet")
+    assert report.outcome == "FAIL"
+    assert report.diagnoses[0].cause == "output-kind"
+    assert report.diagnoses[0].explained_share == 1.0
+
+
+def test_a_crash_while_explaining_leaves_the_verdict(tmp_path):
+    (tmp_path / "models.py").write_text(CRASHES)
+    pd.DataFrame({"x": np.arange(50.0)}).to_parquet(tmp_path / "rows.parquet")
+    command = ["check", "models.py:right", "models.py:wrong", "--data", "rows.parquet", "--batch-sizes", "none"]
+    done = subprocess.run(
+        [sys.executable, "-m", "likewise", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads((tmp_path / "parity_report.json").read_text())
+    assert report["outcome"] == "FAIL"
+    assert report["max_abs_diff"] == 1.0
+    assert "cut short" in report["explanation"]["not_tested"][0]
+    assert "exited with code 9" in report["explanation"]["not_tested"][0]
+
+
+def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, negated, monkeypatch):
+    from likewise import explaining
+
+    class Broken:
+        causes = ("tokenizer",)
+        needs_answers = True
+
+        def plausible(self, case):
+            return True
+
+        def test(self, case):
+            raise ZeroDivisionError("planted")
+
+    found = explaining.extensions("hypotheses")
+    monkeypatch.setattr(explaining, "extensions", lambda kind: (Broken(), *found))
+    report = likewise.explain(model, negated, rows)
+    assert report.diagnoses
+    assert report.explanation is not None
+    assert any("tokenizer: the experiment itself failed" in text for text in report.explanation.not_tested)
