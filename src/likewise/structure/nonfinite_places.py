@@ -79,7 +79,8 @@ def _how(node: NodeProto, known: Mapping[str, Array]) -> str:
     import numpy as np
 
     given = [known[name].astype(np.float64) for name in node.input if name in known and known[name].dtype.kind == "f"]
-    out = known[node.output[0]]
+    # Only floats were looked at: the first output of a classifier is its label.
+    out = next(known[name] for name in node.output if _broken(known.get(name)))
     sort = "NaN" if bool(np.isnan(out.astype(np.float64)).any()) else "Inf"
     first = given[0] if given and given[0].size else None
     if first is None:
