@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from likewise import feeding
+from likewise.batching import rows_at
 from likewise.calling import Side, answers
-from likewise.columns import take, with_columns
-from likewise.comparing import align, margins, rows_beyond
-from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.columns import with_columns
+from likewise.comparing import paired, rows_beyond
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.judging import Verdict
 from likewise.contracts.measuring import Comparison, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.models import Model, Runner
@@ -202,9 +203,7 @@ class Case:
 
     def rows(self, positions: Array) -> Batch:
         """Some rows of the sample, in the order of the positions."""
-        batch = self.required.batch
-        ids = RowIds(batch.rows.numbers[positions], None if batch.rows.names is None else batch.rows.names[positions])
-        return Batch(ids, take(batch.inputs, positions))
+        return rows_at(self.required.batch, positions)
 
     def reopened(self, side: str, *, target: Any = None, options: Mapping[str, Any] | None = None) -> Side | None:
         """A side's model once more, with other settings or another graph; None if it cannot be opened or fed."""
@@ -256,20 +255,7 @@ def pairs_of(
     nan_equal: bool = True,
 ) -> list[Pair | Mismatch]:
     """The answers of both sides put together, output by output."""
-    found: list[Pair | Mismatch] = []
-    for spec in specs:
-        if spec.reference not in reference or spec.candidate not in candidate:
-            found.append(Mismatch("missing-output", f"output {spec.name!r} is not given", spec.name))
-            continue
-        aligned = align(spec, reference[spec.reference], candidate[spec.candidate])
-        if isinstance(aligned, Mismatch):
-            found.append(aligned)
-            continue
-        margin, noise = None, None
-        if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
-            margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
-        found.append(Pair(spec, batch, *aligned, tolerance, margin, noise, nan_equal))
-    return found
+    return [paired(spec, batch, reference, candidate, tolerance, nan_equal=nan_equal) for spec in specs]
 
 
 def _with_weights(model: Model) -> Any:

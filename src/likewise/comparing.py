@@ -123,7 +123,7 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
         mismatches.add(Mismatch("extra-output", message, name))
     beyond = np.zeros(len(batch), dtype=bool)
     for spec in prepared.pairing.pairs:
-        pair = _pair(prepared, spec, batch, reference, candidate)
+        pair = paired(spec, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal)
         if isinstance(pair, Mismatch):
             mismatches.add(pair)
             beyond[:] = True
@@ -218,7 +218,16 @@ def rows_beyond(pair: Pair) -> Array:
     return mask
 
 
-def _pair(prepared: Prepared, spec: PairSpec, batch: Batch, reference: Tensors, candidate: Tensors) -> Pair | Mismatch:
+def paired(
+    spec: PairSpec,
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    tolerance: Tolerance,
+    *,
+    nan_equal: bool = True,
+) -> Pair | Mismatch:
+    """The answers of both sides to one output, put together; or why they cannot be."""
     if spec.candidate not in candidate or spec.reference not in reference:
         name = spec.candidate if spec.candidate not in candidate else spec.reference
         return Mismatch("missing-output", f"output {name!r} is no longer given", spec.name)
@@ -227,8 +236,8 @@ def _pair(prepared: Prepared, spec: PairSpec, batch: Batch, reference: Tensors, 
         return aligned
     margin, noise = None, None
     if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
-        margin, noise = margins(reference[spec.margin_from], spec.margin_kind, prepared.tolerance)
-    return Pair(spec, batch, *aligned, prepared.tolerance, margin, noise, prepared.nan_equal)
+        margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
+    return Pair(spec, batch, *aligned, tolerance, margin, noise, nan_equal)
 
 
 def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:

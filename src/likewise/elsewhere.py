@@ -22,6 +22,7 @@ from typing import IO, Any
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.discovery import adapter
+from likewise.discovery import modules as own_modules
 from likewise.errors import LikewiseError
 from likewise.processes import die_with_parent
 
@@ -74,12 +75,23 @@ def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
 _WAITING: list[subprocess.Popen[bytes]] = []
 
 
-def prepare(*modules: str) -> None:
-    """Start the process before the model is known, and let it import what the model will need."""
-    process = _start()
-    assert process.stdin is not None
-    _send(process.stdin, ("import", modules))
-    _WAITING.append(process)
+def prepare(target: str) -> None:
+    """Start the process of a model ahead of its opening, and let it import what the framework needs."""
+    for name in own_modules("adapters"):
+        module = f"likewise.adapters.{name}"
+        found = import_module(module).EXTENSION
+        if found.claims(target):
+            if getattr(found, "holds_interpreter", True):
+                process = _start()
+                assert process.stdin is not None
+                _send(process.stdin, ("import", (module, *getattr(found, "modules", ()))))
+                _WAITING.append(process)
+            return
+
+
+def worthwhile() -> bool:
+    """Is there a second core for a second process?"""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) > 1
 
 
 def _start() -> subprocess.Popen[bytes]:

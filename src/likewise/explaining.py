@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from likewise.batching import joined, rows_at
 from likewise.calling import answers
 from likewise.cases import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
-from likewise.columns import concatenate, take
+from likewise.causes import CAUSES
 from likewise.comparing import Prepared, prepare, rows_beyond
-from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.judging import Outcome, Policy, Verdict
 from likewise.contracts.measuring import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.reporting import Diagnosis, Explanation
@@ -98,6 +99,9 @@ def _open(case: Case, until: float) -> Iterator[str]:
     if isinstance(prepared, Incident):
         yield f"nothing that needs answers: {prepared.message}"
         return
+    for side in ("reference", "candidate"):
+        if case.native(side) is None:
+            yield f"nothing that needs the {side}'s own trees, weights or steps: there are only its answers"
     case.reference, case.candidate = prepared.reference, prepared.candidate
     case.specs = tuple(_as_judged(spec, case.verdict) for spec in prepared.pairing.pairs)
     try:
@@ -165,7 +169,7 @@ def _collect(case: Case, until: float) -> Sample | None:
     if parts[0][0].stacked:
         missing = sorted(number for number in worst if number > last)
         parts.extend(_rows_by_number(case, missing, until))
-    batch = _joined([part[0] for part in parts])
+    batch = joined([part[0] for part in parts])
     reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])
     beyond = np.concatenate([part[3] for part in parts])
     pairs = [pair for pair in _pairs(case, batch, reference, candidate) if isinstance(pair, Pair)]
@@ -194,10 +198,8 @@ def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> 
 def _taken(
     chunk: Batch, ours: Tensors, theirs: Tensors, beyond: Array, positions: Array
 ) -> tuple[Batch, Tensors, Tensors, Array]:
-    names = None if chunk.rows.names is None else chunk.rows.names[positions]
-    rows = RowIds(chunk.rows.numbers[positions], names)
     return (
-        Batch(rows, take(chunk.inputs, positions)),
+        rows_at(chunk, positions),
         {name: array[positions] for name, array in ours.items()},
         {name: array[positions] for name, array in theirs.items()},
         beyond[positions],
@@ -216,13 +218,7 @@ def _rows_by_number(
     for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
-            part = Batch(
-                RowIds(
-                    chunk.rows.numbers[positions],
-                    None if chunk.rows.names is None else chunk.rows.names[positions],
-                ),
-                take(chunk.inputs, positions),
-            )
+            part = rows_at(chunk, positions)
             yield part, *_answered(case, part)
         if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
             return
@@ -232,17 +228,6 @@ def _worst(comparison: Comparison) -> set[int]:
     """The numbers of the rows where the models differ most."""
     rows = [row for output in comparison.outputs for row in output.details.get("worst_rows", {}).get("rows", [])]
     return {int(row["number"]) for row in rows}
-
-
-def _joined(batches: Sequence[Batch]) -> Batch:
-    import numpy as np
-
-    if len(batches) == 1:
-        return batches[0]
-    named = all(batch.rows.names is not None for batch in batches)
-    names = np.concatenate([batch.rows.names for batch in batches if batch.rows.names is not None]) if named else None
-    numbers = np.concatenate([batch.rows.numbers for batch in batches])
-    return Batch(RowIds(numbers, names), concatenate([batch.inputs for batch in batches]))
 
 
 def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
@@ -275,6 +260,10 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
             continue
         except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
             not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
+            continue
+        unknown = [entry.cause for entry in found if entry.cause not in CAUSES]
+        if unknown:
+            not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
             continue
         explained.extend(found)
         if not found:

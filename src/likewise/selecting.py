@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from likewise.columns import concatenate, take
+from likewise.batching import joined, rows_at
 from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
 from likewise.errors import DataError, UsageError, nearest
 
@@ -212,8 +212,7 @@ def _drawn(batches: Iterable[Batch], draws: Iterator[Array]) -> Iterator[Batch]:
         if len(chosen) == len(batch):
             yield batch
         elif len(chosen):
-            names = None if batch.rows.names is None else batch.rows.names[chosen]
-            yield Batch(RowIds(batch.rows.numbers[chosen], names), take(batch.inputs, chosen))
+            yield rows_at(batch, chosen)
 
 
 def _rebatch(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
@@ -229,16 +228,7 @@ def _rebatch(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
             held.append(batch.slice(start, start + length))
             start, room = start + length, room - length
             if not room:
-                yield _joined(held)
+                yield joined(held)
                 held, room = [], size
     if held:
-        yield _joined(held)
-
-
-def _joined(parts: Sequence[Batch]) -> Batch:
-    import numpy as np
-
-    numbers = np.concatenate([part.rows.numbers for part in parts])
-    names = [part.rows.names for part in parts if part.rows.names is not None]
-    rows = RowIds(numbers, np.concatenate(names) if names else None)
-    return Batch(rows, concatenate([part.inputs for part in parts]))
+        yield joined(held)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from likewise.causes import CAUSES
+from likewise.discovery import extensions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()
 
@@ -14,6 +15,12 @@ def test_the_page_describes_exactly_these_causes():
     headings = re.findall(r"^## (.+)$", PAGE, re.M)
     assert len(headings) == len(set(headings))
     assert set(headings) == CAUSES
+
+
+def test_hypotheses_look_for_causes_of_the_list_only():
+    for hypothesis in extensions("hypotheses"):
+        assert hypothesis.causes
+        assert set(hypothesis.causes) <= CAUSES, type(hypothesis).__name__
 
 
 def test_every_cause_has_a_meaning_an_example_and_something_to_do():

@@ -87,6 +87,10 @@ def test_recorded_answers_are_enough_for_what_is_seen_from_outside(rows, model, 
     report = likewise.explain(tmp_path / "golden.parquet", negated, tmp_path / "rows.parquet")
     assert report.outcome == "FAIL"
     assert report.diagnoses[0].cause == "output-kind"
+    assert report.explanation is not None
+    assert any("trees, weights or steps" in text for text in report.explanation.not_tested), (
+        "what was not tried is said"
+    )
     assert report.diagnoses[0].explained_share == 1.0
 
 

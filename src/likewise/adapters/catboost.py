@@ -24,6 +24,7 @@ class CatboostAdapter:
     """All knowledge of CatBoost."""
 
     framework = "catboost"
+    modules = ("catboost",)
 
     def claims(self, target: object) -> bool:
         return (

@@ -23,6 +23,7 @@ class LightgbmAdapter:
     """All knowledge of LightGBM."""
 
     framework = "lightgbm"
+    modules = ("lightgbm",)
 
     def claims(self, target: object) -> bool:
         return (

@@ -62,6 +62,7 @@ class SklearnAdapter:
     """All knowledge of scikit-learn."""
 
     framework = "sklearn"
+    modules = ("pandas", "sklearn.pipeline")
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):

@@ -27,6 +27,7 @@ class TorchAdapter:
     """All knowledge of PyTorch."""
 
     framework = "torch"
+    modules = ("torch",)
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | PathLike):

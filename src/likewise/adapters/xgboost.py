@@ -26,6 +26,7 @@ class XgboostAdapter:
     """All knowledge of XGBoost. Options: `threads`; `best_iteration` and `missing`, for boosters that do not say."""
 
     framework = "xgboost"
+    modules = ("xgboost",)
 
     def claims(self, target: object) -> bool:
         return (

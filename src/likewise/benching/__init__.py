@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from likewise import feeding, pairing, selecting
+from likewise.batching import joined
 from likewise.benching import machine, statistics
 from likewise.benching.measuring import SIDES, measure
 from likewise.benching.stations import Station, open_station
 from likewise.benching.subject import Opened
-from likewise.columns import concatenate
 from likewise.contracts.benching import BenchResult, Footprint
-from likewise.contracts.data import Batch, RowIds, Source
+from likewise.contracts.data import Batch, Source
 from likewise.contracts.measuring import Progress
 from likewise.contracts.models import BatchAxis, Model, Signature
 from likewise.discovery import describe_model, open_source
@@ -155,13 +155,8 @@ def _first(source: Source, count: int) -> Batch:
             break
     if not parts or not sum(map(len, parts)):
         raise DataError(f"{source.location} holds no rows", remedy="Give data to run the models on")
-    if len(parts) == 1:
-        return parts[0]
-    import numpy as np
-
-    numbers = np.concatenate([part.rows.numbers for part in parts])
-    joined = Batch(RowIds(numbers), concatenate([part.inputs for part in parts]))
-    return joined.slice(0, min(count, len(joined)))
+    together = joined(parts)
+    return together.slice(0, min(count, len(together))) if together.stacked else together
 
 
 def _feed(

@@ -48,6 +48,8 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     """
     line = ProgressLine(shown=not (quiet or as_json))
     settings.policy()
+    if as_json and "-" in settings.formats.values():
+        raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
     formats = [*settings.formats.items(), *github.formats().items()]
     try:

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from likewise import elsewhere
 from likewise.contracts.measuring import Progress
-from likewise.elsewhere import ModelProcessEnded, prepare
 from likewise.errors import LikewiseError, one_line
 from likewise.processes import die_with_parent
 
@@ -67,7 +67,7 @@ def main() -> None:
                 side=error.side,
                 traceback=traceback.format_exc(),
             )
-        except ModelProcessEnded as ended:
+        except elsewhere.ModelProcessEnded as ended:
             _end_like(ended.code)
         except MemoryError as error:
             channel.send(type="error", code="memory", message=f"memory ran out: {one_line(error)}")
@@ -95,10 +95,9 @@ def _end_like(code: int) -> None:
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     from dataclasses import replace
 
-    reference = str(job["settings"]["reference"]).lower()
-    apart = len(os.sched_getaffinity(0)) > 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) > 1
-    if apart and reference.endswith((".joblib", ".pkl", ".pickle", ".skops")):
-        prepare("likewise.adapters.sklearn", "pandas", "sklearn.pipeline")
+    apart = elsewhere.worthwhile()
+    if apart:
+        elsewhere.prepare(job["settings"]["reference"])
     from likewise import verify
     from likewise.config import settings_from
 

@@ -131,7 +131,12 @@ class Runner(Protocol):
 
 
 class Adapter(Protocol):
-    """All knowledge of one framework."""
+    """All knowledge of one framework.
+
+    An adapter may also say how its models run beside others: `holds_interpreter` (true unless said
+    otherwise), whether they keep Python's lock while they answer; `modules`, what is worth importing
+    before one is opened; `sharing(model)`, the model told to leave the cores to others while it waits.
+    """
 
     @property
     def framework(self) -> str: ...

@@ -7,9 +7,10 @@ from itertools import permutations
 
 import numpy as np
 
+from likewise.batching import rows_at
 from likewise.cases import Case, Explained
-from likewise.columns import ArrayColumns, take, with_columns
-from likewise.contracts.data import Array, Batch, RowIds
+from likewise.columns import ArrayColumns, with_columns
+from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec, Shape
 from likewise.structure.fields import missing_in
 from likewise.structure.unfed import ROWS, agreement, columns_taken, first_rows, unfed_sides
@@ -82,9 +83,7 @@ def _missing_as_integer(
     kept = np.flatnonzero(~gone)[:ROWS]
     share = None
     if len(kept):
-        names = batch.rows.names
-        ids = RowIds(batch.rows.numbers[kept], None if names is None else names[kept])
-        share = agreement(case, Batch(ids, take(batch.inputs, kept)))
+        share = agreement(case, rows_at(batch, kept))
     also = "" if share is None else f"; without these rows both models answer, and agree on {share:.0%} of the rest"
     return Explained(
         "missing-value-handling",

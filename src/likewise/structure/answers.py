@@ -18,7 +18,7 @@ from likewise.comparing import rows_beyond
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.measuring import Pair, Tolerance
 from likewise.contracts.models import Kind, Label
-from likewise.differing import is_numeric, row_any, rows_of, same_labels
+from likewise.differing import is_numeric, rows_of, same_labels
 from likewise.structure import trials
 
 ROUNDING = Tolerance(1e-6, 1e-5)
@@ -294,13 +294,6 @@ def distinct(array: Array, limit: int = 50) -> int:
 def agreeing(pair: Pair, candidate: Array) -> Array:
     """The rows on which a pair agrees with these answers in the place of the candidate's."""
     return ~rows_beyond(replace(pair, candidate=candidate))
-
-
-def differs_anywhere(pair: Pair) -> Array:
-    """The rows on which a pair is not the same, margins left aside."""
-    if pair.spec.kind is not Kind.LABEL:
-        return rows_beyond(pair)
-    return row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
 
 
 def _beyond(case: Case) -> list[Array]:

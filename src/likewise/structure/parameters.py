@@ -201,13 +201,6 @@ def _arrays(attribute: str, value: Any, columns: tuple[str, ...]) -> Iterator[tu
         yield attribute, None, _plain(np.asarray(value.toarray()))
 
 
-def _is_list(value: Any) -> bool:
-    """An array of arrays, as some estimators keep one a column."""
-    import numpy as np
-
-    return isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1
-
-
 def _plain(values: Array) -> Array:
     """Numbers as they are; everything else as text."""
     import numpy as np
