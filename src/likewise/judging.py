@@ -7,11 +7,21 @@ inconclusive, never a pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from likewise.confidence import confidence, percent, rows_needed
-from likewise.contracts.judging import Check, Confidence, Finding, Limit, Outcome, Policy, Severity, Verdict
-from likewise.contracts.measuring import BatchSizeFacts, Cast, Comparison, OutputFacts, Tolerance
+from likewise.contracts.judging import (
+    Check,
+    Confidence,
+    Finding,
+    Limit,
+    Outcome,
+    Policy,
+    Severity,
+    SuiteVerdict,
+    Verdict,
+)
+from likewise.contracts.measuring import BatchSizeFacts, Cast, Comparison, OutputFacts, SuiteFacts, Tolerance
 from likewise.contracts.models import Kind
 from likewise.decoding import kind_of
 from likewise.errors import nearest
@@ -58,6 +68,8 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     beyond = _rows_beyond(case)
     bound = None if beyond is None else confidence(beyond, comparison.rows, policy.confidence)
     _judge_reach(case, bound)
+    suites = tuple(_suite(facts, policy) for facts in comparison.suites)
+    _judge_suites(case, suites)
     outcome = _outcome(case)
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
         case.add(
@@ -67,7 +79,31 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
             remedy="If INT8 is intended, say so: --preset quantized",
         )
     findings = tuple(sorted(case.findings, key=lambda finding: list(Severity).index(finding.severity)))
-    return Verdict(outcome, _headline(outcome, case), tuple(case.checks), findings, bound)
+    return Verdict(outcome, _headline(outcome, case), tuple(case.checks), findings, bound, suites)
+
+
+def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
+    """A suite under the same limits as the data. Few rows claim nothing about a rate, so none is asked of them."""
+    told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
+    if facts.not_covered:
+        return SuiteVerdict(*told, Outcome.INCONCLUSIVE, facts.not_covered)
+    verdict = judge(facts.comparison, replace(policy, max_failure_rate=None, fixed_batch=True))
+    if facts.refused and not facts.comparison.rows and not facts.comparison.mismatches:
+        return SuiteVerdict(*told, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
+    kept = tuple(f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE))
+    return SuiteVerdict(*told, verdict.outcome, verdict.headline, verdict.checks, kept)
+
+
+def _judge_suites(case: _Judgement, suites: Sequence[SuiteVerdict]) -> None:
+    for suite in suites:
+        if suite.outcome is Outcome.PASS:
+            continue
+        if suite.blocks:
+            failed = suite.outcome is Outcome.FAIL
+            severity = Severity.FAILURE if failed else Severity.INCONCLUSIVE
+        else:
+            severity = Severity.WARNING if suite.outcome is Outcome.FAIL else Severity.NOTE
+        case.add(severity, f"{suite.kind}-suite", f"{suite.name}: {suite.headline}")
 
 
 def _judge_limits(case: _Judgement) -> None:

@@ -91,6 +91,22 @@ class Confidence:
 
 
 @dataclass(frozen=True, slots=True)
+class SuiteVerdict:
+    """The judgement of one suite, which stands beside that of the data. `blocks`: a PASS needs it to pass."""
+
+    kind: str
+    name: str
+    title: str
+    rows: int
+    refused: int
+    blocks: bool
+    outcome: Outcome
+    headline: str
+    checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The judgement."""
 
@@ -99,3 +115,4 @@ class Verdict:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     confidence: Confidence | None
+    suites: tuple[SuiteVerdict, ...] = ()

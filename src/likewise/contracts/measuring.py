@@ -159,6 +159,38 @@ class BatchSizeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Stratum:
+    """The rows that hold one value of a column: how many there are, how many are beyond, and the worst difference.
+
+    `worst` is the largest difference by output; an output without numbers is not in it.
+    """
+
+    column: str
+    value: str
+    rows: int
+    rows_beyond: int
+    worst: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFacts:
+    """The same two models on other inputs or under other settings, measured apart from the data.
+
+    `kind` is `edge` (inputs made to find trouble), `shape` (other lengths and image sizes) or `setting`
+    (the candidate under other runtime settings). `blocks`: the verdict depends on it. `refused` counts
+    the rows that both models refuse, which agrees. `not_covered` says why nothing could be tried.
+    """
+
+    kind: str
+    name: str
+    title: str
+    comparison: Comparison
+    blocks: bool = False
+    refused: int = 0
+    not_covered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other."""
 
@@ -177,6 +209,8 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
     batch_sizes: tuple[BatchSizeFacts, ...] = ()
+    strata: tuple[Stratum, ...] = ()
+    suites: tuple[SuiteFacts, ...] = ()
     fixed_batch: int | None = None
     quantized_nodes: int = 0
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from likewise.contracts.benching import BenchResult
 from likewise.contracts.judging import Outcome, Policy, Verdict
 from likewise.contracts.measuring import Comparison, Json
 
@@ -76,6 +77,42 @@ class Unusual:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One operation of a graph near a culprit.
+
+    `introduced` is the largest error the node adds when it is given the reference's own inputs, `inherited`
+    the largest error of the inputs it gets in the candidate; None where that could not be measured.
+    """
+
+    id: str
+    side: str
+    name: str
+    operator: str
+    culprit: bool = False
+    introduced: float | None = None
+    inherited: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """A tensor from one node to another of the same side."""
+
+    source: str
+    target: str
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """The nodes around the culprit, of the candidate and where it can be told of the reference."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What an investigation looked at beside the diagnoses: facts, and what was excluded.
 
@@ -91,6 +128,7 @@ class Explanation:
     unusual: tuple[Unusual, ...] = ()
     excluded: tuple[str, ...] = ()
     not_tested: tuple[str, ...] = ()
+    graph: GraphView | None = None
 
 
 class ParityError(AssertionError):
@@ -111,6 +149,7 @@ class Report:
     origin: Origin
     diagnoses: tuple[Diagnosis, ...] = ()
     explanation: Explanation | None = None
+    bench: BenchResult | None = None
 
     def __bool__(self) -> bool:
         return self.passed

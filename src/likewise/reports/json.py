@@ -11,9 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.judging import Check, Confidence, Finding, Outcome, Policy, Verdict
+from likewise.contracts.benching import BenchResult
+from likewise.contracts.judging import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
 from likewise.contracts.measuring import (
     BatchSizeFacts,
     Cast,
@@ -21,6 +23,8 @@ from likewise.contracts.measuring import (
     Incident,
     Mismatch,
     OutputFacts,
+    Stratum,
+    SuiteFacts,
     Tolerance,
 )
 from likewise.contracts.reporting import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
@@ -67,11 +71,20 @@ class Coverage:
     quantized_nodes: int
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
+    strata: tuple[Stratum, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
+class Suite:
+    """One suite: its facts beside its verdict."""
+
+    facts: SuiteFacts
+    verdict: SuiteVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The published layout of `parity_report.json`."""
+    """The published layout of `parity_report.json`. What was added later has a default: old reports stay readable."""
 
     samples: int
     max_abs_diff: float | None
@@ -90,6 +103,8 @@ class Document:
     worst_rows: tuple[WorstRow, ...]
     confidence: Confidence | None
     batch_sizes: tuple[BatchSizeFacts, ...]
+    suites: tuple[Suite, ...] = ()
+    bench: BenchResult | None = None
     coverage: Coverage
     policy: Policy
     provenance: Origin
@@ -126,6 +141,8 @@ def document(report: Report) -> Document:
         worst_rows=worst_rows(report),
         confidence=verdict.confidence,
         batch_sizes=facts.batch_sizes,
+        suites=tuple(starmap(Suite, zip(facts.suites, verdict.suites, strict=True))),
+        bench=report.bench,
         coverage=Coverage(**shared),
         policy=report.policy,
         provenance=report.origin,
@@ -170,12 +187,25 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
     outputs = tuple(_with_rows(output, read.worst_rows) for output in read.outputs)
     shared = {field: getattr(read.coverage, field) for field in Coverage.__dataclass_fields__}
     return Report(
-        comparison=Comparison(outputs=outputs, batch_sizes=read.batch_sizes, **shared),
+        comparison=Comparison(
+            outputs=outputs,
+            batch_sizes=read.batch_sizes,
+            suites=tuple(suite.facts for suite in read.suites),
+            **shared,
+        ),
         policy=read.policy,
-        verdict=Verdict(read.outcome, read.headline, read.checks, read.findings, read.confidence),
+        verdict=Verdict(
+            read.outcome,
+            read.headline,
+            read.checks,
+            read.findings,
+            read.confidence,
+            tuple(suite.verdict for suite in read.suites),
+        ),
         origin=read.provenance,
         diagnoses=read.diagnoses,
         explanation=read.explanation,
+        bench=read.bench,
     )
 
 
