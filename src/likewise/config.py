@@ -50,6 +50,7 @@ class Settings:
     report: str | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
+    edge: str = "report"
     explain: bool = True
     explain_budget: float = 30.0
 
@@ -61,6 +62,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
+        if self.edge not in ("fail", "report", "off"):
+            raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
         rowaxes.parse(self.batch_axis)

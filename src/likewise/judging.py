@@ -26,6 +26,7 @@ from likewise.contracts.models import Kind
 from likewise.decoding import kind_of
 from likewise.errors import nearest
 from likewise.policies import AT_LEAST, PRESETS
+from likewise.showing import figure
 from likewise.summing import flips_above, mismatch_bounds
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
@@ -98,11 +99,9 @@ def _judge_suites(case: _Judgement, suites: Sequence[SuiteVerdict]) -> None:
     for suite in suites:
         if suite.outcome is Outcome.PASS:
             continue
-        if suite.blocks:
-            failed = suite.outcome is Outcome.FAIL
-            severity = Severity.FAILURE if failed else Severity.INCONCLUSIVE
-        else:
-            severity = Severity.WARNING if suite.outcome is Outcome.FAIL else Severity.NOTE
+        failed = suite.outcome is Outcome.FAIL
+        blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
+        severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
         case.add(severity, f"{suite.kind}-suite", f"{suite.name}: {suite.headline}")
 
 
@@ -385,14 +384,7 @@ def _first(findings: Iterable[Finding], severity: Severity) -> str | None:
 def _beyond(check: Check) -> str:
     side = "below" if check.measure in AT_LEAST else "above"
     where = f" at batch size {check.batch_size}" if check.batch_size is not None else ""
-    return f"{check.output}.{check.measure} is {number(check.value)}{where}, {side} its limit of {number(check.bound)}"
-
-
-def number(value: float | None) -> str:
-    """A figure as a person reads it."""
-    if value is None:
-        return "not measured"
-    return f"{int(value):,}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{check.output}.{check.measure} is {figure(check.value)}{where}, {side} its limit of {figure(check.bound)}"
 
 
 def _lost(cast: Cast) -> str:

@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import judging, provenance, selecting
+from likewise import judging, provenance, selecting, suites
 from likewise.config import Settings
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
-from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts
+from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts, SuiteFacts
 from likewise.contracts.models import Model
-from likewise.contracts.reporting import Renderer, Report
+from likewise.contracts.reporting import Explanation, Renderer, Report
 from likewise.discovery import adapter, describe_model, extensions, open_source
 from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
@@ -26,6 +27,9 @@ from likewise.sweeping import DEFAULT_SIZES
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
 
+
+EDGE, EXPLAINING = "edge suites", "explaining"
+"""What may follow a verdict that is known."""
 
 FULL_BUDGET = 120.0
 """Seconds that an investigation may take when it is asked for."""
@@ -69,13 +73,13 @@ def run(
     settings: Settings,
     *,
     progress: Callable[[Progress], None] | None = None,
-    judged: Callable[[Report], None] | None = None,
+    judged: Callable[[Report, str], None] | None = None,
     apart: bool = False,
 ) -> Report:
     """Carry out one gate.
 
-    `judged` is told the verdict before the search for its causes begins. `apart` allows a process of
-    its own for the reference.
+    `judged` is told the verdict, and what follows, before anything that cannot change it is tried: edge
+    suites that do not block, and the search for causes. `apart` allows a process of its own for the reference.
     """
     policy = settings.policy()
     plan: Plan | None = None
@@ -86,9 +90,15 @@ def run(
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
         source = _source(settings)
         plan = _plan(settings, policy, models, source, progress)
-        plan = replace(plan, apart=apart)
         hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)
         hashing.start()
+
+        def tell(comparison: Comparison) -> None:
+            if judged is not None:
+                hashing.join()
+                judged(_report(settings, policy, comparison, RunFacts(), models, source), EDGE)
+
+        plan = replace(plan, apart=apart, beside=partial(_beside, settings, tell))
         comparison, facts = _engine("local").run(plan)
         hashing.join()
         comparison = _with_lineage(comparison, source, facts)
@@ -102,7 +112,7 @@ def run(
     if plan is None or report.passed or not settings.explain:
         return report
     if judged is not None:
-        judged(report)
+        judged(report, EXPLAINING)
     from likewise import explaining
 
     began = time.perf_counter()
@@ -120,6 +130,16 @@ def could_not_run(settings: Settings, error: LikewiseError) -> Report:
     incident = Incident(error.code, error.message, error.remedy, error.side)
     comparison = Comparison(tolerance=policy.tolerance, incidents=(incident,))
     return _report(settings, policy, comparison, RunFacts(), {}, None)
+
+
+def cut_short(report: Report, doing: str, message: str) -> Report:
+    """A verdict whose worker died at something that could not change it."""
+    if doing == EXPLAINING:
+        return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {message}",)))
+    nothing = Comparison(tolerance=report.comparison.tolerance)
+    lost = SuiteFacts("edge", doing, "Inputs made to find trouble", nothing, not_covered=f"cut short: {message}")
+    comparison = replace(report.comparison, suites=(*report.comparison.suites, lost))
+    return replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy))
 
 
 def judge(report: Report, **options: Any) -> Report:
@@ -270,6 +290,18 @@ def _plan(
         expected_rows=getattr(source, "expected_rows", source.rows),
         progress=progress,
     )
+
+
+def _beside(
+    settings: Settings, tell: Callable[[Comparison], None], plan: Plan, prepared: Any, head: Any, compared: Comparison
+) -> tuple[SuiteFacts, ...]:
+    """What is tried beside the data, while both models are open."""
+    found: tuple[SuiteFacts, ...] = ()
+    if settings.edge == "off":
+        return found
+    if settings.edge == "report":
+        tell(replace(compared, suites=found))
+    return found + suites.run(plan, prepared, head, blocks=settings.edge == "fail", seed=settings.seed)
 
 
 def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:

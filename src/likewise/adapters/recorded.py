@@ -20,6 +20,7 @@ class RecordedAdapter:
 
     framework = "recorded"
     holds_interpreter = False
+    answers_only = True
 
     def claims(self, target: object) -> bool:
         if not isinstance(target, str | PathLike):

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,15 +86,14 @@ def write(files: Mapping[str, str]) -> None:
 
 
 def _without_worker(settings: Settings, error: LikewiseError) -> Report:
-    """The report of a worker that died: inconclusive, or the verdict it had reached before it tried to explain it."""
-    from likewise.contracts.reporting import Explanation
+    """The report of a worker that died: inconclusive, or the verdict it had reached before it went further."""
     from likewise.reports.json import loads
-    from likewise.verify import could_not_run
+    from likewise.verify import could_not_run, cut_short
 
     if not isinstance(error, CrashError) or error.judged is None:
         return could_not_run(settings, _naming(error, settings))
-    report = loads(error.judged, name="the worker's report")
-    return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {error.message}",)))
+    text, doing = error.judged
+    return cut_short(loads(text, name="the worker's report"), doing, error.message)
 
 
 def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:

@@ -117,6 +117,11 @@ comparison_options = _stacked(
         metavar="N,N",
         help="Sizes of the sweep, or `none`.  [default: 1,2,4,32,128]",
     ),
+    click.option(
+        "--edge",
+        type=click.Choice(["fail", "report", "off"]),
+        help="Rows made to find trouble are judged beside the data: do they block?  [default: report]",
+    ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option(
         "--reference-option", multiple=True, callback=assignments, metavar="NAME=VALUE", help="For its adapter."

@@ -32,8 +32,8 @@ class CrashError(LikewiseError):
     """The worker died or was stopped before it had an answer."""
 
     code = "crash"
-    judged: str | None = None
-    """The report as it stood when the worker died explaining it."""
+    judged: tuple[str, str] | None = None
+    """The report as it stood, and what the worker was at when it died: nothing that could change the verdict."""
 
 
 class WorkerError(LikewiseError):
@@ -61,7 +61,7 @@ def supervise(
         start_new_session=os.name == "posix",
     )
     previous = _on_termination(lambda: _kill(worker))
-    known: list[str] = []
+    known: list[tuple[str, str]] = []
     try:
         return _follow(worker, job, known, timeout=timeout, on_progress=on_progress, on_tick=on_tick, debug=debug)
     except CrashError as error:
@@ -80,7 +80,7 @@ def supervise(
 def _follow(
     worker: subprocess.Popen[bytes],
     job: Mapping[str, Any],
-    known: list[str],
+    known: list[tuple[str, str]],
     *,
     timeout: float | None,
     on_progress: Callable[[Mapping[str, Any]], None] | None,
@@ -125,10 +125,11 @@ def _follow(
             if on_progress is not None:
                 on_progress(message)
         elif message["type"] == "judged":
-            known.append(message["result"])
+            known.append((message["result"], message["before"]))
             doing.clear()
-            until = time.monotonic() + message["within"] + GRACE
-            deadline = until if deadline is None else min(deadline, until)
+            if message["within"] is not None:
+                until = time.monotonic() + message["within"] + GRACE
+                deadline = until if deadline is None else min(deadline, until)
         elif message["type"] == "result":
             return message["result"]
         else:

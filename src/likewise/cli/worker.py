@@ -104,8 +104,9 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
-    def judged(report: Report) -> None:
-        channel.send(type="judged", result=verify.render(complete(report), "json"), within=settings.explain_budget)
+    def judged(report: Report, before: str) -> None:
+        within = settings.explain_budget if before == verify.EXPLAINING else None
+        channel.send(type="judged", result=verify.render(complete(report), "json"), before=before, within=within)
 
     look = job["look"]
     if look is not None:

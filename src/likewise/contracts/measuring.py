@@ -232,7 +232,9 @@ class Progress:
 class Plan:
     """All an engine needs to compare two models; a description, so that any worker can carry it out.
 
-    `apart`: a reference that holds Python's lock may run in a process of its own.
+    `apart`: a reference that holds Python's lock may run in a process of its own. `beside` is carried out
+    after the data was compared, while both models are open: it is given the plan, the models as they were
+    prepared, the first rows with their answers (or None), and what was compared, and returns what it measured.
     """
 
     reference: Model
@@ -247,6 +249,7 @@ class Plan:
     ignore: tuple[str, ...] = ()
     expected_rows: int | None = None
     apart: bool = False
+    beside: Callable[[Plan, Any, Any, Comparison], tuple[SuiteFacts, ...]] | None = None
     progress: Callable[[Progress], None] | None = None
 
 

@@ -86,6 +86,8 @@ class _Run:
             self._report("batch sizes", CANDIDATE, self.head.batch)
             sizes = sweep(self.prepared, self.head, self.plan.batch_sizes)
             comparison = replace(comparison, batch_sizes=sizes, outputs=with_drift(comparison.outputs, sizes))
+        if self.plan.beside is not None and not comparison.incidents:
+            comparison = replace(comparison, suites=self.plan.beside(self.plan, self.prepared, self.head, comparison))
         seconds = {**self.seconds, "total": time.perf_counter() - began}
         return comparison, RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
 
