@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from likewise import feeding, pairing
+from likewise import feeding, pairing, strata
 from likewise.calling import RowCountError, Side, answers, columns_used, merged_casts
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.measuring import (
@@ -25,6 +25,7 @@ from likewise.contracts.measuring import (
     PairSpec,
     Plan,
     Progress,
+    Stratum,
     Summary,
     Tolerance,
 )
@@ -62,6 +63,7 @@ class Partial:
     casts: tuple[Cast, ...] = ()
     mismatches: frozenset[Mismatch] = frozenset()
     incidents: tuple[Incident, ...] = ()
+    strata: Mapping[str, Stratum] = field(default_factory=dict)
 
     def merge(self, other: Partial) -> Partial:
         return Partial(
@@ -71,6 +73,7 @@ class Partial:
             casts=merged_casts([*self.casts, *other.casts]),
             mismatches=self.mismatches | other.mismatches,
             incidents=(*self.incidents, *other.incidents),
+            strata=strata.merged(self.strata, other.strata),
         )
 
 
@@ -122,6 +125,7 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
         message = f"output {name!r} of the candidate was not there on the first rows: it has no counterpart"
         mismatches.add(Mismatch("extra-output", message, name))
     beyond = np.zeros(len(batch), dtype=bool)
+    distances: dict[str, Array] = {}
     for spec in prepared.pairing.pairs:
         pair = paired(spec, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal)
         if isinstance(pair, Mismatch):
@@ -132,11 +136,14 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
         applying = [metric for metric in _metrics() if metric.applies_to(spec, numeric=numeric)]
         summaries[spec.name] = {metric.name: metric.observe(pair) for metric in applying}
         beyond |= rows_beyond(pair)
+        if batch.rows.strata is not None and numeric:
+            distances[spec.name] = strata.row_distances(pair)
     return Partial(
         rows=len(batch),
         rows_beyond=int(np.count_nonzero(beyond)),
         summaries=summaries,
         mismatches=frozenset(mismatches),
+        strata={} if batch.rows.strata is None else strata.counted(batch.rows.strata, beyond, distances),
     )
 
 
@@ -170,6 +177,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
             for side in (prepared.reference, prepared.candidate)
             for text in side.runner.details.get("warnings", ())
         ),
+        strata=strata.listed(partial.strata, plan.stratify),
         fixed_batch=prepared.candidate.fixed_batch,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
     )

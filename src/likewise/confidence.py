@@ -16,9 +16,17 @@ def upper_bound(violations: int, rows: int, level: float) -> float:
     return float(betaincinv(violations + 1, rows - violations, level))
 
 
-def rows_needed(rate: float, level: float) -> int:
-    """How many rows without a violation it takes to rule out a failure rate."""
-    return math.ceil(math.log(1.0 - level) / math.log1p(-rate))
+def rows_needed(rate: float, level: float, violations: int = 0) -> int:
+    """How many rows with so many violations it takes to rule out a failure rate."""
+    if not violations:
+        return math.ceil(math.log(1.0 - level) / math.log1p(-rate))
+    low, high = violations + 1, violations + 2
+    while upper_bound(violations, high, level) > rate:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if upper_bound(violations, middle, level) > rate else (low, middle)
+    return high
 
 
 def confidence(violations: int, rows: int, level: float) -> Confidence | None:

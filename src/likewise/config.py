@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -37,6 +38,7 @@ class Settings:
     seed: int = 0
     drop: tuple[str, ...] = ()
     id: str | None = None
+    stratify: str | None = None
     feed: Mapping[str, str] = field(default_factory=dict)
     pair: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
@@ -50,6 +52,8 @@ class Settings:
     report: str | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
+    baseline: str | None = None
+    max_worse: float | None = None
     edge: str = "report"
     explain: bool = True
     explain_budget: float = 30.0
@@ -67,6 +71,7 @@ class Settings:
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
         rowaxes.parse(self.batch_axis)
+        require_baseline(self.baseline, max_worse=self.max_worse, report=self.report)
         return make_policy(
             preset=self.preset,
             abs_tol=self.abs_tol,
@@ -80,8 +85,28 @@ class Settings:
         )
 
 
-PATHS = ("reference", "candidate", "data", "report")
+PATHS = ("reference", "candidate", "data", "report", "baseline")
 """Settings that name files, relative to the file they are written in."""
+
+
+def require_baseline(baseline: str | None, *, max_worse: float | None, report: str | None) -> None:
+    """A usage error unless a baseline that is named is there, and is not what the report replaces."""
+    if baseline is None:
+        if max_worse is not None:
+            raise UsageError("--max-worse without --baseline", remedy="Say than which run: --baseline OLD.json")
+        return
+    if not Path(baseline).is_file():
+        raise UsageError(
+            f"there is no baseline {baseline}",
+            remedy="Keep the report of an accepted run under that name, or leave --baseline out until there is one",
+        )
+    if max_worse is not None and not 0 <= max_worse < math.inf:
+        raise UsageError(f"--max-worse is {max_worse}", remedy="Give a percentage such as 20%")
+    if report is not None and Path(report).resolve() == Path(baseline).resolve():
+        raise UsageError(
+            f"the report would replace its baseline {baseline}",
+            remedy="Keep them apart: a baseline changes when somebody accepts a run, not by running",
+        )
 
 
 def find(folder: Path) -> Path | None:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from likewise.batching import joined, rows_at
-from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
+from likewise.batching import rebatched, rows_at
+from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.errors import DataError, UsageError, nearest
+from likewise.stratifying import Stratified
 
 STRIDE = 1 << 16
 """Rows among which a random sample is drawn at a time, so that drawing needs no memory for all rows."""
@@ -66,7 +67,7 @@ class Selection:
     @property
     def expected_rows(self) -> int | None:
         """How many rows were asked for; fewer may exist."""
-        return self.source.rows if self.samples is None else self.samples
+        return getattr(self.source, "expected_rows", self.source.rows) if self.samples is None else self.samples
 
     def batches(self, size: int) -> Iterator[Batch]:
         seen: set[object] = set()
@@ -85,7 +86,7 @@ class Selection:
         elif self.samples >= self._population:
             yield from self.source.batches(size)
         else:
-            yield from _rebatch(_drawn(self.source.batches(max(size, STRIDE // 4)), self._draws()), size)
+            yield from rebatched(_drawn(self.source.batches(max(size, STRIDE // 4)), self._draws()), size)
 
     @cached_property
     def _population(self) -> int:
@@ -125,7 +126,7 @@ class Selection:
                 )
         rows, left_out = batch.rows, set(self.drop)
         if self.row_id is not None:
-            rows = RowIds(rows.numbers, self._ids(batch, self.row_id, seen))
+            rows = replace(rows, names=self._ids(batch, self.row_id, seen))
             left_out.add(self.row_id)
         if not left_out:
             return batch
@@ -168,14 +169,20 @@ def select(
     seed: int = 0,
     drop: Sequence[str] = (),
     row_id: str | None = None,
+    stratify: str | None = None,
 ) -> Selection:
-    """Some rows of a source (the `first` or `random` ones), without some columns, named by an id column."""
+    """Some rows of a source (the `first` or `random` ones), without some columns, named by an id column.
+
+    `stratify` names a column whose values are told apart, each with as equal a share of the rows as there are.
+    """
     if samples is not None and samples < 1:
         raise UsageError(f"cannot take {samples} samples", remedy="Take at least one, or leave the number out")
     if sample not in ("first", "random"):
         raise UsageError(f"samples cannot be taken {sample!r}", remedy="Take the `first` or `random` ones")
     if row_id is not None and row_id in drop:
         raise UsageError(f"column {row_id!r} cannot be both dropped and the row id", remedy="An id is no input anyway")
+    if stratify is not None:
+        source, samples = Stratified(source, stratify, samples, sample, seed), None
     return Selection(source, samples, sample, seed, tuple(drop), row_id)
 
 
@@ -213,22 +220,3 @@ def _drawn(batches: Iterable[Batch], draws: Iterator[Array]) -> Iterator[Batch]:
             yield batch
         elif len(chosen):
             yield rows_at(batch, chosen)
-
-
-def _rebatch(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
-    held: list[Batch] = []
-    room = size
-    for batch in batches:
-        if not batch.stacked:
-            yield batch
-            continue
-        start = 0
-        while start < len(batch):
-            length = min(room, len(batch) - start)
-            held.append(batch.slice(start, start + length))
-            start, room = start + length, room - length
-            if not room:
-                yield joined(held)
-                held, room = [], size
-    if held:
-        yield joined(held)

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import judging, provenance, selecting, suites
+from likewise import baselines, judging, provenance, selecting, suites
 from likewise.config import Settings
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
@@ -109,7 +109,7 @@ def run(
         incident = Incident(error.code, error.message, error.remedy, error.side)
         comparison, facts = Comparison(tolerance=policy.tolerance, incidents=(incident,)), RunFacts()
     report = _report(settings, policy, comparison, facts, models, source)
-    if plan is None or report.passed or not settings.explain:
+    if plan is None or report.passed or not settings.explain or baselines.alone(report):
         return report
     if judged is not None:
         judged(report, EXPLAINING)
@@ -139,13 +139,17 @@ def cut_short(report: Report, doing: str, message: str) -> Report:
     nothing = Comparison(tolerance=report.comparison.tolerance)
     lost = SuiteFacts("edge", doing, "Inputs made to find trouble", nothing, not_covered=f"cut short: {message}")
     comparison = replace(report.comparison, suites=(*report.comparison.suites, lost))
-    return replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy))
+    return baselines.held(
+        replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy))
+    )
 
 
 def judge(report: Report, **options: Any) -> Report:
     """Judge a finished run again, without running the models: only what is named changes."""
     before = report.policy
     asked = {name: value for name, value in options.items() if value is not None}
+    held = {name: asked.pop(name) for name in ("baseline", "max_worse") if name in asked}
+    report = baselines.named(report, **held)
     limits = asked.pop("limits", {})
     if asked.keys() & {"preset", "abs_tol", "rel_tol", "mean_tol"}:
         policy = make_policy(**{**_kept(report, asked), **asked}, limits={**_own_limits(before), **limits})
@@ -156,7 +160,7 @@ def judge(report: Report, **options: Any) -> Report:
         kept = [limit for limit in before.limits if (limit.output, limit.measure) not in replaced]
         changes = {name: getattr(added, name) for name in asked}
         policy = replace(before, limits=(*kept, *fresh), **changes)
-    return replace(report, policy=policy, verdict=judging.judge(report.comparison, policy))
+    return baselines.held(replace(report, policy=policy, verdict=judging.judge(report.comparison, policy)))
 
 
 def _own_limits(policy: Policy) -> dict[str, float]:
@@ -287,6 +291,7 @@ def _plan(
         pair=settings.pair,
         feed=settings.feed,
         ignore=settings.ignore,
+        stratify=settings.stratify,
         expected_rows=getattr(source, "expected_rows", source.rows),
         progress=progress,
     )
@@ -320,6 +325,7 @@ def _source(settings: Settings) -> Source:
         seed=settings.seed,
         drop=settings.drop,
         row_id=settings.id,
+        stratify=settings.stratify,
     )
 
 
@@ -368,4 +374,4 @@ def _report(
     source: Source | None,
 ) -> Report:
     verdict = judging.judge(comparison, policy)
-    return Report(comparison, policy, verdict, provenance.origin(settings, facts, models, source))
+    return baselines.held(Report(comparison, policy, verdict, provenance.origin(settings, facts, models, source)))

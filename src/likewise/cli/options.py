@@ -53,6 +53,19 @@ def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         raise click.BadParameter(f"{value!r} is not a time such as 20s or 2m", ctx, parameter) from error
 
 
+def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`20%` or `20` as a number."""
+    if value is None:
+        return None
+    try:
+        found = float(value.strip().removesuffix("%"))
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise click.BadParameter(f"{value!r} is not a percentage such as 20%", ctx, parameter)
+    return found
+
+
 def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -84,12 +97,22 @@ policy_options = _stacked(
     ),
     click.option("--nan-equal", type=bool, metavar="BOOL", help="NaN on both sides agrees.  [default: true]"),
 )
+baseline_options = _stacked(
+    click.option("--baseline", metavar="OLD.json", help="Fail also where this run is worse than that accepted one."),
+    click.option(
+        "--max-worse",
+        callback=percent,
+        metavar="PERCENT",
+        help="By so much a measure may be worse than in the baseline, such as 20%.  [default: 10%]",
+    ),
+)
 data_options = _stacked(
     click.option("--data", metavar="FILE", help="Rows: .parquet .csv .arrow .jsonl .npz .npy, a glob, or a folder."),
     click.option("--samples", type=int, metavar="N", help="Use N rows."),
     click.option("--sample", type=click.Choice(["first", "random"]), help="Which N rows.  [default: first]"),
     click.option("--seed", type=int, metavar="N", help="Seed of the random sample.  [default: 0]"),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
+    click.option("--stratify", metavar="COLUMN", help="Tell the values of this column apart; --samples cover each."),
     click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
     click.option(
         "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."

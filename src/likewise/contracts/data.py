@@ -33,10 +33,14 @@ class Provenance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowIds:
-    """Which rows of the source these are: unique numbers, and names where the user has an id column."""
+    """Which rows of the source these are: unique numbers, and names where the user has an id column.
+
+    `strata` has the value, as text, of the column whose values are told apart in the report.
+    """
 
     numbers: Array
     names: Array | None = None
+    strata: Array | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -50,7 +54,12 @@ class RowIds:
         return value if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
     def slice(self, start: int, stop: int) -> RowIds:
-        return RowIds(self.numbers[start:stop], None if self.names is None else self.names[start:stop])
+        return self.at(slice(start, stop))
+
+    def at(self, positions: Array | slice) -> RowIds:
+        """Some of the rows, in the order of the positions."""
+        names = None if self.names is None else self.names[positions]
+        return RowIds(self.numbers[positions], names, None if self.strata is None else self.strata[positions])
 
 
 class Columns(Mapping[str, Array]):

@@ -173,6 +173,16 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """What stood in for real values of one column: what was drawn, why, and whether the model itself says so."""
+
+    name: str
+    values: str
+    why: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SuiteFacts:
     """The same two models on other inputs or under other settings, measured apart from the data.
 
@@ -192,7 +202,10 @@ class SuiteFacts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other."""
+    """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other.
+
+    `generated` describes the columns of rows that are not real; it is empty where the rows are.
+    """
 
     rows: int = 0
     expected_rows: int | None = None
@@ -211,6 +224,7 @@ class Comparison:
     batch_sizes: tuple[BatchSizeFacts, ...] = ()
     strata: tuple[Stratum, ...] = ()
     suites: tuple[SuiteFacts, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
     fixed_batch: int | None = None
     quantized_nodes: int = 0
 
@@ -247,6 +261,7 @@ class Plan:
     pair: Mapping[str, str] = field(default_factory=dict)
     feed: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
+    stratify: str | None = None
     expected_rows: int | None = None
     apart: bool = False
     beside: Callable[[Plan, Any, Any, Comparison], tuple[SuiteFacts, ...]] | None = None
