@@ -8,12 +8,12 @@ from typing import Any
 
 from likewise import benching, quantizing, verify
 from likewise.benching.stored import summary_line
-from likewise.benching.table import size
 from likewise.config import Settings
 from likewise.contracts.benching import BatchTiming
 from likewise.contracts.quantizing import Quantization, Quantized, Recipe
 from likewise.contracts.reporting import Report
 from likewise.errors import LikewiseError, UsageError, nearest
+from likewise.showing import size
 
 SPEED_BATCH = 256
 SPEED_SECONDS = 3.0

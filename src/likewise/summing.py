@@ -218,7 +218,7 @@ class LogHistogram:
                 continue
             values = np.abs(np.ascontiguousarray(block, dtype=np.float64).ravel())
             maximum = max(maximum, float(values.max()))
-            keys = (values.view(np.int64) + (2**_BUCKET_BITS - 1)) >> _BUCKET_BITS
+            keys = buckets_of(values)
             if not values.min() > 0:
                 # Zeros are far from every other bucket; counting them apart keeps the window small.
                 above_zero = keys[keys > 0]
@@ -257,7 +257,7 @@ class LogHistogram:
         buckets, counts = self._arrays()
         reached = np.cumsum(counts)
         rank = max(1, math.ceil(share * int(reached[-1])))
-        edge = _upper_edge(int(buckets[np.searchsorted(reached, rank)]))
+        edge = upper_edge(int(buckets[np.searchsorted(reached, rank)]))
         return min(edge, self.maximum)
 
     def count_above(self, threshold: float) -> tuple[int, int]:
@@ -273,7 +273,7 @@ class LogHistogram:
             group = -(-bucket >> merging)
             amounts[group] = amounts.get(group, 0) + amount
         return [
-            [_upper_edge(max(group - 1, 0) << merging), _upper_edge(group << merging), amount]
+            [upper_edge(max(group - 1, 0) << merging), upper_edge(group << merging), amount]
             for group, amount in amounts.items()
         ]
 
@@ -294,7 +294,16 @@ class LogHistogram:
         return np.frombuffer(self.buckets, dtype=np.int64), np.frombuffer(self.counts, dtype=np.int64)
 
 
-def _upper_edge(bucket: int) -> float:
+def buckets_of(values: Array) -> Array:
+    """The bucket of each float64 value; none may be negative or NaN. Larger values are in later buckets, zero in 0."""
+    import numpy as np
+
+    keys: Array = (values.view(np.int64) + (2**_BUCKET_BITS - 1)) >> _BUCKET_BITS
+    return keys
+
+
+def upper_edge(bucket: int) -> float:
+    """The largest number in a bucket."""
     import numpy as np
 
     return float(np.int64(bucket << _BUCKET_BITS).view(np.float64))

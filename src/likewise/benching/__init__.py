@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise import feeding, pairing, selecting
-from likewise.batching import joined
+from likewise.batching import first_rows
 from likewise.benching import machine, statistics
 from likewise.benching.measuring import SIDES, measure
 from likewise.benching.stations import Station, open_station
@@ -133,7 +133,7 @@ def _rows(
         )
     notes = [f"batch size {fixed[0]} only: a model takes no other"] if fixed else []
     sizes = tuple(fixed) or sizes
-    batch = _first(source, max(sizes))
+    batch = first_rows(source, max(sizes))
     if not batch.stacked:
         return batch, (1,), ["one whole test case a call: its tensors have no common row axis"]
     if fixed and len(batch) < fixed[0]:
@@ -145,18 +145,6 @@ def _rows(
     if fitting != sizes:
         notes.append(f"{source.location} has {len(batch):,} rows, so batches go up to that")
     return batch, fitting, notes
-
-
-def _first(source: Source, count: int) -> Batch:
-    parts: list[Batch] = []
-    for batch in source.batches(count):
-        parts.append(batch)
-        if not batch.stacked or sum(map(len, parts)) >= count:
-            break
-    if not parts or not sum(map(len, parts)):
-        raise DataError(f"{source.location} holds no rows", remedy="Give data to run the models on")
-    together = joined(parts)
-    return together.slice(0, min(count, len(together))) if together.stacked else together
 
 
 def _feed(

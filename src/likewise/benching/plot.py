@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
 from likewise.benching.stored import summary_line
-from likewise.benching.table import duration
 from likewise.contracts.benching import BatchTiming, BenchResult
+from likewise.showing import duration
 
 WIDTH, ROW, TOP, BOTTOM, LEFT, RIGHT = 720, 48, 72, 64, 96, 150
 STEPS = (1.0, 2.0, 5.0)

@@ -9,9 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.benching import BatchTiming, BenchResult
+from likewise.errors import DataError, one_line
+from likewise.showing import between, faster
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+SCHEMA_VERSION = 1
 
 
 def to_json(result: BenchResult) -> str:
@@ -24,31 +28,30 @@ def result_from(plain: Mapping[str, Any]) -> BenchResult:
     return _adapter().validate_python(plain)
 
 
+def loads(text: str | bytes, *, name: str = "the file") -> BenchResult:
+    """The result that `likewise bench -o` wrote; anything else is an error that says what is wrong with it."""
+    from pydantic import ValidationError
+
+    remedy = "Give what `likewise bench REFERENCE CANDIDATE --data FILE -o BENCH.json` writes"
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or "timings" not in found:
+            raise DataError(f"{name} is not the result of a bench: it has no timings", remedy=remedy)
+        result = result_from(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{name} is not the result of a bench: {place}: {first['msg']}", remedy=remedy) from error
+    except ValueError as error:
+        raise DataError(f"{name} is not JSON: {one_line(error)}", remedy=remedy) from error
+    if result.schema_version != SCHEMA_VERSION:
+        raise DataError(f"{name} has schema version {result.schema_version}, this likewise reads {SCHEMA_VERSION}")
+    return result
+
+
 def summary_line(timing: BatchTiming) -> str:
     """`1.8× faster at batch 256 (1.7–1.9)`"""
     return f"{faster(timing)} at batch {timing.batch_size:,}{between(timing)}"
-
-
-def faster(timing: BatchTiming) -> str:
-    """How the candidate compares with the reference, in words; equal where the interval holds 1."""
-    if timing.interval is not None and timing.interval[0] <= 1 <= timing.interval[1]:
-        return "as fast"
-    return f"{_times(timing.ratio)}× faster" if timing.ratio >= 1 else f"{_times(1 / timing.ratio)}× slower"
-
-
-def between(timing: BatchTiming) -> str:
-    """The interval of what `faster` says, in the same direction."""
-    if timing.interval is None:
-        return ""
-    low, high = timing.interval
-    if timing.ratio < 1 and not low <= 1 <= high:
-        low, high = 1 / high, 1 / low
-    return f" ({_times(low)}–{_times(high)})"
-
-
-def _times(value: float) -> str:
-    """Two digits after the point below ten; as many as are worth telling above."""
-    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 @cache

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from likewise.benching.stored import between, faster
+from likewise.consoles import drawn
 from likewise.contracts.benching import BenchResult, Latency
+from likewise.showing import between, duration, faster, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,23 +16,7 @@ if TYPE_CHECKING:
 
 def render(result: BenchResult, *, width: int = 80, colour: bool = False) -> str:
     """Tables of speed and of everything else; names of models are text, never markup."""
-    from rich.console import Console
-
-    file = StringIO()
-    console = Console(
-        file=file,
-        width=width,
-        force_terminal=colour,
-        no_color=not colour,
-        color_system="standard" if colour else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(result):
-        console.print(part)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    return drawn(_parts(result), width=width, colour=colour)
 
 
 def _parts(result: BenchResult) -> Iterator[RenderableType]:
@@ -96,24 +80,6 @@ def _table(*columns: str | tuple[str, str]) -> Table:
         heading, justify = (column, "left") if isinstance(column, str) else column
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     return table
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit a person would use."""
-    for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 1e3 else f"{seconds * factor:,.0f} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
-
-
-def size(count: int | None) -> str:
-    """Bytes in the unit a person would use."""
-    if count is None:
-        return "not measured"
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count} bytes"
 
 
 def _threads(details: Any) -> str:

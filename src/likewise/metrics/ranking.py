@@ -15,6 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.measuring import Json, Pair, PairSpec
 from likewise.contracts.models import Kind
+from likewise.sampling import hashed, smallest
 
 SAMPLE = 512
 """Rows whose order is compared: 130,816 pairs."""
@@ -95,9 +96,7 @@ class RankingMetric:
 
 
 def _sampled(seen: int, rows: Array, reference: Array, candidate: Array) -> Ranking:
-    hashes = _hashed(rows)
-    chosen = np.argpartition(hashes, SAMPLE)[:SAMPLE] if len(hashes) > SAMPLE else np.arange(len(hashes))
-    chosen = chosen[np.argsort(hashes[chosen])]
+    chosen = smallest(hashed(rows), SAMPLE)
     return Ranking(
         seen,
         reference.shape[1],
@@ -105,14 +104,6 @@ def _sampled(seen: int, rows: Array, reference: Array, candidate: Array) -> Rank
         reference[chosen].astype(np.float64).tobytes(),
         candidate[chosen].astype(np.float64).tobytes(),
     )
-
-
-def _hashed(numbers: Array) -> Array:
-    """splitmix64: different numbers have different hashes, and neighbours have unrelated ones."""
-    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _same_order(reference: Array, candidate: Array) -> float | None:

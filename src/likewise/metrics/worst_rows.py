@@ -73,13 +73,18 @@ class WorstRowsMetric:
         return _worst_numbers(pair)
 
 
+def severities(pair: Pair) -> Array:
+    """How far each row of numbers is beyond the tolerance, at the worst of its elements."""
+    blocks = differences(pair.reference, pair.candidate)
+    return np.concatenate([row_max(_severities(found, pair.tolerance)) for found in blocks])
+
+
 def _rank(row: WorstRow) -> tuple[float, float, int]:
     return -row.severity, -row.distance, row.number
 
 
 def _worst_numbers(pair: Pair) -> WorstRows:
-    blocks = differences(pair.reference, pair.candidate)
-    severity = np.concatenate([row_max(_severities(found, pair.tolerance)) for found in blocks])
+    severity = severities(pair)
     positions = _contenders(severity, severity > 0)
     worst, distance = [], []
     # Which element of a row is the worst one is asked only of rows that may be kept.

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from likewise.consoles import drawn
 from likewise.contracts.judging import Outcome, Severity
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
-from likewise.showing import figure, most_telling, sentence
+from likewise.showing import (
+    baseline_told,
+    batches_told,
+    figure,
+    generated_told,
+    most_telling,
+    sentence,
+    strata_told,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +27,8 @@ MARKS = {Severity.FAILURE: "✗", Severity.INCONCLUSIVE: "?", Severity.WARNING: 
 ROWS_SHOWN = 3
 CHECKS_SHOWN = 12
 DIAGNOSES_SHOWN = 2
+SUITES = {"shape": "Shapes", "edge": "Edge suites"}
+"""Kinds of suites that have a block of their own."""
 
 
 class TerminalRenderer:
@@ -31,25 +41,9 @@ class TerminalRenderer:
 
         `saved` is the file the report is in.
         """
-        from rich.console import Console
-
-        console = Console(
-            file=StringIO(),
-            width=options.get("width", 80),
-            force_terminal=bool(options.get("colour")),
-            no_color=not options.get("colour"),
-            color_system="standard" if options.get("colour") else None,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
         quiet, full = bool(options.get("quiet")), bool(options.get("full"))
-        for part in _parts(report, quiet=quiet, full=full, saved=options.get("saved")):
-            console.print(part)
-        file = console.file
-        assert isinstance(file, StringIO)
-        return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+        parts = _parts(report, quiet=quiet, full=full, saved=options.get("saved"))
+        return drawn(parts, width=options.get("width", 80), colour=bool(options.get("colour")))
 
 
 def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Iterator[RenderableType]:
@@ -72,7 +66,9 @@ def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Ite
         yield _checks(report)
         yield ""
         yield from _differences(report)
+    yield from _settings(report)
     yield from _worst(report)
+    yield from _suites(report)
     yield from _findings(report)
     yield ""
     yield from _reach(report)
@@ -165,6 +161,37 @@ def _differences(report: Report) -> Iterator[RenderableType]:
             yield Text(f"{output.name}: {flips}, {figure(found['material_flips'])} by more than noise", style="dim")
 
 
+def _settings(report: Report) -> Iterator[RenderableType]:
+    """The candidate under other settings, one line each: rows, the worst difference of every output, the verdict."""
+    from rich.table import Table
+    from rich.text import Text
+
+    suites = zip(report.comparison.suites, report.verdict.suites, strict=True)
+    tried = [(facts, told) for facts, told in suites if told.kind == "setting"]
+    if not tried:
+        return
+    names = list(dict.fromkeys(output.name for facts, _ in tried for output in facts.comparison.outputs))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("setting", overflow="fold")
+    for heading in ("rows", *names):
+        table.add_column(Text(heading), justify="right", overflow="fold")
+    table.add_column("")
+    marks = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outcome.INCONCLUSIVE: ("?", "yellow")}
+    for facts, told in tried:
+        measured = {output.name: output.measures for output in facts.comparison.outputs}
+        worst = [measured.get(name, {}) for name in names]
+        cells = [figure(found["max_abs_diff"]) if "max_abs_diff" in found else _flips(found) for found in worst]
+        mark, style = marks[told.outcome]
+        shown = "not covered" if facts.not_covered else f"{told.rows:,}"
+        table.add_row(Text(told.name), shown, *cells, Text("" if facts.not_covered else mark, style=style))
+    yield ""
+    yield table
+
+
+def _flips(measures: Mapping[str, float]) -> str:
+    return f"{figure(measures['label_flips'])} flips" if "label_flips" in measures else "–"
+
+
 def _worst(report: Report) -> Iterator[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
@@ -185,6 +212,28 @@ def _worst(report: Report) -> Iterator[RenderableType]:
             yield Padding(Text(_inputs(row["inputs"]), style="dim"), (0, 0, 0, 4))
 
 
+def _suites(report: Report) -> Iterator[RenderableType]:
+    """Rows made to find trouble: how many suites agree, and a line for each that does not."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for kind, heading in SUITES.items():
+        suites = [suite for suite in report.verdict.suites if suite.kind == kind]
+        if not suites:
+            continue
+        counts = {outcome: sum(suite.outcome is outcome for suite in suites) for outcome in Outcome}
+        told = {Outcome.PASS: "agree", Outcome.FAIL: "differ", Outcome.INCONCLUSIVE: "not covered"}
+        shown = ", ".join(f"{counts[outcome]} {word}" for outcome, word in told.items() if counts[outcome])
+        others = [suite for suite in suites if suite.outcome is not Outcome.PASS]
+        free = " (not blocking)" if others and not any(suite.blocks for suite in others) else ""
+        yield ""
+        yield Text.assemble((f"{heading}: ", "bold"), shown, (free, "dim"))
+        for suite in others:
+            mark = MARKS[Severity.FAILURE if suite.outcome is Outcome.FAIL else Severity.INCONCLUSIVE]
+            style = COLOURS[suite.outcome] if suite.blocks else "yellow"
+            yield Padding(Text.assemble((f"{mark} ", style), f"{suite.name}: {sentence(suite.headline)}"), (0, 0, 0, 2))
+
+
 def _findings(report: Report) -> Iterator[RenderableType]:
     from rich.text import Text
 
@@ -193,6 +242,7 @@ def _findings(report: Report) -> Iterator[RenderableType]:
         finding
         for finding in report.verdict.findings
         if (finding.output, finding.code) not in failed
+        and finding.code not in {f"{kind}-suite" for kind in SUITES}
         and not (finding.message == report.verdict.headline and not finding.remedy)
     ]
     if shown:
@@ -213,11 +263,13 @@ def _reach(report: Report) -> Iterator[RenderableType]:
     from rich.text import Text
 
     origin, facts = report.origin, report.comparison
-    sizes = sorted({facts_at.size for facts_at in facts.batch_sizes if not facts_at.incidents})
-    swept = f"; batch sizes {', '.join(map(str, sizes))} too" if sizes else ""
+    swept = batches_told(facts)
     yield Text(f"{facts.rows:,} rows of {_short(origin.data.name)} ({origin.data.kind}){swept}", style="dim")
     if report.verdict.confidence is not None:
         yield Text(sentence(report.verdict.confidence.statement), style="dim")
+    made = generated_told(facts.generated, CHECKS_SHOWN)
+    for line in (*baseline_told(origin.settings), *made, *strata_told(facts.strata)):
+        yield Text(sentence(line), style="dim")
 
 
 def _answer(answer: Any) -> str:

@@ -1,0 +1,51 @@
+"""What reaches a terminal or a path of the user's: no command hides in a name, no device is replaced by a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import likewise
+from likewise import verify
+from likewise.consoles import drawn, printable
+from likewise.recording import atomically
+
+HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
+
+
+def test_a_name_moves_no_cursor_and_changes_no_colour():
+    assert printable("Größe, 価格, x→y\n") == "Größe, 価格, x→y\n"
+    assert printable(HOSTILE) == "income�[8m�]0;owned��\ufffd2J�"
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_no_control_character_of_a_name_is_in_a_report(colour):
+    frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
+    report = likewise.check(
+        lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
+    )
+    text = verify.render(report, "terminal", colour=colour)
+    assert "income" in text
+    for evil in ("\x1b[8m", "\x1b]", "\x07", "\r", "\x9b", "\u202e"):
+        assert evil not in text
+    assert ("\x1b[" in text) is colour
+
+
+def test_parts_stand_below_each_other():
+    assert drawn(["one", "", "two   "], width=10) == "one\n\ntwo\n"
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    try:
+        atomically(pipe, b"a report")
+        assert os.read(reader, 100) == b"a report"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
