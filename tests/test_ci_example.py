@@ -74,4 +74,5 @@ def test_the_reports_are_kept_also_when_a_gate_fails():
     upload = github()["steps"][-1]
     assert upload["if"] == "always()"
     assert upload["with"]["path"] == "reports/"
-    assert gitlab()["artifacts"] == {"when": "always", "paths": ["reports/"]}
+    kept = {"when": "always", "paths": ["reports/"], "reports": {"junit": "reports/*.junit.xml"}}
+    assert gitlab()["artifacts"] == kept

@@ -60,7 +60,8 @@ def test_junit_has_a_case_for_every_limit_and_fails_as_the_verdict_does(reports,
     cases = root.findall("./testsuite/testcase")
     named = [case.get("name") for case in cases]
     expected = [f"{check.output}.{check.measure}" for check in report.verdict.checks]
-    assert sorted(named) == sorted([*expected, "verdict"])
+    suites = [suite.name for suite in report.verdict.suites]
+    assert sorted(named) == sorted([*expected, "verdict", *suites])
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == (
         {f"{check.output}.{check.measure}" for check in report.verdict.checks if check.outcome == "FAIL"} | {"verdict"}

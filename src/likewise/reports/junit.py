@@ -1,4 +1,7 @@
-"""JUnit XML: a test case for every limit, so that any CI shows which one broke."""
+"""JUnit XML: a test case for every limit and every suite, so that any CI shows which one broke.
+
+A suite that does not agree and does not block is skipped, with what it found: it must not fail the job.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from likewise.contracts.judging import Check, Outcome, Severity
+from likewise.contracts.judging import Check, Outcome, Severity, SuiteVerdict
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
 
@@ -28,6 +31,9 @@ class JunitRenderer:
         for size in sizes:
             at = [check for check in checks if check.batch_size == size]
             suites.append(_suite(report, f"{name} at batch size {size}", at, whole=False))
+        for kind in dict.fromkeys(suite.kind for suite in report.verdict.suites):
+            found = [suite for suite in report.verdict.suites if suite.kind == kind]
+            suites.append(_of_kind(report, f"{name}, {kind} suites", found))
         root.extend(suites)
         for total in ("tests", "failures", "errors"):
             root.set(total, str(sum(int(suite.get(total, "0")) for suite in suites)))
@@ -43,10 +49,29 @@ def _suite(report: Report, name: str, checks: list[Check], *, whole: bool) -> ET
     if whole:
         suite.append(_verdict(report, name))
         ET.SubElement(suite, "system-out").text = _text(_told(report))
+    return _counted(suite)
+
+
+def _of_kind(report: Report, name: str, found: list[SuiteVerdict]) -> ET.Element:
+    """The suites of one kind, a case for each."""
+    suite = ET.Element("testsuite", name=_text(name), time="0.000", timestamp=report.origin.created[:19])
+    for verdict in found:
+        case = ET.SubElement(suite, "testcase", classname=_text(name), name=_text(verdict.name), time="0")
+        if verdict.outcome is Outcome.PASS:
+            continue
+        tag = ("failure" if verdict.outcome is Outcome.FAIL else "error") if verdict.blocks else "skipped"
+        message = _text(f"{verdict.outcome}: {verdict.headline}")
+        entry = ET.SubElement(case, tag, message=message, type=f"{verdict.kind}-suite")
+        entry.text = _text("\n".join([verdict.title, *(finding.message for finding in verdict.findings)]))
+    return _counted(suite)
+
+
+def _counted(suite: ET.Element) -> ET.Element:
     cases = suite.findall("testcase")
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
     suite.set("errors", str(sum(case.find("error") is not None for case in cases)))
+    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
     return suite
 
 

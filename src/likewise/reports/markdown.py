@@ -9,7 +9,16 @@ from typing import Any
 from likewise.contracts.judging import Check, Outcome, Severity
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
-from likewise.showing import figure, most_telling, sentence
+from likewise.showing import (
+    baseline_told,
+    batches_told,
+    figure,
+    generated_told,
+    most_telling,
+    sentence,
+    strata_told,
+    suites_told,
+)
 
 MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
 ROWS_SHOWN = 5
@@ -33,17 +42,23 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _why(report)
     yield from _checks(verdict.checks)
     yield from _worst(report)
-    notes = [finding for finding in verdict.findings if finding.severity is not Severity.FAILURE]
-    if notes:
+    # A failed limit is in the table; what failed otherwise is told here.
+    failed = {(check.output, check.measure) for check in verdict.checks if check.outcome is Outcome.FAIL}
+    told = [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+    if told:
         yield ""
-    for finding in notes:
-        yield f"- {text(sentence(finding.message))} {text(sentence(finding.remedy))}".rstrip()
+    for finding in told:
+        mark = f"{MARKS[Outcome.FAIL]} " if finding.severity is Severity.FAILURE else ""
+        yield f"- {mark}{text(sentence(finding.message), limit=400)} {text(sentence(finding.remedy))}".rstrip()
     yield ""
-    sizes = sorted({facts.size for facts in report.comparison.batch_sizes if not facts.incidents})
-    swept = f"; batch sizes {', '.join(map(str, sizes))} too" if sizes else ""
+    swept = batches_told(report.comparison)
     yield f"{report.samples:,} rows of {text(origin.data.name)} ({text(origin.data.kind)}){swept}."
     if verdict.confidence is not None:
         yield text(sentence(verdict.confidence.statement))
+    for line in (*baseline_told(origin.settings), *strata_told(report.comparison.strata), *suites_told(verdict.suites)):
+        yield text(sentence(line))
+    for line in generated_told(report.comparison.generated, CHECKS_SHOWN):
+        yield f"- {text(sentence(line))}"
     yield from _origin(report)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from likewise.contracts.judging import Finding, Severity
 from likewise.contracts.reporting import Diagnosis, Report
+from likewise.showing import strata_told, suites_told
 
 LEVELS = {
     Severity.FAILURE: "error",
@@ -46,7 +47,12 @@ class SarifRenderer:
                     },
                     "invocations": [{"executionSuccessful": True, "endTimeUtc": _utc(report.origin.created)}],
                     "results": [{**result, "locations": place} for result in results],
-                    "properties": {"outcome": str(report.outcome), "samples": report.samples},
+                    "properties": {
+                        "outcome": str(report.outcome),
+                        "samples": report.samples,
+                        "strata": strata_told(report.comparison.strata),
+                        "suites": suites_told(report.verdict.suites),
+                    },
                 }
             ],
         }
@@ -73,7 +79,7 @@ def _name(rule: str) -> str:
 
 def _uri(name: str) -> str:
     """The candidate as a relative address; what is no path is still a name."""
-    return quote(PurePath(name).as_posix().lstrip("/")) or "model"
+    return quote(PurePath(name).as_posix().lstrip("/"), errors="replace") or "model"
 
 
 def _utc(created: str) -> str:

@@ -1,4 +1,4 @@
-"""`likewise init`: a commented configuration and a CI workflow that uses it."""
+"""`likewise init`: a commented configuration, and the CI that uses it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ report = "artifacts/parity_report.json"
 # drop = ["target"]        # columns that are not features
 # id = "customer_id"       # name rows by this column
 # max_failure_rate = 0.001 # inconclusive unless the rows can show it
+# baseline = "accepted.json" # fails too if a measure is worse than in that run,
+# max_worse = 20             # by more than so many percent
 #
 # [gates.export.limits]
 # "probabilities.max_abs_diff" = 0.02
@@ -53,25 +55,74 @@ jobs:
         with:
           python-version: "3.11"
       - run: pip install 'likewise[sklearn]'
-      - run: likewise check
+      - run: likewise check --reports likewise-reports
       - uses: actions/upload-artifact@v4
         if: always()
         with:
-          name: parity-reports
-          path: "**/parity_report*.json"
+          name: likewise-reports
+          path: likewise-reports/
 """
 
-FILES = {"likewise.toml": CONFIGURATION, ".github/workflows/likewise.yml": WORKFLOW}
+GITLAB = """\
+# Blocks the pipeline unless every gate of likewise.toml passes. Use it with
+#   include:
+#     - local: likewise.gitlab-ci.yml
+# in .gitlab-ci.yml, or rename it to that.
+parity:
+  image: python:3.11
+  stage: test
+  before_script:
+    - pip install 'likewise[sklearn]'
+  script:
+    - likewise check --reports likewise-reports
+  artifacts:
+    when: always
+    paths:
+      - likewise-reports/
+    reports:
+      junit: likewise-reports/*.junit.xml
+"""
+
+PRE_COMMIT = """\
+# Runs every gate of likewise.toml when a model, its data or the configuration changes.
+repos:
+  - repo: local
+    hooks:
+      - id: likewise
+        name: likewise check
+        entry: likewise check --no-explain
+        language: system
+        pass_filenames: false
+        require_serial: true
+        files: (^|/)(likewise|pyproject)\\.toml$|\\.(onnx|joblib|pkl|skops|pt2?|ubj|cbm|parquet|npz)$
+"""
+
+GATES = "likewise.toml"
+CI = {
+    "github": (".github/workflows/likewise.yml", WORKFLOW),
+    "gitlab": ("likewise.gitlab-ci.yml", GITLAB),
+    "pre_commit": (".pre-commit-config.yaml", PRE_COMMIT),
+}
 
 
-@click.command(short_help="Write a commented likewise.toml and a CI workflow.")
+@click.command(short_help="Write a commented likewise.toml and the CI that uses it.")
+@click.option("--github", is_flag=True, help="A workflow for GitHub Actions: .github/workflows/likewise.yml.")
+@click.option("--gitlab", is_flag=True, help="A job for GitLab: likewise.gitlab-ci.yml.")
+@click.option("--pre-commit", is_flag=True, help="A hook for pre-commit: .pre-commit-config.yaml.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-def init(*, force: bool) -> None:
-    """Write likewise.toml and .github/workflows/likewise.yml into this folder."""
-    existing = [name for name in FILES if Path(name).exists()]
+def init(*, force: bool, **wanted: bool) -> None:
+    """Write likewise.toml and .github/workflows/likewise.yml into this folder.
+
+    With --github, --gitlab or --pre-commit only those files are written, and likewise.toml if there is none.
+    """
+    chosen = [name for name, asked in wanted.items() if asked]
+    files = dict(CI[name] for name in chosen or ["github"])
+    if not chosen or not Path(GATES).exists():
+        files = {GATES: CONFIGURATION, **files}
+    existing = [name for name in files if Path(name).exists()]
     if existing and not force:
         raise UsageError(f"{existing[0]} exists", remedy="Nothing was written; --force replaces it")
-    for name, content in FILES.items():
+    for name, content in files.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(content, encoding="utf-8")
         click.echo(f"Wrote {name}")

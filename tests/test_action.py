@@ -1,0 +1,283 @@
+"""The GitHub Action, the GitLab template and the pre-commit hook do in a shell what they do in CI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+SPEC, JOBS = yaml.safe_load_all((ROOT / "templates" / "likewise.yml").read_text())
+(HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+MODELS = {"reference": "model.joblib", "candidate": "model.onnx", "data": "test.parquet"}
+QUICK = "--samples=200\n--no-explain\n--edge=off"
+HOSTILE = '$(touch hacked) `touch hacked`"; touch hacked; #'
+
+
+@pytest.fixture
+def folder(example_folder, tmp_path):
+    for name in ("model.joblib", "model.onnx", "model.int8.onnx", "test.parquet"):
+        shutil.copy(example_folder / name, tmp_path)
+    return tmp_path
+
+
+def environment(**more):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI"))}
+    return {**kept, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", **more}
+
+
+class Runner:
+    """Enough of GitHub's runner: expressions, environment, outputs of steps, a summary."""
+
+    def __init__(self, folder, inputs, **more):
+        self.folder, self.more = folder, more
+        self.values = {f"inputs.{name}": entry["default"] for name, entry in ACTION["inputs"].items()}
+        self.values |= {f"inputs.{name}": value for name, value in inputs.items()}
+        self.values["github.action_path"] = "/actions/likewise"
+        self.summary = folder / "summary.md"
+        self.shown = ""
+
+    def filled(self, text):
+        return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda found: self.values.get(found[1], ""), str(text))
+
+    def step(self, name):
+        (step,) = (step for step in ACTION["runs"]["steps"] if step["name"] == name)
+        assert step["shell"] == "bash"
+        script, outputs = self.folder / "script.sh", self.folder / "outputs"
+        script.write_text(step["run"])
+        outputs.write_text("")
+        own = {name: self.filled(value) for name, value in step["env"].items()}
+        github = {"GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": outputs, "GITHUB_STEP_SUMMARY": self.summary}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
+            cwd=self.folder / self.filled(step.get("working-directory", ".")),
+            env=environment(**{name: str(value) for name, value in github.items()}, **own, **self.more),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.shown += done.stdout + done.stderr
+        for line in outputs.read_text().splitlines():
+            key, _, value = line.partition("=")
+            self.values[f"steps.{step.get('id')}.outputs.{key}"] = value
+        return done.returncode
+
+    def run(self):
+        """The check and the verdict; what GitHub's own actions do is left out, and pip."""
+        assert self.step("Check") == 0, self.shown
+        return self.step("Verdict")
+
+    def output(self, name):
+        return self.filled(ACTION["outputs"][name]["value"])
+
+
+def test_no_script_of_the_action_holds_an_expression_and_every_input_is_used():
+    steps = ACTION["runs"]["steps"]
+    assert not any("${{" in step.get("run", "") for step in steps)
+    text = yaml.safe_dump(steps)
+    unused = [name for name in ACTION["inputs"] if f"inputs.{name}" not in text]
+    assert unused == []
+    for step in steps:
+        for name in step.get("env", {}):
+            assert f"${name}" in step["run"] or f"${{{name}" in step["run"], name
+
+
+def test_the_action_passes_and_leaves_every_report(folder):
+    github = Runner(folder, {**MODELS, "args": QUICK, "abs-tol": "0.0001"})
+    assert github.run() == 0, github.shown
+    assert (github.output("outcome"), github.output("exit-code")) == ("PASS", "0")
+    report = json.loads((folder / github.output("report")).read_text())
+    assert (report["samples"], report["abs_tol"], report["passed"]) == (200, 0.0001, True)
+    assert github.summary.read_text().startswith("## ✅ PASS: model.joblib")
+    endings = {"json", "md", "junit.xml", "sarif", "html"}
+    assert {path.name for path in (folder / "likewise-reports").iterdir()} == {f"parity_report.{e}" for e in endings}
+
+
+def test_the_action_fails_with_its_reports_and_says_so_where_people_look(folder):
+    github = Runner(folder, {**MODELS, "candidate": "model.int8.onnx", "args": QUICK, "reports": HOSTILE})
+    assert github.run() == 1
+    assert github.output("outcome") == "FAIL"
+    assert "::error title=likewise FAIL::" in github.shown
+    assert github.summary.read_text().startswith("## ❌ FAIL: model.joblib")
+    assert json.loads((folder / github.output("report")).read_text())["outcome"] == "FAIL"
+    assert int(ET.parse(folder / HOSTILE / "parity_report.junit.xml").getroot().get("failures")) > 0
+    assert not list(folder.rglob("hacked"))
+
+
+def test_the_action_runs_the_gates_of_a_project_in_a_folder(folder):
+    project = folder / "project"
+    project.mkdir()
+    gate = "reference = '../model.joblib'\ncandidate = '../{}'\ndata = '../test.parquet'\nsamples = 50\nedge = 'off'\n"
+    gates = {"export": "model.onnx", "gone": "nowhere.onnx"}
+    text = "\n".join(f"[gates.{name}]\n{gate.format(file)}" for name, file in gates.items())
+    (project / "gates.toml").write_text(text)
+    github = Runner(folder, {"config": "gates.toml", "working-directory": "project"})
+    assert github.run() == 3
+    assert (github.output("outcome"), github.output("report")) == ("INCONCLUSIVE", "project/likewise-reports")
+    found = {
+        path.name: json.loads(path.read_text())["outcome"] for path in (folder / github.output("report")).glob("*.json")
+    }
+    assert found == {"export.json": "PASS", "gone.json": "INCONCLUSIVE"}
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"reference": HOSTILE, "data": HOSTILE, "baseline": HOSTILE}, {"args": HOSTILE}], ids=["models", "args"]
+)
+def test_what_an_input_holds_is_never_run(folder, inputs):
+    github = Runner(folder, {**MODELS, **inputs})
+    assert github.run() == 2, github.shown
+    assert github.output("outcome") == "INCONCLUSIVE"
+    assert not list(folder.rglob("hacked"))
+
+
+def test_a_check_that_never_ran_does_not_pass(folder):
+    assert Runner(folder, MODELS).step("Verdict") == 3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "installed"),
+    [
+        ({}, "/actions/likewise[sklearn]"),
+        ({"extras": ""}, "/actions/likewise"),
+        ({"extras": "torch,boost"}, "/actions/likewise[torch,boost]"),
+        ({"install": "likewise[torch]==0.1.0"}, "likewise[torch]==0.1.0"),
+    ],
+)
+def test_the_action_installs_itself_or_what_it_is_told(tmp_path, inputs, installed):
+    fake = tmp_path / "bin" / "python"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    github = Runner(tmp_path, inputs, PATH=f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
+    assert github.step("Install likewise") == 0
+    assert github.shown.split() == ["-m", "pip", "install", "--disable-pip-version-check", installed]
+
+
+def test_the_action_keeps_its_reports_whatever_happens():
+    *_, upload, verdict = ACTION["runs"]["steps"]
+    assert upload["if"].startswith("always()")
+    assert upload["with"]["path"] == "${{ inputs.working-directory }}/${{ inputs.reports }}"
+    assert verdict["if"] == "always()"
+
+
+def gitlab(folder, **inputs):
+    """The script of the job as GitLab's runner carries it out: line by line in one shell, inputs as variables."""
+    (job,) = JOBS.values()
+    values = {name: entry["default"] for name, entry in SPEC["spec"]["inputs"].items()} | inputs
+    variables = {
+        name: re.sub(r"\$\[\[ inputs\.([\w-]+) \]\]", lambda found: values[found[1]], entry["value"])
+        for name, entry in job["variables"].items()
+    }
+    assert all(entry["expand"] is False for entry in job["variables"].values())
+    script = "\n".join(job["script"])
+    assert "$[[" not in script
+    return subprocess.run(
+        ["sh", "-e", "-c", script],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("candidate", "code"), [("model.onnx", 0), ("model.int8.onnx", 1), (HOSTILE, 3)])
+def test_the_job_of_gitlab_gates(folder, candidate, code):
+    done = gitlab(folder, **{**MODELS, "candidate": candidate, "args": QUICK})
+    assert done.returncode == code, done.stdout + done.stderr
+    (job,) = JOBS.values()
+    (junit,) = folder.glob(job["artifacts"]["reports"]["junit"])
+    assert (ET.parse(junit).getroot().get("failures") == "0") == (code != 1)
+    assert not (folder / "hacked").exists()
+    assert job["artifacts"]["when"] == "always"
+
+
+def test_the_hook_runs_the_gates_of_the_configuration(folder):
+    models = "reference = 'model.joblib'\ncandidate = 'model.int8.onnx'\ndata = 'test.parquet'\n"
+    (folder / "likewise.toml").write_text(f"[gates.int8]\n{models}samples = 50\nedge = 'off'\n")
+    assert HOOK["pass_filenames"] is False
+    done = subprocess.run(
+        shlex.split(HOOK["entry"]), cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "int8:" in done.stdout
+    assert all(
+        re.search(HOOK["files"], name) for name in ("likewise.toml", "a/model.onnx", "data/test.parquet", "m.pt")
+    )
+    assert not any(re.search(HOOK["files"], name) for name in ("README.md", "src/model.py", "otherlikewise.toml"))
+
+
+def likewise(*words, cwd):
+    command = [sys.executable, "-m", "likewise", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_init_writes_what_is_asked_for_and_replaces_nothing(tmp_path):
+    written = {
+        "--gitlab": "likewise.gitlab-ci.yml",
+        "--pre-commit": ".pre-commit-config.yaml",
+        "--github": ".github/workflows/likewise.yml",
+    }
+    for flag, name in written.items():
+        assert likewise("init", flag, cwd=tmp_path).returncode == 0
+        assert yaml.safe_load((tmp_path / name).read_text())
+        gates = (tmp_path / "likewise.toml").read_text()
+        (tmp_path / "likewise.toml").write_text(f"{gates}# mine\n")
+    assert (tmp_path / "likewise.toml").read_text().endswith("# mine\n" * 3)
+    (tmp_path / "likewise.gitlab-ci.yml").write_text("mine")
+    refused = likewise("init", "--gitlab", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "likewise.gitlab-ci.yml exists" in refused.stderr
+    assert (tmp_path / "likewise.gitlab-ci.yml").read_text() == "mine"
+    assert likewise("init", "--gitlab", "--force", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "likewise.gitlab-ci.yml").read_text() != "mine"
+    assert (tmp_path / "likewise.toml").read_text().endswith("# mine\n")
+
+
+def test_what_init_writes_runs_the_same_check_everywhere(tmp_path):
+    from likewise.cli.commands.init import CI
+
+    files = {name: yaml.safe_load(text) for name, (_, text) in CI.items()}
+    (github,) = files["github"]["jobs"].values()
+    (gitlab,) = files["gitlab"].values()
+    (hook,) = files["pre_commit"]["repos"][0]["hooks"]
+    command = "likewise check --reports likewise-reports"
+    assert command in [step.get("run") for step in github["steps"]]
+    assert gitlab["script"] == [command]
+    assert gitlab["artifacts"]["reports"]["junit"] == "likewise-reports/*.junit.xml"
+    assert {name: hook[name] for name in ("entry", "files")} == {name: HOOK[name] for name in ("entry", "files")}
+
+
+GUIDE = (ROOT / "docs" / "guide" / "ci.md").read_text()
+
+
+def test_the_commands_of_the_guide_run(folder):
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.S) for line in block.splitlines()]
+    assert len(lines) == 8
+    for line in lines:
+        words = shlex.split(line)[1:]
+        quick = QUICK.split() if words[0] == "check" else []
+        done = likewise(*words, *quick, cwd=folder)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert {path.name for path in (folder / "likewise-reports").iterdir()} == set(
+        re.findall(r"^\| `(parity_report\.[\w.]+)`", GUIDE, re.M)
+    )
+
+
+def test_the_examples_of_the_guide_are_valid_and_name_inputs_that_exist():
+    github, gitlab, hook = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.S))
+    (step,) = (step for step in github["jobs"]["parity"]["steps"] if step.get("id") == "parity")
+    assert set(step["with"]) <= set(ACTION["inputs"])
+    assert set(gitlab["include"][0]["inputs"]) <= set(SPEC["spec"]["inputs"])
+    assert hook["repos"][0]["hooks"][0]["id"] == HOOK["id"]

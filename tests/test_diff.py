@@ -1,0 +1,496 @@
+"""What got worse since the last run: measured against hand arithmetic, and never a pass where something is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import likewise
+from likewise import config, verify
+from likewise.contracts.diffing import Direction
+from likewise.contracts.judging import Finding, Outcome, Severity
+from likewise.contracts.measuring import Stratum, SuiteFacts, Tolerance
+from likewise.diffing import diff
+from likewise.diffing.weighing import Scale, weigh
+from likewise.errors import UsageError
+from likewise.policies import AT_LEAST, AT_MOST
+
+ROWS = 400
+TABLE = pd.DataFrame({"a": np.linspace(-1.0, 1.0, ROWS)})
+PLAIN = {"explain": False, "edge": "off", "batch_sizes": (1, 32)}
+LIMITS = {"abs_tol": 0.1, **PLAIN}
+
+
+def right(rows):
+    return {"value": rows["a"].to_numpy(), "other": rows["a"].to_numpy() ** 2}
+
+
+def off_by(shift, *, names=("value", "other")):
+    """Answers that are off by up to `shift`, the more the larger the input."""
+
+    def model(rows):
+        return {
+            name: answer + shift * np.abs(rows["a"].to_numpy()) for name, answer in right(rows).items() if name in names
+        }
+
+    return model
+
+
+def checked(shift, data=TABLE, **options):
+    return likewise.check(right, off_by(shift), data, **{**LIMITS, **options})
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {"old": checked(0.02), "worse": checked(0.03), "beyond": checked(0.2)}
+
+
+def of(found, name, batch_size=None):
+    (change,) = (c for c in found.changes if (c.subject, c.name, c.batch_size) == ("measure", name, batch_size))
+    return change
+
+
+def worse(found):
+    return [change.message for change in found.of(Direction.WORSE)]
+
+
+def test_a_run_is_not_worse_than_itself(runs):
+    found = diff(runs["old"], runs["old"], allow=0.0)
+    assert found.outcome is Outcome.PASS
+    # A function has no hash: whether it is the same cannot be told.
+    changes = [change for change in found.changes if change.subject not in ("reference", "candidate")]
+    assert {change.direction for change in changes} == {Direction.SAME}
+
+
+def test_a_measure_is_worse_by_what_arithmetic_says(runs):
+    found = diff(runs["old"], runs["worse"])
+    assert found.outcome is Outcome.FAIL
+    assert runs["worse"].passed
+    largest, mean = of(found, "value.max_abs_diff"), of(found, "value.mean_abs_diff")
+    inputs = np.abs(TABLE["a"].to_numpy())
+    assert largest.percent == pytest.approx(50, rel=1e-6)
+    assert (largest.old, largest.new) == pytest.approx((0.02, 0.03))
+    assert (mean.old, mean.new) == pytest.approx((0.02 * inputs.mean(), 0.03 * inputs.mean()))
+    assert largest.direction is mean.direction is Direction.WORSE
+    assert "value.max_abs_diff went from 0.02 to 0.03 (50% worse)" in worse(found)
+    assert of(found, "value.max_abs_diff", 32).direction is Direction.WORSE
+    # Distances near zero say nothing on their own: they are told, and count only where they have a limit.
+    assert of(found, "value.max_ulp_diff").direction in (Direction.OTHER, Direction.SAME)
+
+
+def test_what_is_allowed_is_not_worse_and_the_way_back_is_better(runs):
+    assert diff(runs["old"], runs["worse"], allow=60).outcome is Outcome.PASS
+    back = diff(runs["worse"], runs["old"])
+    assert back.outcome is Outcome.PASS
+    assert of(back, "value.max_abs_diff").direction is Direction.BETTER
+
+
+def test_a_limited_measure_counts_also_where_it_would_not_without(runs):
+    limited = {"limits": {"sqnr_db": 10.0}}
+    found = diff(checked(0.02, **limited), checked(0.03, **limited))
+    change = of(found, "value.sqnr_db")
+    # Half as much again of the difference is 20·log10(1.5) decibels less.
+    assert change.old - change.new == pytest.approx(20 * math.log10(1.5))
+    assert change.percent == pytest.approx(50)
+    assert change.direction is Direction.WORSE
+
+
+SCALE = Scale(1000, 1000, Tolerance(0.01, 0.0), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("measure", "old", "new", "bound", "direction"),
+    [
+        ("max_abs_diff", 1e-17, 2e-17, 0.0, "same"),  # the rounding of float64
+        ("max_abs_diff", 1e-5, 9e-5, None, "same"),  # less than 1% of the tolerance of 0.01
+        ("max_abs_diff", 1e-5, 1.2e-4, None, "worse"),
+        ("mean_abs_diff", 1e-3, 1.09e-3, None, "same"),  # less than 10%
+        ("mean_abs_diff", 1e-3, 1.2e-3, None, "worse"),
+        ("mean_abs_diff", 1e-3, 1.2e-3, 0.03, "same"),  # less than 1% of its limit
+        ("label_flips", 0, 1, None, "same"),  # one row in a thousand
+        ("label_flips", 0, 2, None, "worse"),
+        ("label_flips", 0, 1, 0.0, "worse"),
+        ("material_flips", 0, 1, None, "worse"),
+        ("mismatch_rate", 0.0, 1e-6, None, "worse"),
+        ("rank_agreement", 0.9999, 0.9995, None, "same"),
+        ("rank_agreement", 0.999, 0.99, None, "worse"),
+        ("cosine", 0.9, 0.8, 0.5, "worse"),
+        ("cosine", 0.8, 0.9, 0.5, "better"),
+        ("sqnr_db", math.inf, 60.0, 20.0, "same"),  # a thousandth of the signal, where a tenth is allowed
+        ("sqnr_db", math.inf, 30.0, 20.0, "worse"),
+        ("max_abs_diff", 0.1, math.nan, None, "worse"),
+        ("max_abs_diff", math.nan, 0.1, None, "better"),
+        ("max_abs_diff", 0.1, math.inf, None, "worse"),
+        ("max_abs_diff", math.nan, math.nan, None, "same"),
+    ],
+)
+def test_noise_is_not_worse_and_everything_else_is(measure, old, new, bound, direction):
+    assert weigh(measure, old, new, scale=SCALE, bound=bound, allow=10.0).direction == direction
+
+
+@given(
+    measure=st.sampled_from(sorted(AT_LEAST | AT_MOST)),
+    values=st.tuples(*[st.floats(0, 1e6, allow_subnormal=False)] * 2),
+    bound=st.one_of(st.none(), st.floats(0, 1)),
+    allow=st.floats(0, 100),
+)
+def test_no_way_is_worse_in_both_directions_and_allowing_less_finds_no_less(measure, values, bound, allow):
+    old, new = values
+    there = weigh(measure, old, new, scale=SCALE, bound=bound, allow=allow).direction
+    back = weigh(measure, new, old, scale=SCALE, bound=bound, allow=allow).direction
+    assert not there == back == Direction.WORSE
+    if there is Direction.WORSE:
+        assert weigh(measure, old, new, scale=SCALE, bound=bound, allow=0.0).direction is Direction.WORSE
+        assert back in (Direction.BETTER, Direction.SAME)
+
+
+def without_output(report):
+    return replace(report, comparison=replace(report.comparison, outputs=report.comparison.outputs[:1]))
+
+
+def without_measure(report):
+    first, *rest = report.comparison.outputs
+    kept = {name: value for name, value in first.measures.items() if name != "p99_abs_diff"}
+    return replace(report, comparison=replace(report.comparison, outputs=(replace(first, measures=kept), *rest)))
+
+
+def without_batch_size(report):
+    return replace(report, comparison=replace(report.comparison, batch_sizes=report.comparison.batch_sizes[:1]))
+
+
+def without_limit(report):
+    checks = tuple(check for check in report.verdict.checks if check.measure != "nonfinite_mismatch")
+    return replace(report, verdict=replace(report.verdict, checks=checks))
+
+
+def with_looser_limit(report):
+    return likewise.judge(report, abs_tol=0.2)
+
+
+def with_new_failure(report):
+    found = Finding("extra-output", Severity.FAILURE, "output 'z' has no counterpart")
+    return replace(report, verdict=replace(report.verdict, findings=(*report.verdict.findings, found)))
+
+
+def with_policy(**changes):
+    return lambda report: replace(report, policy=replace(report.policy, **changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_output, "is no longer compared"),
+        (without_measure, "value.p99_abs_diff is no longer measured"),
+        (without_batch_size, "batch size 32 is no longer tried"),
+        (without_limit, "the limit of 0 on value.nonfinite_mismatch is gone"),
+        (with_looser_limit, "the limit on value.max_abs_diff was loosened from 0.1 to 0.2"),
+        (with_looser_limit, "the tolerance was loosened from 0.1 to 0.2"),
+        (with_policy(nan_equal=False), None),
+        (with_policy(confidence=0.5), "confidence went from 0.95 to 0.5, which asks less"),
+        (with_policy(fixed_batch=True), "fixed_batch went from false to true, which asks less"),
+        (with_new_failure, "new failure: output 'z' has no counterpart"),
+    ],
+)
+def test_less_than_before_is_worse_and_said(runs, change, message):
+    ours = runs["old"]
+    names = sorted(output.name for output in ours.comparison.outputs)
+    assert names == ["other", "value"]
+    outputs = sorted(ours.comparison.outputs, key=lambda output: output.name, reverse=True)
+    ours = replace(ours, comparison=replace(ours.comparison, outputs=tuple(outputs)))
+    found = diff(ours, change(ours))
+    if message is None:
+        assert found.outcome is Outcome.PASS
+        return
+    assert found.outcome is Outcome.FAIL
+    assert any(message in told for told in worse(found)), worse(found)
+
+
+def test_fewer_of_the_first_rows_are_worse_more_are_not(runs):
+    fewer = checked(0.02, samples=200)
+    assert any("200 rows were compared, it was 400" in told for told in worse(diff(runs["old"], fewer)))
+    assert diff(fewer, runs["old"], allow=200).outcome is Outcome.PASS
+
+
+def suite(report, *, shift, blocks=False, name="extremes"):
+    facts = SuiteFacts("edge", name, "Extremes", checked(shift).comparison, blocks=blocks)
+    comparison = replace(report.comparison, suites=(*report.comparison.suites, facts))
+    return verify.judge(replace(report, comparison=comparison))
+
+
+def test_a_suite_that_is_gone_or_fails_is_worse(runs):
+    agreeing, failing = suite(runs["old"], shift=0.02), suite(runs["old"], shift=0.5)
+    assert failing.passed
+    assert worse(diff(agreeing, runs["old"])) == ["the suite edge extremes is gone"]
+    (told,) = worse(diff(agreeing, failing))
+    assert told.startswith("the suite edge extremes is FAIL, it was PASS: ")
+    assert worse(diff(failing, agreeing)) == []
+    assert worse(diff(suite(runs["old"], shift=0.02, blocks=True), agreeing)) == [
+        "the suite edge extremes no longer blocks"
+    ]
+
+
+def test_values_of_a_column_that_fail_or_are_no_longer_told_apart_are_worse(runs):
+    def told_apart(*beyond):
+        strata = tuple(Stratum("country", name, 200, count) for name, count in zip("ab", beyond, strict=True))
+        return replace(runs["old"], comparison=replace(runs["old"].comparison, strata=strata))
+
+    assert worse(diff(told_apart(0, 3), runs["old"])) == ["the values of country are no longer told apart"]
+    assert worse(diff(told_apart(0, 3), told_apart(2, 3))) == ["2 rows with country = a are beyond tolerance now"]
+    assert worse(diff(told_apart(2, 3), told_apart(0, 3))) == []
+
+
+def test_failing_where_it_passed_is_worse_and_failing_as_before_is_not(runs):
+    assert "the outcome is FAIL, it was PASS" in worse(diff(runs["old"], runs["beyond"]))
+    assert diff(runs["beyond"], runs["beyond"]).outcome is Outcome.PASS
+
+
+def crash(rows):
+    raise ValueError("no")
+
+
+def test_what_does_not_answer_the_same_question_is_inconclusive(runs):
+    old, inconclusive = runs["old"], likewise.check(right, crash, TABLE, **LIMITS)
+    for pair in ((old, inconclusive), (inconclusive, old)):
+        found = diff(*pair)
+        assert found.outcome is Outcome.INCONCLUSIVE
+        assert "is INCONCLUSIVE: " in found.headline
+    elsewhere = checked(0.02, TABLE + 0.001)
+    assert diff(old, elsewhere).outcome is Outcome.INCONCLUSIVE
+    assert "other data" in diff(old, elsewhere).headline
+    assert diff(old, elsewhere, other_data=True).outcome is Outcome.PASS
+    drawn = [checked(0.02, samples=300, sample="random", seed=seed) for seed in (1, 2, 2)]
+    assert diff(drawn[0], drawn[1]).outcome is Outcome.INCONCLUSIVE
+    assert diff(drawn[1], drawn[2]).outcome is Outcome.PASS
+    renamed = tuple(replace(output, name=f"new {output.name}") for output in old.comparison.outputs)
+    stranger = replace(old, comparison=replace(old.comparison, outputs=renamed))
+    assert diff(old, stranger).headline == "the two runs have no output in common"
+    unknown = replace(old, origin=replace(old.origin, data=replace(old.origin.data, sha256=None)))
+    assert diff(old, unknown).outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_was_counted_under_another_tolerance_is_compared_where_that_is_possible():
+    options = {**PLAIN, "limits": {"mismatch_rate": 1.0}}
+    at = {
+        width: likewise.check(right, off_by(0.05), TABLE, abs_tol=width, rel_tol=0.0, **options)
+        for width in (0.1, 0.04)
+    }
+    rates = {width: report.comparison.outputs[0].measures["mismatch_rate"] for width, report in at.items()}
+    assert rates == {0.1: 0.0, 0.04: pytest.approx(np.mean(0.05 * np.abs(TABLE["a"]) > 0.04))}
+    tightened = diff(at[0.1], replace(at[0.04], verdict=replace(at[0.04].verdict, outcome=Outcome.PASS, findings=())))
+    assert of(tightened, "value.mismatch_rate").direction is Direction.UNKNOWN
+    assert tightened.outcome is Outcome.INCONCLUSIVE
+    same = (
+        likewise.check(right, right, TABLE, abs_tol=0.1, **PLAIN),
+        likewise.check(right, right, TABLE, abs_tol=0.04, **PLAIN),
+    )
+    assert diff(*same).outcome is Outcome.PASS
+    assert diff(*reversed(same)).outcome is Outcome.FAIL
+
+
+def test_the_same_files_are_known_by_their_hash_and_findings_without_their_figures(example_folder, monkeypatch):
+    monkeypatch.chdir(example_folder)
+    quick = {"preset": "quantized", "samples": 300, **PLAIN}
+    old = likewise.check("model.joblib", "model.onnx", "test.parquet", **quick)
+    new = likewise.check("model.joblib", "model.int8.onnx", "test.parquet", **quick)
+    found = {
+        change.name: change for change in diff(old, new).changes if change.subject in ("reference", "candidate", "data")
+    }
+    assert {name: str(change.direction) for name, change in found.items()} == {
+        "reference": "same",
+        "candidate": "other",
+        "data": "same",
+    }
+    assert found["candidate"].new == hashlib.sha256((example_folder / "model.int8.onnx").read_bytes()).hexdigest()
+    told = [c for c in diff(new, new).changes if c.subject == "finding"]
+    flips = Finding("label-flips", Severity.WARNING, "7 of 300 labels changed", "label")
+    other = Finding("label-flips", Severity.WARNING, "9 of 300 labels changed", "label")
+    pair = [replace(new, verdict=replace(new.verdict, findings=(finding,))) for finding in (flips, other)]
+    told += [c for c in diff(*pair).changes if c.subject == "finding"]
+    assert told == []
+
+
+@pytest.fixture
+def baseline(runs, tmp_path):
+    path = tmp_path / "accepted.json"
+    verify.save(runs["old"], path)
+    return path
+
+
+def test_a_gate_fails_when_it_is_worse_than_its_baseline_though_within_tolerance(baseline, tmp_path):
+    report = checked(0.03, baseline=str(baseline), max_worse=20, report=str(tmp_path / "new.json"))
+    assert report.outcome is Outcome.FAIL
+    assert all(check.outcome is Outcome.PASS for check in report.verdict.checks)
+    failures = [finding for finding in report.verdict.findings if finding.severity is Severity.FAILURE]
+    assert {finding.code for finding in failures} == {"baseline"}
+    assert any(f.message == "baseline: value.max_abs_diff went from 0.02 to 0.03 (50% worse)" for f in failures)
+    stated = likewise.load(tmp_path / "new.json").origin.settings
+    assert stated["baseline"] == str(baseline)
+    assert stated["baseline_sha256"] == hashlib.sha256(baseline.read_bytes()).hexdigest()
+    assert stated["max_worse"] == 20
+    assert checked(0.03, baseline=baseline, max_worse=60).passed
+    assert checked(0.0219, baseline=baseline).passed
+    assert not checked(0.0221, baseline=baseline).passed
+
+
+def test_the_verdict_that_is_told_before_anything_else_knows_the_baseline(baseline):
+    told = []
+    settings = verify.settings_of(right, off_by(0.03), TABLE, baseline=str(baseline), **{**LIMITS, "edge": "report"})
+    report = verify.run(settings, judged=lambda report, doing: told.append((report.outcome, doing)))
+    assert told == [(Outcome.FAIL, verify.EDGE)]
+    assert report.outcome is Outcome.FAIL
+
+
+def test_suites_that_do_not_block_do_not_block_by_way_of_a_baseline(runs, tmp_path):
+    path = tmp_path / "accepted.json"
+    verify.save(suite(runs["old"], shift=0.02), path)
+    report = checked(0.02, baseline=path)
+    assert report.passed
+    assert [f.severity for f in report.verdict.findings if f.code == "baseline"] == [Severity.WARNING]
+    verify.save(suite(runs["old"], shift=0.02, blocks=True), path)
+    assert checked(0.02, baseline=path).outcome is Outcome.FAIL
+
+
+def test_a_baseline_that_cannot_be_used_is_never_ignored(runs, baseline, tmp_path):
+    half = tmp_path / "half.json"
+    half.write_text(baseline.read_text()[:1000])
+    report = checked(0.02, baseline=half)
+    assert report.outcome is Outcome.INCONCLUSIVE
+    assert "half.json is not JSON" in report.verdict.headline
+    assert checked(0.02, TABLE + 0.001, baseline=baseline).outcome is Outcome.INCONCLUSIVE
+    assert checked(0.2, TABLE + 0.001, baseline=baseline).outcome is Outcome.FAIL
+    verify.save(likewise.check(right, crash, TABLE, **LIMITS), half)
+    assert checked(0.02, baseline=half).outcome is Outcome.INCONCLUSIVE
+    verify.save(runs["beyond"], half)
+    told = [finding.message for finding in checked(0.02, baseline=half).verdict.findings]
+    assert told == ["baseline: the accepted run is a FAIL itself"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"baseline": "nowhere.json"}, "there is no baseline nowhere.json"),
+        ({"max_worse": 20}, "--max-worse without --baseline"),
+        ({"baseline": "accepted.json", "max_worse": -1}, "--max-worse is -1"),
+        ({"baseline": "accepted.json", "report": "./accepted.json"}, "would replace its baseline"),
+    ],
+)
+def test_a_baseline_that_makes_no_sense_is_a_usage_error(baseline, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        checked(0.02, **options)
+
+
+def test_judging_again_keeps_the_baseline_or_says_that_it_is_not_there(runs, baseline):
+    report = checked(0.03, baseline=baseline)
+    assert likewise.judge(report, limits={"cosine": 0.1}).outcome is Outcome.FAIL
+    assert likewise.judge(report, max_worse=60).passed
+    assert likewise.judge(runs["worse"], baseline=str(baseline)).outcome is Outcome.FAIL
+    with pytest.raises(UsageError, match="without --baseline"):
+        likewise.judge(runs["worse"], max_worse=5)
+    verify.save(runs["worse"], baseline)
+    again = likewise.judge(report, limits={"cosine": 0.1})
+    assert again.outcome is Outcome.INCONCLUSIVE
+    assert "not the file" in again.verdict.headline
+    baseline.unlink()
+    assert likewise.judge(report, limits={"cosine": 0.1}).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_configuration_names_its_baseline_beside_itself(baseline, tmp_path):
+    file = tmp_path / "likewise.toml"
+    file.write_text("[gates.a]\nreference='r'\ncandidate='c'\ndata='d'\nbaseline='accepted.json'\nmax_worse=20\n")
+    (gate,) = config.load_gates(file).values()
+    assert gate.baseline == str(baseline)
+    assert gate.max_worse == 20
+    gate.policy()
+
+
+def command(*words, cwd):
+    done = subprocess.run(
+        [sys.executable, "-m", "likewise", *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for name, report in runs.items():
+        verify.save(report, folder / f"{name}.json")
+    verify.save(checked(0.02, TABLE + 0.001), folder / "elsewhere.json")
+    return folder
+
+
+def test_the_command_tells_what_got_worse_in_eighty_columns(folder):
+    done = command("diff", "old.json", "worse.json", cwd=folder)
+    assert done.returncode == 1
+    assert done.stdout.startswith(" WORSE   old.json → worse.json\n")
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("value.max_abs_diff"))
+    assert line.split() == ["value.max_abs_diff", "0.02", "0.03", "50%", "worse", "✗"]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_command_leaves_with_0_1_2_or_3(folder):
+    assert command("diff", "old.json", "worse.json", "--allow", "60%", cwd=folder).returncode == 0
+    told = command("diff", "old.json", "elsewhere.json", cwd=folder)
+    assert told.returncode == 3
+    assert "--other-data" in told.stdout
+    assert command("diff", "old.json", "elsewhere.json", "--other-data", cwd=folder).returncode == 0
+    assert command("diff", "old.json", "worse.json", "--allow", "much", cwd=folder).returncode == 2
+    gone = command("diff", "old.json", "nowhere.json", cwd=folder)
+    assert gone.returncode == 3
+    assert "nowhere.json cannot be read" in gone.stderr
+
+
+def test_the_command_speaks_json_and_markdown(folder):
+    done = command("diff", "old.json", "worse.json", "--json", "--markdown", "diff.md", cwd=folder)
+    found = json.loads(done.stdout)
+    assert found["outcome"] == "FAIL"
+    measures = {change["name"]: change for change in found["changes"] if change["subject"] == "measure"}
+    assert measures["value.max_abs_diff"]["new"] == pytest.approx(0.03)
+    text = (folder / "diff.md").read_text()
+    assert text.startswith("## ❌ WORSE: old.json → worse.json\n")
+    assert "| ✗ | value.max\\_abs\\_diff | 0.02 | 0.03 | 50% worse |" in text
+    printed = command("diff", "old.json", "worse.json", "--markdown", "-", cwd=folder)
+    assert printed.stdout == text
+
+
+def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
+    words = ["model.joblib", "model.int8.onnx", "--data", "test.parquet", "--preset", "quantized", "--samples", "200"]
+    quiet = ["--no-explain", "--edge", "off", "-q"]
+    first = tmp_path / "first.json"
+    assert command("check", *words, *quiet, "--report", first, cwd=example_folder).returncode == 0
+    # The first run, as if its differences had been half as large.
+    document = json.loads(first.read_text())
+    for output in document["outputs"]:
+        if "max_abs_diff" in output["measures"]:
+            output["measures"]["max_abs_diff"] /= 2
+    accepted = tmp_path / "accepted.json"
+    accepted.write_text(json.dumps(document))
+    judged = command("judge", first, "--baseline", accepted, "--max-worse", "20%", "-q", cwd=example_folder)
+    assert judged.returncode == 1
+    assert "probabilities.max_abs_diff went from" in judged.stdout
+    assert "(100% worse)" in judged.stdout
+    refused = command("judge", first, "--baseline", accepted, "-o", accepted, cwd=example_folder)
+    assert refused.returncode == 2
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "junit", "sarif"])
+def test_every_format_tells_what_the_baseline_says(baseline, format):
+    report = checked(0.03, baseline=baseline)
+    text = " ".join(verify.render(report, format).replace("\\", "").split())
+    assert "baseline: value.max_abs_diff went from 0.02 to 0.03" in text.replace("Baseline", "baseline")
+    assert "baseline: value.mean_abs_diff went from" in text.replace("Baseline", "baseline")
+    if format in ("terminal", "markdown"):
+        assert f"Held against {baseline}, SHA-256 " in text.replace("&#8203;", "")
+        assert "10% worse is allowed" in text
