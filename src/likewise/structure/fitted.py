@@ -26,7 +26,7 @@ def seats(case: Case, field: Field) -> tuple[Seat, ...]:
     memory = case.memory.setdefault("seats", {})
     if not memory:
         columns = _columns(case)
-        for path, step, names in _followed(case.native("reference"), columns, ""):
+        for path, step, names in followed(case.native("reference"), columns, ""):
             for position, name in enumerate(names):
                 memory.setdefault(name, []).append(Seat(path, step, position))
         memory.setdefault("", [])
@@ -50,28 +50,28 @@ def _columns(case: Case) -> list[str]:
     return found
 
 
-def _followed(model: Any, columns: Sequence[str], path: str) -> Iterator[tuple[str, Any, list[str]]]:
+def followed(model: Any, columns: Sequence[str], path: str) -> Iterator[tuple[str, Any, list[str]]]:
     """Every step with the features that reach it, each as a column of its own."""
     from sklearn.pipeline import Pipeline
 
     names = list(columns)
     if hasattr(model, "best_estimator_"):
-        yield from _followed(model.best_estimator_, names, path)
+        yield from followed(model.best_estimator_, names, path)
     elif isinstance(model, Pipeline):
         for name, step in model.steps:
             if step in (None, "passthrough"):
                 continue
-            yield from _followed(step, names, f"{path}__{name}" if path else name)
+            yield from followed(step, names, f"{path}__{name}" if path else name)
             if not _one_to_one(step, len(names)):
                 return
     elif hasattr(model, "transformers_"):
         for name, step, chosen in model.transformers_:
             if not isinstance(step, str):
-                yield from _followed(step, _chosen(chosen, names), f"{path}__{name}" if path else name)
+                yield from followed(step, _chosen(chosen, names), f"{path}__{name}" if path else name)
     elif hasattr(model, "transformer_list"):
         for name, step in model.transformer_list:
             if not isinstance(step, str):
-                yield from _followed(step, names, f"{path}__{name}" if path else name)
+                yield from followed(step, names, f"{path}__{name}" if path else name)
     else:
         yield path, model, names
 

@@ -7,8 +7,9 @@ arrays of which no value tells anything, and what is put back into a graph is al
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from likewise.contracts.data import Array
 from likewise.structure.closeness import is_float, is_text, pattern, unequal
@@ -71,16 +72,22 @@ def _match(form: Form, constant: Constant) -> Match:
 
 
 def identified(
-    constants: Sequence[Constant], parameters: Sequence[Parameter], *, freely: bool = False
+    constants: Sequence[Constant],
+    parameters: Sequence[Parameter],
+    *,
+    freely: bool = False,
+    tick: Callable[[], None] = lambda: None,
 ) -> dict[tuple[int, int | str], Match]:
     """The constants that hold exactly a fitted array, by their place.
 
     `freely`: they are known to be right and want a name only, so parts and whatever is computed will do.
+    `tick` is called for every constant: in a large graph each has many arrays to be compared with.
     """
     by_size = _by_size(sorted(parameters, key=_kept_beside), freely=freely)
     found: dict[tuple[int, int | str], Match] = {}
     used: set[str] = set()
     for constant in constants:
+        tick()
         if not _telling(constant):
             continue
         equal = [form for form in by_size[constant.values.size] if _share(constant, form, freely=freely) == 1.0]
@@ -92,15 +99,18 @@ def identified(
     return found
 
 
-def matched(constants: Sequence[Constant], parameters: Sequence[Parameter]) -> list[Match]:
+def matched(
+    constants: Sequence[Constant], parameters: Sequence[Parameter], *, tick: Callable[[], None] = lambda: None
+) -> list[Match]:
     """Constants and fitted arrays put together: equal ones, damaged ones, then those left over by name and order."""
-    exact = identified(constants, parameters)
+    exact = identified(constants, parameters, tick=tick)
     taken = {match.parameter.path for match in exact.values() if match.parameter is not None}
     rest = [constant for constant in constants if constant.key not in exact and _telling(constant)]
     left = [parameter for parameter in parameters if parameter.path not in taken]
     found = list(exact.values())
-    for stage in (_damaged, _in_order):
-        for match in stage(rest, left, constants):
+    normalised = any(constant.operator == "BatchNormalization" for constant in constants)
+    for stage in (partial(_damaged, tick=tick), partial(_in_order, normalised=normalised)):
+        for match in stage(rest, left):
             assert match.parameter is not None
             found.append(match)
             taken.add(match.parameter.path)
@@ -110,11 +120,12 @@ def matched(constants: Sequence[Constant], parameters: Sequence[Parameter]) -> l
     return found
 
 
-def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], _: Sequence[Constant]) -> Iterator[Match]:
+def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], *, tick: Callable[[], None]) -> Iterator[Match]:
     """Constants of which enough entries are equal, or that stand in a simple relation to an array."""
     by_size = _by_size(left)
     scored = []
     for constant in rest:
+        tick()
         for form in by_size[constant.values.size]:
             share = _share(constant, form)
             if share < ALIKE and form.plain and form.suits(constant) and constant.values.size > 2:
@@ -132,9 +143,8 @@ def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], _: Sequence[Co
             yield _match(form, constant)
 
 
-def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], every: Sequence[Constant]) -> Iterator[Match]:
+def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], *, normalised: bool) -> Iterator[Match]:
     """What no value tells apart: by name where both have it, else one after the other within a shape."""
-    normalised = any(constant.operator == "BatchNormalization" for constant in every)
     folded = set() if normalised else {p.kind.partition(" with ")[2].removesuffix(" folded in") for p in left}
     likely = [p for p in left if p.step not in folded or not p.step]
     waiting = _one_each([p for p in likely if _wanted(p, rest, normalised=normalised)])

@@ -40,7 +40,7 @@ def doubled(case: Case) -> Any:
     if native is None:
         return None
     if case.framework("reference") == "torch":
-        twin = _copied_module(native)
+        twin = copied_module(native)
         return None if twin is None else twin.double()
     if case.framework("reference") == "onnx":
         from likewise.structure import graph_edits, widening
@@ -53,7 +53,8 @@ def doubled(case: Case) -> Any:
     return None
 
 
-def _copied_module(module: Any) -> Any:
+def copied_module(module: Any) -> Any:
+    """A module of its own with the same weights; None where it is too large, or refuses to be copied."""
     size = sum(tensor.nbytes for tensor in module.state_dict().values() if hasattr(tensor, "nbytes"))
     if size > LARGEST_COPY:
         return None
@@ -66,7 +67,7 @@ def _copied_module(module: Any) -> Any:
 def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
     import torch
 
-    twin = _copied_module(module)
+    twin = copied_module(module)
     if twin is None:
         return None
     kind = getattr(torch, dtype)

@@ -162,12 +162,12 @@ def _laid_out(case: Case) -> Weights | None:
     found: list[Match] = []
     if twin is not None:
         pairs = [pair for pair in twins.counterparts(twin, graph) if pair[0].operator not in TREES]
-        names = identified([mine for mine, _ in pairs], known, freely=True)
+        names = identified([mine for mine, _ in pairs], known, freely=True, tick=case.require_time)
         found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
     paired = {match.constant.key for match in found}
     named = {match.parameter.path for match in found if match.parameter is not None}
     rest = [constant for constant in held if constant.key not in paired and not _labels(constant)]
-    found += matched(rest, [parameter for parameter in known if parameter.path not in named])
+    found += matched(rest, [parameter for parameter in known if parameter.path not in named], tick=case.require_time)
     found, before = _placed(graph, _of_one_storage(found), known)
     differences = [*_differences(found, before)]
     if twin is not None:
