@@ -1,0 +1,69 @@
+"""`likewise noise`: how far a model's own answers move, and the tolerances that this asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from likewise.cli import options
+
+
+@click.command(short_help="How far a model's own answers move, and the tolerances above that.")
+@click.argument("model")
+@options.data_options
+@click.option("--margin", type=float, metavar="X", help="Propose so many times the noise.  [default: 10]")
+@click.option(
+    "--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For the model's adapter."
+)
+@options.batch_axis_option
+@options.trust_option
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the proposed options only.")
+@options.debug_option
+def noise(*, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
+    """Measure how far the answers of MODEL move by themselves, and propose tolerances above that.
+
+    It is asked the same again, in other batches, with other numbers of threads, at other levels of
+    optimisation, in the other precision and with inputs rounded to float32. Nothing is judged: the
+    exit code is 0 when it could be measured, 3 when not.
+
+    \b
+    likewise noise model.joblib --data test.parquet
+    likewise noise model.onnx --data test.npz --margin 5
+    """
+    from likewise.cli.gates import colour, width
+    from likewise.cli.progress import ProgressLine
+    from likewise.cli.supervisor import supervise
+
+    options.required(given["data"], "--data", "Say which rows to ask about: --data FILE")
+    arguments = options.given(**given)
+    for name, other in (("id", "row_id"), ("option", "options")):
+        if name in arguments:
+            arguments[other] = arguments.pop(name)
+    line = ProgressLine(shown=not (quiet or as_json))
+    try:
+        plain = supervise(
+            {"do": "noise", "arguments": {"model": model, **arguments}},
+            timeout=timeout,
+            on_progress=line.update,
+            on_tick=line.tick,
+            debug=debug,
+        )
+    finally:
+        line.clear()
+    if as_json:
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    from likewise.noising import stored, table
+
+    result = stored.result_from(plain)
+    if quiet:
+        click.echo(result.options)
+        return
+    click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+
+
+EXTENSION = noise

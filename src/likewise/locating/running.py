@@ -1,0 +1,122 @@
+"""Graphs run with what is inside of them laid open: as they are written, or as the runtime makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from likewise import onnxgraph, rowaxes
+from likewise.cases import Case
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import Model
+from likewise.errors import ModelError, one_line
+from likewise.locating.opened import Opened
+from likewise.onnxsessions import OPTIMIZATIONS, open_session
+from likewise.structure import graph_edits, trials
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SEEN_AS_WRITTEN = 0.5
+"""A graph is shown as it is written if running it so moves its answers by no more than this part of the difference."""
+
+
+def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
+    """A side's graph in the form in which the difference is in it; and whether the runtime has rewritten that.
+
+    Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
+    does not, the optimiser is at fault, and only the graph that it makes shows where.
+    """
+    written = trials.graph_of(case, side)
+    if written is None:
+        raise ModelError(f"the graph of the {side} is too large to be opened up")
+    if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
+        made = rewritten(case.plan.candidate, written)
+        return Opened.of(made, graph_edits.tensor_types(made)), True
+    return Opened.of(written, trials.types_of(case, side)), False
+
+
+def _optimised(case: Case) -> bool:
+    options = case.plan.candidate.options
+    ours = options.get("runtime", "onnxruntime") == "onnxruntime"
+    return bool(ours and options.get("optimization", "all") != "disable")
+
+
+def _differs_as_written(case: Case, positions: Array) -> bool:
+    batch = trials.picked(case, positions)
+    plain = trials.answered(case, "candidate", options={"optimization": "disable"}, batch=batch)
+    # Asked about the same rows again: the answers of some models depend on the rows beside.
+    running = case.ask("candidate", batch)
+    if plain is None or running is None:
+        return True
+    apart = trials.gap(case, positions=positions)
+    return trials.gap_between(case, plain, running, positions) <= SEEN_AS_WRITTEN * apart
+
+
+def rewritten(model: Model, proto: ModelProto) -> ModelProto:
+    """What the runtime makes of a graph before it runs it."""
+    import onnx
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    level = OPTIMIZATIONS[model.options.get("optimization", "all")]
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rewritten.onnx"
+        settings.optimized_model_filepath = str(path)
+        try:
+            ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+            made = onnx.load(str(path))
+        except Exception as error:  # the runtime raises many types; all mean that there is nothing to look into
+            raise ModelError(f"ONNX Runtime does not save what it makes of the graph: {one_line(error)}") from error
+    graph_edits.name_nodes(made.graph)
+    return made
+
+
+def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
+    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
+    model: Model = getattr(case.plan, side)
+    inputs = case.fed(side, batch)
+    if not batch.stacked:
+        return dict(inputs)
+    said, specs = rowaxes.said_of(model), {spec.name: spec for spec in onnxgraph.inputs(case.graph(side))}
+    return {
+        name: rowaxes.from_front(array, rowaxes.of_input(name, specs[name].shape, said) if name in specs else 0)
+        for name, array in inputs.items()
+    }
+
+
+def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
+    import numpy as np
+
+    case.require_time()
+    model: Model = getattr(case.plan, side)
+    options = dict(model.options)
+    if options.get("runtime", "onnxruntime") == "onnxruntime":
+        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
+    session = open_session(replace(model, target=proto, options=options), proto)
+    wanted = {value.name for value in proto.graph.input}
+    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
+    return {
+        name: np.asarray(answer)
+        for name, answer in zip(session.outputs, answers, strict=True)
+        if answer is not None and not isinstance(answer, list | dict)
+    }
+
+
+def inside(
+    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The values of these tensors of a graph, its inputs among them."""
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = [name for name in names if name in graph.makers and name in graph.types]
+    if not made:
+        return given
+    proto = graph_edits.exposed(graph.proto, made, graph.types)
+    found = run(case, side, proto, inputs)
+    return {**given, **{name: found[name] for name in made if name in found}}

@@ -1,0 +1,147 @@
+"""The candidate under several runtime settings: opened again with each, and compared with the same answers.
+
+The reference is asked once, about a bounded number of the first rows. A setting that this machine does not
+have is listed as not covered; it keeps a verdict from passing only where no setting at all could be tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from likewise import feeding
+from likewise.calling import RowCountError, answers
+from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe
+from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.judging import Outcome, Severity, Verdict
+from likewise.contracts.measuring import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
+from likewise.contracts.models import Model, Runner
+from likewise.discovery import adapter
+from likewise.errors import LikewiseError, UnavailableError, UsageError
+from likewise.settings_matrix import DIVERGES, KIND, assigned_in, name_of, settings_of
+from likewise.sweeping import needed_to_judge_again
+
+ROWS = 4_096
+CHUNK = 1_024
+BYTES = 64 * 2**20
+"""Every setting is tried on at most so many rows, of at most so many bytes with their answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Rows and what the reference answers to them."""
+
+    batch: Batch
+    reference: Tensors
+
+
+def require_possible(candidate: Model, matrix: Mapping[str, Any]) -> None:
+    """Refuse a matrix that makes no sense before anything is run: what only an open model can tell comes later."""
+    settings = settings_of(matrix)
+    if not settings:
+        return
+    found = adapter(candidate.framework)
+    if getattr(found, "answers_only", False):
+        raise UsageError(
+            f"{candidate.name} holds recorded answers, which have no runtime settings",
+            remedy="Leave out --matrix, or give the model",
+        )
+    if require_options := getattr(found, "require_options", None):
+        for setting in settings:
+            require_options(_set(candidate, setting))
+
+
+def run(plan: Plan, prepared: Prepared, matrix: Mapping[str, Any]) -> tuple[SuiteFacts, ...]:
+    """The candidate under every combination of the settings, against the reference's answers."""
+    settings = settings_of(matrix)
+    if not settings:
+        return ()
+    try:
+        asked: Sequence[_Asked] | LikewiseError = _ask_reference(plan, prepared)
+    except LikewiseError as error:
+        asked = error
+    facts = tuple(_facts(plan, prepared, setting, asked) for setting in settings)
+    if all(fact.not_covered for fact in facts):
+        return tuple(replace(fact, blocks=True) for fact in facts)
+    return facts
+
+
+def to_explain(plan: Plan, comparison: Comparison, verdict: Verdict) -> tuple[Plan, Comparison]:
+    """What an investigation is to look at: where nothing but settings differ, the first of them that does."""
+    decisive = [f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
+    failed = [
+        facts
+        for facts, told in zip(comparison.suites, verdict.suites, strict=True)
+        if told.kind == KIND and told.outcome is Outcome.FAIL
+    ]
+    if not failed or any(finding.code != DIVERGES for finding in decisive):
+        return plan, comparison
+    return replace(plan, candidate=_set(plan.candidate, assigned_in(failed[0].name))), failed[0].comparison
+
+
+def _set(model: Model, setting: Mapping[str, Any]) -> Model:
+    return replace(model, options={**model.options, **setting})
+
+
+def _ask_reference(plan: Plan, prepared: Prepared) -> list[_Asked]:
+    first = next(plan.source.batches(1), None)
+    width = 1 if first is None else max(1, sum(array.nbytes for array in first.inputs.values()))
+    step = prepared.candidate.fixed_batch or plan.batch_size or 1
+    size = step * max(1, min(CHUNK, BYTES // (8 * width)) // step)
+    found: list[_Asked] = []
+    rows = held = 0
+    for batch in plan.source.batches(size):
+        part = batch.slice(0, min(len(batch), ROWS - rows)) if batch.stacked else batch
+        reference, _ = answers(prepared.reference, part, plan.batch_size)
+        found.append(_Asked(part, reference))
+        rows += len(part)
+        held += len(part) * width + sum(array.nbytes for array in reference.values())
+        if rows >= ROWS or held >= BYTES:
+            break
+    return found
+
+
+def _facts(
+    plan: Plan, prepared: Prepared, setting: Mapping[str, Any], asked: Sequence[_Asked] | LikewiseError
+) -> SuiteFacts:
+    name = name_of(setting)
+    title = "The candidate opened with these settings, on the first rows of the data"
+    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+    if isinstance(asked, LikewiseError):
+        return SuiteFacts(KIND, name, title, replace(nothing, incidents=(_incident(asked),)), blocks=True)
+    model = _set(plan.candidate, setting)
+    try:
+        with adapter(model.framework).open(model) as runner:
+            comparison = _compared(plan, prepared, runner, asked, name)
+    except UsageError:
+        raise
+    except UnavailableError as error:
+        return SuiteFacts(KIND, name, title, nothing, not_covered=error.message)
+    except RowCountError as error:
+        comparison = replace(nothing, mismatches=(Mismatch(error.code, error.message),))
+    except LikewiseError as error:
+        comparison = replace(nothing, incidents=(_incident(error),))
+    return SuiteFacts(KIND, name, title, comparison, blocks=True)
+
+
+def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_Asked], name: str) -> Comparison:
+    order = prepared.reference.feed.columns if prepared.reference.runner.signature.table else None
+    feed = feeding.plan(asked[0].batch, runner.signature, side=CANDIDATE, order=order, mapping=plan.feed)
+    there = replace(prepared, candidate=replace(prepared.candidate, runner=runner, feed=feed))
+    partial = Partial()
+    for part in asked:
+        if plan.progress is not None:
+            numbers = part.batch.rows.numbers
+            told = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)
+            plan.progress(Progress(f"trying {name}", CANDIDATE, *told))
+        candidate, _ = answers(there.candidate, part.batch, plan.batch_size)
+        partial = partial.merge(observe(there, part.batch, part.reference, candidate))
+    comparison = finish(there, partial, replace(plan, expected_rows=None))
+    outputs = tuple(replace(fact, details=needed_to_judge_again(fact)) for fact in comparison.outputs)
+    # What is said of the models and the data as a whole is said once, beside the data.
+    return replace(comparison, outputs=outputs, notes=(), warnings=(), not_compared=(), varied=False, strata=())
+
+
+def _incident(error: LikewiseError) -> Incident:
+    return Incident(error.code, error.message, error.remedy, error.side)

@@ -1,0 +1,55 @@
+"""What is right on the data and wrong in another order or at another length is explained too."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import likewise
+
+ROWS = np.random.default_rng(2).normal(size=(60, 6, 3)).astype(np.float32)
+
+
+def graph(nodes, shape, **constants):
+    """An ONNX file from `x` to `value`."""
+    made = helper.make_graph(
+        [helper.make_node(kind, taken, given, **more) for kind, taken, given, more in nodes],
+        "planted",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("value", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model.SerializeToString()
+
+
+def test_rows_that_are_sorted_within_a_batch_are_named():
+    # Sorted by the first value of each row, as packed sequences are by length, and not put back.
+    table = ROWS[:, 0]
+    candidate = graph(
+        [
+            ("Gather", ["x", "first"], ["key"], {"axis": 1}),
+            ("Shape", ["key"], ["count"], {}),
+            ("TopK", ["key", "count"], ["_", "order"], {"largest": 0}),
+            ("Gather", ["x", "order"], ["value"], {}),
+        ],
+        ["rows", 3],
+        first=np.array(0),
+    )
+    report = likewise.check(lambda x: {"value": x}, candidate, {"x": table[np.argsort(table[:, 0])]})
+    assert report.outcome == "FAIL"
+    best = report.diagnoses[0]
+    assert (best.cause, best.culprit) == ("batch-dependence", "the place of a row in its batch")
+
+
+def test_a_length_written_into_the_graph_is_named_where_another_was_asked_for():
+    # The sum over a sequence, divided by the length there was when it was traced.
+    nodes = [("ReduceSum", ["x", "axes"], ["sum"], {"keepdims": 0}), ("Div", ["sum", "six"], ["value"], {})]
+    constants = {"axes": np.array([1]), "six": np.array(6, dtype=np.float32)}
+    candidate = graph(nodes, ["rows", "seq", 3], **constants)
+    report = likewise.check(lambda x: {"value": x.mean(1)}, candidate, {"x": ROWS}, shapes={"seq": (9,)})
+    assert report.outcome == "FAIL"
+    best = report.diagnoses[0]
+    assert best.cause == "shape-specialization"
+    assert "right only at length 6" in best.culprit
+    assert likewise.check(lambda x: {"value": x.mean(1)}, candidate, {"x": ROWS}, shapes={"seq": (6,)}).passed
