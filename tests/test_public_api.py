@@ -17,8 +17,10 @@ PROMISED = {
     "inspect",
     "judge",
     "load",
+    "noise",
     "quantize",
     "record",
+    "stress",
 }
 
 

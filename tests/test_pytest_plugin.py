@@ -51,10 +51,38 @@ def test_a_failure_is_the_summary_and_the_report_is_kept(suite, more):
     assert "pytest_plugin.py" not in shown, "our frames stay out of the failure"
     found = {path.parent.name: json.loads(path.read_text()) for path in suite.path.glob("reports/*/*.json")}
     outcomes = {name.split("__")[-1]: report["outcome"] for name, report in found.items()}
-    assert outcomes == {"test_faithful": "PASS", "test_quantised": "FAIL", "test_no_rows": "INCONCLUSIVE"}
+    assert outcomes == {
+        "test_faithful": "PASS",
+        "test_quantised": "FAIL",
+        "test_function": "PASS",
+        "test_function_fails": "FAIL",
+        "test_no_rows": "INCONCLUSIVE",
+    }
 
 
 def test_without_a_folder_the_report_lies_beside_the_files_of_the_test(suite):
     done = suite.runpytest_subprocess(*PLUGIN, "-k", "quantised", "--basetemp", "kept")
     done.assert_outcomes(failed=1, deselected=4)
     assert (suite.path / "kept" / "test_quantised0" / "parity_report.json").is_file()
+
+
+def test_a_page_is_written_on_request_and_named_in_the_failure(suite):
+    done = suite.runpytest_subprocess(*PLUGIN, "-k", "function_fails", "--likewise-html", "--basetemp", "kept")
+    done.assert_outcomes(failed=1, deselected=4)
+    page = suite.path / "kept" / "test_function_fails0" / "parity_report.html"
+    assert page.read_text().startswith("<!doctype html>")
+    assert "parity_report.html" in done.stdout.str()
+
+
+def test_two_checks_of_a_test_keep_two_reports(pytester, example_folder):
+    pytester.makepyfile(
+        SUITE.format(folder=str(example_folder)).split("def test_faithful")[0]
+        + """
+def test_both(parity):
+    for name in ("model.onnx", "model.onnx"):
+        parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / name), ROWS)
+"""
+    )
+    pytester.runpytest_subprocess(*PLUGIN, "--likewise-reports", "reports").assert_outcomes(passed=1)
+    names = sorted(path.name for path in pytester.path.glob("reports/*/*"))
+    assert names == ["parity_report.2.json", "parity_report.json"]

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from likewise.contracts.judging import Outcome, Policy
     from likewise.contracts.reporting import ParityError, Report
     from likewise.errors import LikewiseError
+    from likewise.noising import noise
     from likewise.shipping import export
     from likewise.shrinking import quantize
+    from likewise.stressing import stress
     from likewise.verify import check, explain, inspect, judge, load, record
 
 __all__ = [
@@ -31,8 +33,10 @@ __all__ = [
     "inspect",
     "judge",
     "load",
+    "noise",
     "quantize",
     "record",
+    "stress",
 ]
 __version__ = "0.1.0"
 
@@ -44,7 +48,9 @@ _HOMES = {
     "Report": "likewise.contracts.reporting",
     "bench": "likewise.benching",
     "export": "likewise.shipping",
+    "noise": "likewise.noising",
     "quantize": "likewise.shrinking",
+    "stress": "likewise.stressing",
 }
 
 

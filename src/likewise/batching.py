@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from likewise.columns import concatenate, take
-from likewise.contracts.data import Array, Batch, RowIds
+from likewise.contracts.data import Array, Batch, RowIds, Source
+from likewise.errors import DataError
 
 
 def rows_at(batch: Batch, positions: Array) -> Batch:
@@ -50,3 +51,16 @@ def _all(arrays: Sequence[Array | None]) -> Array | None:
 
     there = [array for array in arrays if array is not None]
     return np.concatenate(there) if there else None
+
+
+def first_rows(source: Source, count: int) -> Batch:
+    """At most `count` rows from the beginning; of a source without a row axis, its first test case."""
+    parts: list[Batch] = []
+    for batch in source.batches(count):
+        parts.append(batch)
+        if not batch.stacked or sum(map(len, parts)) >= count:
+            break
+    if not parts or not sum(map(len, parts)):
+        raise DataError(f"{source.location} holds no rows", remedy="Give data to run the models on")
+    together = joined(parts)
+    return together.slice(0, min(count, len(together))) if together.stacked else together

@@ -152,7 +152,7 @@ class Case:
         if self.framework(side) != "onnx" or side not in self.runners:
             return None
         if side not in self.memory:
-            self.memory[side] = _with_weights(getattr(self.plan, side))
+            self.memory[side] = graph_with_weights(getattr(self.plan, side))
         return self.memory[side]
 
     def failing_pairs(self) -> tuple[Pair, ...]:
@@ -258,7 +258,7 @@ def pairs_of(
     return [paired(spec, batch, reference, candidate, tolerance, nan_equal=nan_equal) for spec in specs]
 
 
-def _with_weights(model: Model) -> Any:
+def graph_with_weights(model: Model) -> Any:
     """The graph with everything stored beside the file."""
     import onnx
 

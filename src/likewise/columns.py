@@ -177,6 +177,11 @@ class ArrowColumns(_LazyColumns):
         super().__init__(names, cache)
         self._table = table
 
+    @property
+    def table(self) -> pa.Table:
+        """The rows as Arrow holds them, with what pandas wrote as the index."""
+        return self._table
+
     def _convert(self, name: str) -> Array:
         return arrow_to_array(self._table.column(name))
 

@@ -115,8 +115,15 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Inci
     )
 
 
-def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> Partial:
-    """Reduce the answers of both models to one batch."""
+def observe(
+    prepared: Prepared,
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    *,
+    metrics: frozenset[str] | None = None,
+) -> Partial:
+    """Reduce the answers of both models to one batch, by all metrics or by those that are named."""
     import numpy as np
 
     summaries: dict[str, dict[str, Summary]] = {}
@@ -133,7 +140,8 @@ def observe(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Ten
             beyond[:] = True
             continue
         numeric = _numeric(pair.reference) and _numeric(pair.candidate)
-        applying = [metric for metric in _metrics() if metric.applies_to(spec, numeric=numeric)]
+        named = [metric for metric in _metrics() if metrics is None or metric.name in metrics]
+        applying = [metric for metric in named if metric.applies_to(spec, numeric=numeric)]
         summaries[spec.name] = {metric.name: metric.observe(pair) for metric in applying}
         beyond |= rows_beyond(pair)
         if batch.rows.strata is not None and numeric:

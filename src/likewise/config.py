@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from likewise import rowaxes
+from likewise import rowaxes, settings_matrix
+from likewise.contracts.data import Provenance
 from likewise.contracts.judging import Policy
 from likewise.contracts.models import BatchAxis
 from likewise.errors import UsageError, nearest
@@ -44,6 +45,7 @@ class Settings:
     ignore: tuple[str, ...] = ()
     batch_size: int | None = None
     batch_sizes: tuple[int, ...] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
     fixed_batch: bool = False
     batch_axis: BatchAxis | None = None
     trusted: tuple[str, ...] = ()
@@ -55,6 +57,7 @@ class Settings:
     baseline: str | None = None
     max_worse: float | None = None
     edge: str = "report"
+    matrix: Mapping[str, Any] = field(default_factory=dict)
     explain: bool = True
     explain_budget: float = 30.0
 
@@ -70,6 +73,10 @@ class Settings:
             raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
+        for name, lengths in (self.shapes or {}).items():
+            if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
+                raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
+        settings_matrix.settings_of(self.matrix)
         rowaxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse, report=self.report)
         return make_policy(
@@ -167,6 +174,8 @@ def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
 def _beside(path: Path, value: Any) -> Any:
     """A path as seen from the configuration file; `module:attribute` is left alone."""
     if not isinstance(value, str) or (":" in value and not value.split(":")[0].endswith(".py")):
+        return value
+    if value == Provenance.GENERATED:
         return value
     return value if Path(value).is_absolute() or path.parent == Path() else str(path.parent / value)
 

@@ -52,6 +52,12 @@ class MissingExtraError(ModelError):
     code = "missing-extra"
 
 
+class UnavailableError(ModelError):
+    """What a model was to be run with is known, and is not on this machine."""
+
+    code = "unavailable"
+
+
 class DataError(LikewiseError):
     """Data could not be read in full."""
 

@@ -22,7 +22,7 @@ from likewise.contracts.measuring import Comparison, Incident, Mismatch, Pair, P
 from likewise.contracts.reporting import Diagnosis, Explanation
 from likewise.discovery import adapter, extensions
 from likewise.errors import LikewiseError, one_line
-from likewise.facts import shape, slices, unusual
+from likewise.facts import graph, shape, slices, unusual
 from likewise.policies import AT_LEAST
 
 CHUNK_ROWS = 4_096
@@ -34,6 +34,9 @@ SHARE_FOR_SAMPLE = 0.4
 
 SHARE_FOR_ONE = 0.4
 """Of the time that is left, at most so much goes to one hypothesis."""
+
+SHARE_FOR_GRAPH = 0.1
+"""Of the budget, so much is kept for what surrounds the culprit."""
 
 SHOWN = 5
 """Diagnoses that are told."""
@@ -50,7 +53,9 @@ def explain(
     with ExitStack() as stack:
         case = Case(plan, comparison, verdict, began + budget, stack, _tolerance(comparison, policy, verdict))
         notes = list(_open(case, began + SHARE_FOR_SAMPLE * budget))
+        case.deadline -= SHARE_FOR_GRAPH * budget
         explained, excluded, not_tested = _investigate(case)
+        case.deadline = began + budget
         best = _ranked(case, explained)
         # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
         found = Explanation(
@@ -62,6 +67,8 @@ def explain(
         )
         if case.sample is not None and case.sample.failing.any():
             found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
+            view, not_shown = graph.around_culprit(case, best[0] if best else None)
+            found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
         return tuple(_diagnosis(case, entry) for entry in best), found
 
 

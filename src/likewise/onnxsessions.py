@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
-from likewise.errors import ModelError, UsageError, nearest, one_line
+from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,8 +44,8 @@ class Session(Protocol):
         ...
 
 
-def open_session(model: Model, proto: ModelProto) -> Session:
-    """The session that the model's options ask for."""
+def require_options(model: Model) -> None:
+    """Refuse options and values that no session obeys."""
     runtime = model.options.get("runtime", "onnxruntime")
     if runtime not in OPTIONS:
         raise UsageError(f"unknown runtime {runtime!r}", remedy=f"Choose one of: {', '.join(OPTIONS)}")
@@ -56,7 +56,22 @@ def open_session(model: Model, proto: ModelProto) -> Session:
                 f"the onnx adapter has no option {key!r} with runtime {runtime}{nearest(key, known)}",
                 remedy=f"It has: {', '.join(known)}",
             )
-    return OrtSession(model) if runtime == "onnxruntime" else ReferenceSession(model, proto)
+    level = model.options.get("optimization", "all")
+    if level not in OPTIMIZATIONS:
+        raise UsageError(
+            f"unknown optimization {level!r}{nearest(str(level), OPTIMIZATIONS)}",
+            remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}",
+        )
+    for key in ("threads", "inter_threads"):
+        if not str(model.options.get(key, 0)).isdecimal():
+            raise UsageError(f"{key} is {model.options[key]!r}", remedy="Give a number, such as 1; 0 is the default")
+
+
+def open_session(model: Model, proto: ModelProto) -> Session:
+    """The session that the model's options ask for."""
+    require_options(model)
+    plain = model.options.get("runtime", "onnxruntime") == "onnxruntime"
+    return OrtSession(model) if plain else ReferenceSession(model, proto)
 
 
 class OrtSession:
@@ -115,8 +130,6 @@ def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     level = options.get("optimization", "all")
-    if level not in OPTIMIZATIONS:
-        raise UsageError(f"unknown optimization {level!r}", remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}")
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[level])
     settings.intra_op_num_threads = int(options.get("threads", 0))
     settings.inter_op_num_threads = int(options.get("inter_threads", 0))
@@ -152,7 +165,14 @@ def _providers(wanted: Any, available: Sequence[str]) -> list[str]:
     names = [name if name.endswith("Provider") else f"{name}ExecutionProvider" for name in _listed(wanted)]
     for name in names:
         if name not in available:
-            raise ModelError(f"ONNX Runtime has no {name} on this machine", remedy=f"It has: {', '.join(available)}")
+            import onnxruntime as ort
+
+            known = ort.get_all_providers()
+            if name not in known:
+                raise ModelError(
+                    f"ONNX Runtime knows no {name}{nearest(name, known)}", remedy=f"It has: {', '.join(available)}"
+                )
+            raise UnavailableError(f"{name} is not on this machine", remedy=f"It has: {', '.join(available)}")
     return names
 
 

@@ -51,6 +51,8 @@ AT_MOST = frozenset(
         "flip_rate",
         "nonfinite_mismatch",
         "batch_drift",
+        "position_drift",
+        "reference_drift",
     }
 )
 

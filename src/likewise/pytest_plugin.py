@@ -6,7 +6,7 @@ test's other files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Columns of the summary in a failure: pytest indents it."""
 
+_running: list[pytest.Item] = []
+"""The test that is being run, so that a plain function knows where its files belong."""
+
+_COUNT = pytest.StashKey[int]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the command line of pytest."""
@@ -26,8 +31,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--likewise-reports",
         metavar="FOLDER",
         default=None,
-        help="Where the reports of `parity` go, one folder a test.  [default: the test's tmp_path]",
+        help="Where the reports of parity checks go, one folder a test.  [default: the test's tmp_path]",
     )
+    group.addoption(
+        "--likewise-html", action="store_true", default=False, help="Write every report as a page (HTML) too."
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Remember which test is being run."""
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.pop()
 
 
 def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
@@ -36,43 +54,43 @@ def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> 
     from likewise.verify import check
 
     report = check(reference, candidate, data, **options)
-    _require(report, saved=options.get("report"))
+    saved = _keep(report, _running[-1]) if _running else None
+    if not report.passed:
+        from likewise.verify import render
+
+        told = options.get("report") or saved
+        pytest.fail(render(report, "terminal", width=WIDTH, saved=None if told is None else str(told)), pytrace=False)
     return report
 
 
 @pytest.fixture
-def parity(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
-    """`parity(reference, candidate, data, **options)`: like `assert_parity`, and the report is kept."""
-    folder = request.config.getoption("--likewise-reports")
-    place = tmp_path if folder is None else Path(folder) / _name(request.node.nodeid)
-    count = 0
-
-    def checked(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
-        __tracebackhide__ = True
-        from likewise.verify import check, save
-
-        nonlocal count
-        count += 1
-        place.mkdir(parents=True, exist_ok=True)
-        saved = place / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")
-        report = check(reference, candidate, data, **options)
-        save(report, saved)
-        request.node.user_properties.append(("likewise", f"{report.outcome}: {report.verdict.headline}"))
-        _require(report, saved=str(saved))
-        return report
-
-    return checked
+def parity() -> Callable[..., Report]:
+    """`parity(reference, candidate, data, **options)`: `assert_parity`, as a fixture."""
+    return assert_parity
 
 
-def _require(report: Report, *, saved: str | None) -> None:
-    __tracebackhide__ = True
-    from likewise.verify import render
+def _keep(report: Report, item: pytest.Item) -> Path:
+    """Write the report beside the files of the test; the second of a test has a number."""
+    from likewise.verify import render, save
 
-    if not report.passed:
-        summary = render(report, "terminal", width=WIDTH, saved=saved)
-        pytest.fail(summary, pytrace=False)
+    count = item.stash[_COUNT] = item.stash.get(_COUNT, 0) + 1
+    saved = _folder(item) / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")
+    saved.parent.mkdir(parents=True, exist_ok=True)
+    save(report, saved)
+    item.user_properties.append(("likewise", f"{report.outcome}: {report.verdict.headline}"))
+    if not item.config.getoption("--likewise-html"):
+        return saved
+    page = saved.with_suffix(".html")
+    page.write_text(render(report, "html"), encoding="utf-8")
+    return page
 
 
-def _name(test: str) -> str:
-    """A test as the name of a folder."""
-    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in test)
+def _folder(item: pytest.Item) -> Path:
+    named = item.config.getoption("--likewise-reports")
+    if named is not None:
+        return Path(named) / "".join(c if c.isalnum() or c in "-_." else "_" for c in item.nodeid)
+    request = getattr(item, "_request", None)
+    if request is None:
+        return Path()
+    folder: Path = request.getfixturevalue("tmp_path")
+    return folder

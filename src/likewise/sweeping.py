@@ -1,7 +1,9 @@
-"""The candidate at several batch sizes: a model that is right at 1 may be wrong at 128.
+"""Both models in other batches: one that is right at 1 may be wrong at 128, or in the last place of a batch.
 
-A bounded number of rows is run again at every size and compared twice: with the reference, and with
-the candidate's own answers at the main size (`batch_drift`).
+A bounded number of rows is given to the candidate again, at several batch sizes and in other places of a
+batch, and compared twice: with the reference, and with the candidate's own answers in the main run
+(`batch_drift`, `position_drift`). The reference is asked too, and compared with itself (`reference_drift`):
+where it depends on the batch, no candidate can be like it at every size.
 """
 
 from __future__ import annotations
@@ -9,17 +11,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from likewise.batching import rows_at
 from likewise.calling import RowCountError, answers
-from likewise.comparing import Prepared, align, observe, outputs
-from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.measuring import BatchSizeFacts, Incident, Json, Mismatch, OutputFacts
+from likewise.comparing import Prepared, align, observe, outputs, paired, rows_beyond
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.measuring import BatchSizeFacts, Incident, Json, Mismatch, OutputFacts, PairSpec
 from likewise.contracts.models import Kind
 from likewise.errors import LikewiseError
 
-DEFAULT_SIZES = (1, 2, 4, 32, 128)
+DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
+"""Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""
+
 ROWS = 256
-CALLS = 32
-"""A sweep looks at the first `ROWS` rows, and makes at most `CALLS` calls at each size."""
+CALLS = 16
+ENOUGH = 32
+"""A sweep looks at the first `ROWS` rows, and at each size makes full calls up to `ENOUGH` rows: at least one
+and at most `CALLS`."""
+
+PLACES = 32
+"""Rows of a batch in which rows change places, and after which one is left over for a last, short batch."""
+
+LEFT_OVER = "one row left over"
+
+JUDGED = frozenset({"closeness", "agreement"})
+"""The metrics whose limits hold for any rows; the others would take longer than the models."""
+
+DRIFTS = ("batch_drift", "position_drift", "reference_drift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,50 +54,132 @@ class Head:
             {name: array[:stop] for name, array in self.candidate.items()},
         )
 
+    def at(self, positions: Array) -> Head:
+        """Some of the rows, in the order of the positions."""
+        return Head(
+            rows_at(self.batch, positions),
+            {name: array[positions] for name, array in self.reference.items()},
+            {name: array[positions] for name, array in self.candidate.items()},
+        )
+
 
 def sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
-    """Compare the candidate at every size."""
-    return tuple(_at(prepared, head, size) for size in sizes)
+    """The candidate at every size. Of a size that the rows do not fill, all rows in one call are what is covered."""
+    known = dict.fromkeys(min(size, len(head.batch)) for size in sizes)
+    return tuple(_at(prepared, head.slice(rows_swept(len(head.batch), size)), size) for size in known)
 
 
-def with_drift(facts: Sequence[OutputFacts], sizes: Sequence[BatchSizeFacts]) -> tuple[OutputFacts, ...]:
-    """The largest drift of each output over all sizes, as a measure that a limit can be set on."""
-    drifts: dict[str, float] = {}
-    for size in sizes:
-        for output in size.outputs:
-            if "batch_drift" in output.measures:
-                drifts[output.name] = max(drifts.get(output.name, 0.0), output.measures["batch_drift"])
-    return tuple(
-        replace(fact, measures={**fact.measures, "batch_drift": drifts[fact.name]}) if fact.name in drifts else fact
-        for fact in facts
-    )
+def sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+    """The candidate with rows in other places of a batch, among others, and alone in the last call."""
+    size = _size_of_orders(head, sizes)
+    if size < 2 or prepared.candidate.fixed_batch is not None:
+        return ()
+    found = orders(len(head.batch), size)
+    return tuple(_at(prepared, head.at(positions), size, order=order) for order, positions in found.items())
 
 
-def _at(prepared: Prepared, head: Head, size: int) -> BatchSizeFacts:
-    part = head.slice(min(len(head.batch), ROWS, size * CALLS))
+def with_reference(prepared: Prepared, head: Head, swept: Sequence[BatchSizeFacts]) -> tuple[BatchSizeFacts, ...]:
+    """The same sizes and orders, with how far the reference's own answers move there: one call each."""
+    if prepared.reference.fixed_batch is not None:
+        return tuple(swept)
+    return tuple(_beside(prepared, head, facts) for facts in swept)
+
+
+def rows_swept(available: int, size: int) -> int:
+    """How many rows are run at a size, in full calls only."""
+    return size * max(1, min(CALLS, ENOUGH // size, available // size))
+
+
+def orders(available: int, size: int) -> dict[str, Array]:
+    """Which rows go where: from end to end, the middle to the front, among rows from far away, one too many."""
+    import numpy as np
+
+    first = np.arange(min(size, available))
+    far = first * available // len(first)
+    found = {
+        "rows reversed": first[::-1],
+        "rows turned by half": np.roll(first, len(first) // 2),
+        "rows mixed with others": np.concatenate([far[::2], far[1::2]]),
+    }
+    return {**found, LEFT_OVER: np.arange(size + 1)} if available > size else found
+
+
+def with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -> tuple[OutputFacts, ...]:
+    """The largest drift of each output over all batches, as a measure that a limit can be set on."""
+    drifts: dict[str, dict[str, float]] = {}
+    for found in swept:
+        for output in found.outputs:
+            largest = drifts.setdefault(output.name, {})
+            for measure in DRIFTS:
+                if measure in output.measures:
+                    largest[measure] = max(largest.get(measure, 0.0), output.measures[measure])
+    return tuple(replace(fact, measures={**fact.measures, **drifts.get(fact.name, {})}) for fact in facts)
+
+
+def _size_of_orders(head: Head, sizes: Sequence[int]) -> int:
+    """The largest size asked for in which rows can change places without many of them."""
+    return min(len(head.batch), max((size for size in sizes if size <= PLACES), default=min(sizes)))
+
+
+def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> BatchSizeFacts:
+    where = f"at batch size {size}" + (f", {order}," if order else "")
     try:
         again, _ = answers(prepared.candidate, part.batch, size)
     except RowCountError as error:
-        return BatchSizeFacts(size, 0, mismatches=(Mismatch(error.code, f"at batch size {size}: {error.message}"),))
+        return BatchSizeFacts(size, 0, mismatches=(Mismatch(error.code, error.message),), order=order)
     except LikewiseError as error:
-        return BatchSizeFacts(
-            size,
-            0,
-            incidents=(Incident("batch-size", f"at batch size {size} {error.message}", error.remedy, error.side),),
-        )
-    partial = observe(prepared, part.batch, part.reference, again)
+        incident = Incident("batch-size", f"{where} {error.message}", error.remedy, error.side)
+        return BatchSizeFacts(size, 0, incidents=(incident,), order=order)
+    partial = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
+    measure = "position_drift" if order and order != LEFT_OVER else "batch_drift"
     facts = tuple(
         replace(
             fact,
-            details=_needed_to_judge_again(fact),
-            measures={**fact.measures, **_drift(prepared, fact.name, part.candidate, again)},
+            details=needed_to_judge_again(fact),
+            measures={
+                **fact.measures,
+                measure: drift(own_output(fact.pair, fact.pair.candidate), part.candidate, again),
+            },
         )
         for fact in outputs(prepared, partial)
     )
-    return BatchSizeFacts(size, len(part.batch), facts, tuple(sorted(partial.mismatches, key=lambda m: m.message)))
+    mismatches = tuple(sorted(partial.mismatches, key=lambda m: m.message))
+    return BatchSizeFacts(size, len(part.batch), facts, mismatches, order=order)
 
 
-def _needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
+def _beside(prepared: Prepared, head: Head, facts: BatchSizeFacts) -> BatchSizeFacts:
+    # Rows that are left over are asked for in a call of their own, which size 1 has covered.
+    if not facts.outputs or facts.order == LEFT_OVER:
+        return facts
+    size = min(facts.size, len(head.batch))
+    part = head.at(orders(len(head.batch), size)[facts.order]) if facts.order else head.slice(size)
+    try:
+        again, _ = answers(prepared.reference, part.batch, size)
+    except LikewiseError as error:
+        return replace(facts, reference=(Incident("reference-batch", error.message, error.remedy, error.side),))
+    return replace(facts, outputs=tuple(_with_reference_drift(prepared, fact, part, again) for fact in facts.outputs))
+
+
+def _with_reference_drift(prepared: Prepared, fact: OutputFacts, part: Head, again: Tensors) -> OutputFacts:
+    own = own_output(fact.pair, fact.pair.reference)
+    moved = paired(own, part.batch, part.reference, again, prepared.tolerance)
+    beyond = len(part.batch) if isinstance(moved, Mismatch) else int(rows_beyond(moved).sum())
+    return replace(
+        fact,
+        measures={**fact.measures, "reference_drift": drift(own, part.reference, again)},
+        details={**fact.details, "reference_drift": {"rows": len(part.batch), "rows_beyond": beyond}},
+    )
+
+
+def own_output(spec: PairSpec, output: str) -> PairSpec:
+    """An output of one model, compared with itself."""
+    return replace(
+        spec, reference=output, candidate=output, columns=None, reference_column=None, expand=None, margin_from=None
+    )
+
+
+def needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
+    """What is kept of an output so that another tolerance can be decided later."""
     kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
     return {
         metric: {name: fact.details[metric][name] for name in names}
@@ -89,20 +188,20 @@ def _needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
     }
 
 
-def _drift(prepared: Prepared, name: str, before: Tensors, after: Tensors) -> dict[str, float]:
-    """How far the candidate's answers move: the largest difference, or the share of other labels."""
+def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
+    """How far a model's own answers move: the largest difference, or the share of other labels."""
     import numpy as np
 
-    spec = next(spec for spec in prepared.pairing.pairs if spec.name == name)
-    same = replace(spec, columns=None, reference_column=None, expand=None)
-    aligned = align(same, before[spec.candidate], after[spec.candidate])
+    if own.reference not in before or own.candidate not in after:
+        return float("inf")
+    aligned = align(own, before[own.reference], after[own.candidate])
     if isinstance(aligned, Mismatch):
-        return {"batch_drift": float("inf")}
+        return float("inf")
     one, other = aligned
-    if spec.kind is Kind.LABEL or one.dtype.kind not in "biuf":
-        return {"batch_drift": float(np.mean(one != other)) if one.size else 0.0}
+    if own.kind is Kind.LABEL or one.dtype.kind not in "biuf":
+        return float(np.mean(one != other)) if one.size else 0.0
     with np.errstate(invalid="ignore"):
         moved = np.abs(other.astype(np.float64) - one.astype(np.float64))
     equal = (one == other) | (np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64)))
     moved = np.where(equal, 0.0, np.where(np.isfinite(moved), moved, np.inf))
-    return {"batch_drift": float(moved.max(initial=0.0))}
+    return float(moved.max(initial=0.0))

@@ -11,25 +11,26 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import baselines, judging, provenance, selecting, suites
-from likewise.config import Settings
+from likewise import baselines, beside, judging, matrixing, notebooks, provenance, selecting
+from likewise.config import Settings, require_baseline
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
-from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts, SuiteFacts
+from likewise.contracts.measuring import Comparison, Engine, Incident, Plan, Progress, RunFacts
 from likewise.contracts.models import Model
 from likewise.contracts.reporting import Explanation, Renderer, Report
 from likewise.discovery import adapter, describe_model, extensions, open_source
 from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
 from likewise.reports import json as json_report
+from likewise.sources.generated import GeneratedSource, NamedOnly
 from likewise.sweeping import DEFAULT_SIZES
 
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
 
 
-EDGE, EXPLAINING = "edge suites", "explaining"
-"""What may follow a verdict that is known."""
+EDGE, EXPLAINING = beside.EDGE, "explaining"
+"""What may follow a verdict that is known, beside `beside.SHAPES`."""
 
 FULL_BUDGET = 120.0
 """Seconds that an investigation may take when it is asked for."""
@@ -45,7 +46,8 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
-    report = run(chosen)
+    with notebooks.following() as progress:
+        report = run(chosen, progress=progress)
     if chosen.report:
         save(report, Path(chosen.report))
     return report
@@ -88,17 +90,18 @@ def run(
     try:
         models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
-        source = _source(settings)
+        matrixing.require_possible(models["candidate"], settings.matrix)
+        source = _source(settings, models, progress)
         plan = _plan(settings, policy, models, source, progress)
         hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)
         hashing.start()
 
-        def tell(comparison: Comparison) -> None:
+        def tell(comparison: Comparison, following: str) -> None:
             if judged is not None:
                 hashing.join()
-                judged(_report(settings, policy, comparison, RunFacts(), models, source), EDGE)
+                judged(_report(settings, policy, comparison, RunFacts(), models, source), following)
 
-        plan = replace(plan, apart=apart, beside=partial(_beside, settings, tell))
+        plan = replace(plan, apart=apart, beside=partial(beside.run, settings, tell))
         comparison, facts = _engine("local").run(plan)
         hashing.join()
         comparison = _with_lineage(comparison, source, facts)
@@ -116,9 +119,9 @@ def run(
     from likewise import explaining
 
     began = time.perf_counter()
-    diagnoses, explanation = explaining.explain(
-        plan, comparison, policy, report.verdict, budget=settings.explain_budget
-    )
+    looked_at, measured = matrixing.to_explain(plan, comparison, report.verdict)
+    verdict = report.verdict if measured is comparison else judging.judge(measured, policy)
+    diagnoses, explanation = explaining.explain(looked_at, measured, policy, verdict, budget=settings.explain_budget)
     seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
     origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
     return replace(report, diagnoses=diagnoses, explanation=explanation, origin=origin)
@@ -136,12 +139,9 @@ def cut_short(report: Report, doing: str, message: str) -> Report:
     """A verdict whose worker died at something that could not change it."""
     if doing == EXPLAINING:
         return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {message}",)))
-    nothing = Comparison(tolerance=report.comparison.tolerance)
-    lost = SuiteFacts("edge", doing, "Inputs made to find trouble", nothing, not_covered=f"cut short: {message}")
+    lost = beside.lost(doing, message, report.comparison)
     comparison = replace(report.comparison, suites=(*report.comparison.suites, lost))
-    return baselines.held(
-        replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy))
-    )
+    return baselines.held(replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy)))
 
 
 def judge(report: Report, **options: Any) -> Report:
@@ -150,6 +150,9 @@ def judge(report: Report, **options: Any) -> Report:
     asked = {name: value for name, value in options.items() if value is not None}
     held = {name: asked.pop(name) for name in ("baseline", "max_worse") if name in asked}
     report = baselines.named(report, **held)
+    if held:
+        stated = report.origin.settings
+        require_baseline(stated.get("baseline"), max_worse=stated.get("max_worse"), report=None)
     limits = asked.pop("limits", {})
     if asked.keys() & {"preset", "abs_tol", "rel_tol", "mean_tol"}:
         policy = make_policy(**{**_kept(report, asked), **asked}, limits={**_own_limits(before), **limits})
@@ -260,7 +263,7 @@ def render(report: Report, format: str, **options: Any) -> str:
     renderers: tuple[Renderer, ...] = extensions("reports")
     for renderer in renderers:
         if renderer.format == format:
-            return renderer.render(report, **options)
+            return _encodable(renderer.render(report, **options))
     known = [renderer.format for renderer in renderers]
     raise UsageError(f"there is no report format {format!r}{nearest(format, known)}")
 
@@ -269,7 +272,12 @@ def save(report: Report, path: Path) -> None:
     """Write a report so that a crash leaves either the old file or the new one."""
     from likewise.recording import atomically
 
-    atomically(path, json_report.EXTENSION.render(report).encode())
+    atomically(path, render(report, "json").encode())
+
+
+def _encodable(text: str) -> str:
+    """Half a character, as in the name of a file that is not UTF-8, would keep the whole text from being written."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _plan(
@@ -288,6 +296,7 @@ def _plan(
         nan_equal=policy.nan_equal,
         batch_size=settings.batch_size,
         batch_sizes=() if settings.fixed_batch else sizes,
+        shapes=settings.shapes,
         pair=settings.pair,
         feed=settings.feed,
         ignore=settings.ignore,
@@ -295,18 +304,6 @@ def _plan(
         expected_rows=getattr(source, "expected_rows", source.rows),
         progress=progress,
     )
-
-
-def _beside(
-    settings: Settings, tell: Callable[[Comparison], None], plan: Plan, prepared: Any, head: Any, compared: Comparison
-) -> tuple[SuiteFacts, ...]:
-    """What is tried beside the data, while both models are open."""
-    found: tuple[SuiteFacts, ...] = ()
-    if settings.edge == "off":
-        return found
-    if settings.edge == "report":
-        tell(replace(compared, suites=found))
-    return found + suites.run(plan, prepared, head, blocks=settings.edge == "fail", seed=settings.seed)
 
 
 def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
@@ -317,9 +314,17 @@ def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: st
         raise
 
 
-def _source(settings: Settings) -> Source:
+def _source(
+    settings: Settings, models: Mapping[str, Model], progress: Callable[[Progress], None] | None
+) -> selecting.Selection:
+    found = open_source(settings.data)
+    if isinstance(found, NamedOnly):
+        from likewise.guessing import planning
+
+        planned = planning.planned_for(models, feed=settings.feed, progress=progress)
+        found = planned.source(asked=found.asked or settings.samples, seed=settings.seed)
     return selecting.select(
-        open_source(settings.data),
+        found,
         samples=settings.samples,
         sample=settings.sample,
         seed=settings.seed,
@@ -373,5 +378,8 @@ def _report(
     models: Mapping[str, Model],
     source: Source | None,
 ) -> Report:
+    inner = source.source if isinstance(source, selecting.Selection) else source
+    if isinstance(inner, GeneratedSource):
+        comparison = replace(comparison, generated=inner.described)
     verdict = judging.judge(comparison, policy)
     return baselines.held(Report(comparison, policy, verdict, provenance.origin(settings, facts, models, source)))

@@ -283,7 +283,7 @@ def test_an_axis_called_batch_holds_the_rows_wherever_it_is(name):
     data = RNG.normal(size=(40, 7, 3)).astype(np.float32)
     report = likewise.check(lambda array: array.sum(1, keepdims=True), proto, {"x": data})
     assert report.passed, said(report)
-    assert {size.size for size in report.comparison.batch_sizes} == {1, 2, 4, 32, 128}
+    assert {size.size for size in report.comparison.batch_sizes} >= {1, 2, 3, 4, 7, 8, 9, 31, 32}
 
 
 # Rows along another axis

@@ -128,7 +128,7 @@ def test_a_faithful_export_passes_with_the_figures_of_a_plain_script(zoo, name):
     report = likewise.check(module, proto, arrays)
     assert report.passed, said(report)
     assert report.max_abs_diff == by_hand(module, proto, arrays)
-    assert {size.size for size in report.comparison.batch_sizes} == {1, 2, 4, 32, 128}
+    assert {size.size for size in report.comparison.batch_sizes} >= {1, 2, 3, 4, 7, 8, 9, 31, 32}
     assert not report.comparison.warnings
 
 

@@ -7,6 +7,9 @@ import pytest
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 import likewise
+from likewise import verify
+from likewise.reports.json import EXTENSION as JSON
+from likewise.reports.json import loads
 
 COUNT = 100
 TABLE = np.random.default_rng(3).normal(size=(COUNT, 3)).astype(np.float32)
@@ -30,7 +33,7 @@ def product(batch):
 
 def test_a_graph_with_a_free_batch_axis_passes_at_every_size():
     report = expect(likewise.check(reference, product(None), DATA), "PASS")
-    assert [facts.size for facts in report.comparison.batch_sizes] == [1, 2, 4, 32, 128]
+    assert [facts.size for facts in report.comparison.batch_sizes] == [1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100]
     assert all(facts.rows for facts in report.comparison.batch_sizes)
 
 
@@ -218,3 +221,188 @@ def test_a_fixed_batch_of_one_with_a_free_length_is_told_by_its_input():
     data = {"ids": np.arange(20).reshape(10, 2)}
     expect(likewise.check(lambda X: {"value": X}, candidate, data), "INCONCLUSIVE", "batches of 1 only")
     expect(likewise.check(lambda X: {"value": X}, candidate, data, fixed_batch=True), "PASS")
+
+
+def sorting():
+    """A graph that sorts the rows of a batch, as packed sequences are, and does not put them back."""
+    return graph(
+        [
+            ("Slice", ["X", "zero", "one", "last"], ["key"], {}),
+            ("Squeeze", ["key", "last"], ["flat"], {}),
+            ("Shape", ["flat"], ["count"], {}),
+            ("TopK", ["flat", "count"], ["_", "order"], {"largest": 0}),
+            ("Gather", ["X", "order"], ["value"], {}),
+        ],
+        {"X": (FLOAT, [None, 3])},
+        {"value": (FLOAT, [None, 3])},
+        zero=np.array([0]),
+        one=np.array([1]),
+        last=np.array([1]),
+    )
+
+
+def test_a_candidate_whose_answers_do_not_follow_their_rows_fails_although_every_size_agrees():
+    data = {"X": TABLE[np.argsort(TABLE[:, 0])]}
+    report = likewise.check(lambda X: {"value": X}, sorting(), data)
+    expect(report, "FAIL", "rows reversed: value.mismatch_rate", "at batch size 32")
+    # Sorted rows stay where they are, so that no size shows it.
+    assert all(check.outcome == "PASS" for check in report.verdict.checks)
+    assert measures(report, "value")["batch_drift"] == 0.0
+    turned = data["X"][:32][::-1]
+    by_hand = np.abs(turned - turned[::-1]).max()
+    assert measures(report, "value")["position_drift"] >= by_hand
+    assert {"batch-position"} <= codes(report, "failure")
+
+
+def test_the_largest_move_in_another_place_is_published_and_can_be_limited():
+    def drifting(X):
+        return {"value": X + 1e-6 * np.arange(len(X))}
+
+    data = {"X": np.linspace(1, 2, COUNT)}
+    plain = expect(likewise.check(lambda X: {"value": X}, drifting, data), "PASS")
+    # Of 100 rows, 32 are spread three apart; row 96 was in place 96 and is in place 31.
+    moved = [[31 - 2 * place for place in range(32)], [16] * 32]
+    spread = [place * COUNT // 32 for place in range(32)]
+    moved.append([place - row for place, row in enumerate([*spread[::2], *spread[1::2]])])
+    largest = 1e-6 * max(abs(step) for steps in moved for step in steps)
+    assert measures(plain, "value")["position_drift"] == pytest.approx(largest, rel=1e-3)
+    limited = likewise.check(lambda X: {"value": X}, drifting, data, limits={"position_drift": 1e-6})
+    expect(limited, "FAIL", "value.position_drift")
+
+
+@pytest.mark.parametrize("fault", ["index", "reversed"])
+def test_a_candidate_that_is_right_row_by_row_and_wrong_in_a_batch_fails(fault):
+    nodes = [("Shape", ["X"], ["shape"], {}), ("Gather", ["shape", "first"], ["count"], {})]
+    nodes.append(("Range", ["start", "count", "step"], ["places"], {}))
+    if fault == "index":
+        nodes += [("Unsqueeze", ["places", "axis"], ["column"], {}), ("Cast", ["column"], ["added"], {"to": FLOAT})]
+        nodes.append(("Add", ["X", "added"], ["value"], {}))
+    else:
+        nodes += [("Sub", ["count", "step"], ["end"], {}), ("Sub", ["end", "places"], ["order"], {})]
+        nodes.append(("Gather", ["X", "order"], ["value"], {}))
+    numbers = {"first": np.array(0), "start": np.array(0), "step": np.array(1), "axis": np.array([1])}
+    used = {name for _, taken, *_ in nodes for name in taken}
+    constants = {name: value for name, value in numbers.items() if name in used}
+    candidate = graph(nodes, {"X": (FLOAT, [None, 3])}, {"value": (FLOAT, [None, 3])}, **constants)
+    report = likewise.check(lambda X: {"value": X}, candidate, DATA, batch_size=1)
+    expect(report, "FAIL", "at batch size 2")
+    assert "at batch size 1," not in report.verdict.headline
+
+
+def test_a_fault_of_batches_that_are_no_multiple_of_four_shows_beside_the_powers_of_two():
+    # Filled up to a multiple of four, and divided by the rows that were there.
+    candidate = graph(
+        [
+            ("Shape", ["X"], ["shape"], {}),
+            ("Gather", ["shape", "first"], ["count"], {}),
+            ("Cast", ["count"], ["rows"], {"to": FLOAT}),
+            ("Div", ["rows", "four"], ["quarters"], {}),
+            ("Ceil", ["quarters"], ["whole"], {}),
+            ("Mul", ["whole", "four"], ["filled"], {}),
+            ("Div", ["filled", "rows"], ["factor"], {}),
+            ("Mul", ["X", "factor"], ["value"], {}),
+        ],
+        {"X": (FLOAT, [None, 3])},
+        {"value": (FLOAT, [None, 3])},
+        first=np.array(0),
+        four=np.array(4.0, dtype=np.float32),
+    )
+    report = likewise.check(lambda X: {"value": X}, candidate, DATA)
+    wrong = {check.batch_size for check in report.verdict.checks if check.outcome == "FAIL"}
+    assert wrong == {size for size in (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100) if size % 4}
+    # At full batches of four all is well; the row that is left over is alone in the last call.
+    short = likewise.check(lambda X: {"value": X}, candidate, DATA, batch_sizes=(4,))
+    expect(short, "FAIL", "one row left over: value.mismatch_rate is 0.2 at batch size 4")
+
+
+def test_a_reference_that_depends_on_the_batch_is_found_and_not_blamed_on_the_candidate():
+    torch = pytest.importorskip("torch")
+
+    class Centred(torch.nn.Module):
+        def forward(self, X):
+            return X - X.mean(0)
+
+    def candidate(X):
+        return {"output": X - X.mean(0)}
+
+    report = likewise.check(Centred(), candidate, DATA)
+    expect(report, "FAIL", "the reference's own 'output' depends on the batch", "BatchNorm", "not to blame")
+    (found,) = [entry for entry in report.verdict.findings if entry.code == "reference-batch"]
+    assert found.severity == "warning"
+    whole = TABLE - TABLE.mean(0)
+    moved = {size: np.abs(TABLE[:size] - TABLE[:size].mean(0) - whole[:size]).max() for size in (1, 2, 3, 4, 33)}
+    swept = {facts.size: facts.outputs[0].measures["reference_drift"] for facts in report.comparison.batch_sizes}
+    for size, by_hand in moved.items():
+        assert swept[size] == pytest.approx(by_hand, rel=1e-5)
+    assert measures(report, "output")["reference_drift"] == max(swept.values())
+    assert swept[100] < 1e-6
+
+
+def test_batch_statistics_of_a_reference_that_stays_in_training_mode_are_found():
+    torch = pytest.importorskip("torch")
+
+    class Stubborn(torch.nn.BatchNorm1d):
+        def train(self, mode=True):
+            return super().train(True)
+
+    normal = Stubborn(3)
+    mean, deviation = TABLE.mean(0), TABLE.std(0)
+
+    def candidate(X):
+        return {"output": (X - mean) / np.sqrt(deviation**2 + normal.eps)}
+
+    report = likewise.check(normal, candidate, DATA)
+    # As a candidate should be: it answers row by row what the reference answers on all rows.
+    expect(report, "PASS", "the reference's own 'output' depends on the batch", "training mode")
+    expect(report, "PASS", "at batch size 1 the reference", "more than 1 value per channel")
+    assert measures(report, "output")["batch_drift"] < 1e-6 < 0.1 < measures(report, "output")["reference_drift"]
+
+
+def test_a_reference_that_answers_row_by_row_is_not_mentioned():
+    report = expect(likewise.check(reference, product(None), DATA), "PASS")
+    assert measures(report, "value")["reference_drift"] < 1e-12
+    assert "reference-batch" not in codes(report)
+    assert {facts.order for facts in report.comparison.batch_orders} == {
+        "rows reversed",
+        "rows turned by half",
+        "rows mixed with others",
+        "one row left over",
+    }
+
+
+def test_recorded_answers_are_not_asked_at_other_sizes(tmp_path):
+    np.savez(tmp_path / "rows.npz", **DATA)
+    golden = tmp_path / "golden.parquet"
+    likewise.record(product(None), str(tmp_path / "rows.npz"), golden)
+    report = expect(likewise.check(str(golden), product(None), str(tmp_path / "rows.npz")), "PASS")
+    assert "reference_drift" not in measures(report, "value")
+    assert "batch_drift" in measures(report, "value")
+
+
+def test_a_few_rows_are_one_batch_of_all_of_them():
+    report = expect(likewise.check(reference, product(None), {"X": TABLE[:5]}), "PASS")
+    assert [(facts.size, facts.rows) for facts in report.comparison.batch_sizes] == [
+        (1, 5),
+        (2, 4),
+        (3, 3),
+        (4, 4),
+        (5, 5),
+    ]
+    alone = expect(likewise.check(reference, product(None), {"X": TABLE[:1]}), "PASS")
+    assert [facts.size for facts in alone.comparison.batch_sizes] == [1]
+    assert alone.comparison.batch_orders == ()
+
+
+def test_a_report_keeps_what_was_seen_in_other_batches():
+    report = likewise.check(lambda X: {"value": X}, sorting(), {"X": TABLE[np.argsort(TABLE[:, 0])]})
+    read = loads(JSON.render(report), name="report")
+    assert read.comparison.batch_orders == report.comparison.batch_orders
+    again = verify.judge(read, abs_tol=100.0)
+    assert again.outcome == "PASS"
+    assert verify.judge(read, abs_tol=1e-3).outcome == "FAIL"
+
+
+def test_the_sizes_are_told_in_short():
+    report = likewise.check(reference, product(None), {"X": np.tile(TABLE, (3, 1))})
+    told = " ".join(verify.render(report, "terminal").split())
+    assert "batch sizes 1–4, 7–9, 31–33, 127, 128 too, and rows in other places" in told

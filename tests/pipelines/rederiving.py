@@ -17,7 +17,7 @@ from fitted_pipelines import Answers, Exported, Paired
 
 RELATIVE_FLOOR = 1e-6
 QUANTILE_ERROR = 2.0**-7
-SIZES = (1, 2, 4, 32, 128)
+SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 AT_EVERY_BATCH_SIZE = ("max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch")
 
 
@@ -52,13 +52,23 @@ class Rederived:
         self.reference = case.ask_reference(case.frame)
         self.candidate = case.ask_candidate(case.frame, self.rows)
         self.at_size = {size: self._swept(size) for size in SIZES}
+        self.reference_at_size = {size: case.ask_reference(case.frame.iloc[:size]) for size in SIZES}
+        self.places = self._places()
 
     def _swept(self, size: int) -> Answers:
         return self.case.ask_candidate(self.case.frame.iloc[: self.swept_rows(size)], size)
 
     def swept_rows(self, size: int) -> int:
-        """A sweep looks at 256 rows and makes 32 calls at most."""
-        return min(self.rows, 256, 32 * size)
+        """A sweep makes full calls up to 32 rows, at most 16 of them and at least one."""
+        return size * max(1, min(16, 32 // size))
+
+    def _places(self) -> list[tuple[list[int], Answers, Answers]]:
+        """Three batches of 32 in another order: which rows, and what both answer."""
+        spread = [place * min(self.rows, 256) // 32 for place in range(32)]
+        orders = [list(range(31, -1, -1)), [*range(16, 32), *range(16)], [*spread[::2], *spread[1::2]]]
+        frames = [self.case.frame.iloc[order] for order in orders]
+        asked = [(self.case.ask_reference(frame), self.case.ask_candidate(frame, 32)) for frame in frames]
+        return [(order, *answers) for order, answers in zip(orders, asked, strict=True)]
 
     def answers(self, paired: Paired) -> tuple[np.ndarray, np.ndarray]:
         return self.reference[paired.name], self.candidate[paired.name]
@@ -77,7 +87,16 @@ class Rederived:
     def measures(self, paired: Paired) -> dict[str, float]:
         """Every figure of one output."""
         measures = self._measures(paired, *self.answers(paired))
-        measures["batch_drift"] = max(self.drift(paired, size) for size in SIZES)
+        left_over = self.case.ask_candidate(self.case.frame.iloc[:33], 32)[paired.name]
+        in_place = [(self.candidate[paired.name][order], theirs[paired.name]) for order, _, theirs in self.places]
+        own = [(self.reference[paired.name][order], ours[paired.name]) for order, ours, _ in self.places]
+        measures["batch_drift"] = max(
+            moved(paired, self.candidate[paired.name][:33], left_over), *(self.drift(paired, size) for size in SIZES)
+        )
+        measures["position_drift"] = max(moved(paired, *both) for both in in_place)
+        measures["reference_drift"] = max(
+            *(moved(paired, *both) for both in own), *(self.reference_drift(paired, size) for size in SIZES)
+        )
         return measures
 
     @cache  # noqa: B019 - as above
@@ -85,14 +104,16 @@ class Rederived:
         """Every figure of one output with the candidate called at a batch size."""
         rows = self.swept_rows(size)
         measures = self._measures(paired, self.reference[paired.name][:rows], self.at_size[size][paired.name])
+        measures = {name: value for name, value in measures.items() if not name.startswith(("p", "rank_"))}
         measures["batch_drift"] = self.drift(paired, size)
+        measures["reference_drift"] = self.reference_drift(paired, size)
         return measures
 
     def drift(self, paired: Paired, size: int) -> float:
-        before, after = self.candidate[paired.name][: self.swept_rows(size)], self.at_size[size][paired.name]
-        if paired.kind == "label":
-            return float(np.mean(before != after))
-        return float(np.max(np.abs(after.astype(np.float64) - before.astype(np.float64))))
+        return moved(paired, self.candidate[paired.name][: self.swept_rows(size)], self.at_size[size][paired.name])
+
+    def reference_drift(self, paired: Paired, size: int) -> float:
+        return moved(paired, self.reference[paired.name][:size], self.reference_at_size[size][paired.name])
 
     def checks(self) -> set[tuple[str, str, float, float, str, int | None]]:
         """Every limit beside its measure, at the main batch size and at the others."""
@@ -201,6 +222,13 @@ class Rederived:
             "nonfinite_mismatch": 0.0,
             "nan_both": 0.0,
         }
+
+
+def moved(paired: Paired, before: np.ndarray, after: np.ndarray) -> float:
+    """How far a model's own answers are from what they were."""
+    if paired.kind == "label":
+        return float(np.mean(before != after))
+    return float(np.max(np.abs(after.astype(np.float64) - before.astype(np.float64))))
 
 
 def flips(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:

@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from likewise.boosters import cat, files, tables
-from likewise.boosters.running import BoosterRunner, derives_from, output, require_known
+from likewise.boosters.running import BoosterRunner, derives_from, output
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra
+from likewise.model_options import require_known
 
 JSON = re.compile(rb'\s*\{\s*"(ctr_data|features_info)"\s*:')
 MAGIC = b"CBM1"

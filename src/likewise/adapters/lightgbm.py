@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from likewise.boosters import files, lgb, tables
-from likewise.boosters.running import BoosterRunner, derives_from, output, require_known
+from likewise.boosters.running import BoosterRunner, derives_from, output
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra, one_line
+from likewise.model_options import require_known
 
 HEADER = re.compile(rb"tree\r?\nversion=")
 RANKING = ("lambdarank", "rank_xendcg")

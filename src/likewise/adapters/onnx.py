@@ -13,7 +13,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Signature
 from likewise.decoding import array_of_dicts, arrays_of_list, widened
 from likewise.errors import ModelError
-from likewise.onnxsessions import open_session
+from likewise.onnxsessions import open_session, require_options
 
 
 class OnnxAdapter:
@@ -32,6 +32,9 @@ class OnnxAdapter:
         if model.options.get("runtime", "onnxruntime") != "onnxruntime":
             return model
         return replace(model, options={"session.intra_op.allow_spinning": "0", **model.options})
+
+    def require_options(self, model: Model) -> None:
+        require_options(model)
 
     @contextmanager
     def open(self, model: Model) -> Iterator[OnnxRunner]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -14,7 +14,7 @@ from likewise.casting import numpy_dtype
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import InputSpec, Kind, Model, OutputSpec, Shape, Signature
 from likewise.decoding import kind_of, widened
-from likewise.errors import ModelError, UsageError, extra, nearest, one_line
+from likewise.errors import ModelError, UnavailableError, UsageError, extra, nearest, one_line
 
 OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None, "trusted": ()}
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
@@ -55,6 +55,7 @@ class OpenvinoRunner:
         options = {**OPTIONS, **model.options}
         hints = {"INFERENCE_NUM_THREADS": options["threads"], "INFERENCE_PRECISION_HINT": options["precision"]}
         settings = {name: str(value) for name, value in hints.items() if value is not None}
+        _require_device(str(options["device"]), openvino.Core().available_devices)
         try:
             self.native = self._compiled = openvino.Core().compile_model(graph, options["device"], settings)
         except RuntimeError as error:
@@ -107,6 +108,13 @@ class OpenvinoRunner:
     def _array(self, name: str, array: Array) -> Array:
         # OpenVINO hands out bfloat16 under the name of the other type of two bytes.
         return widened(array.view(numpy_dtype("bfloat16"))) if self._dtypes[name] == "bfloat16" else array
+
+
+def _require_device(device: str, available: Sequence[str]) -> None:
+    """A kind of device that OpenVINO knows and this machine does not have is told apart from a model it refuses."""
+    kind = device.partition(".")[0].upper()
+    if kind in ("GPU", "NPU") and not any(name.partition(".")[0] == kind for name in available):
+        raise UnavailableError(f"{device} is not on this machine", remedy=f"It has: {', '.join(available)}")
 
 
 def _read(model: Model, core: Any) -> Any:

@@ -23,6 +23,7 @@ from likewise.decoding import array_of_dicts, kind_of
 from likewise.discovery import extensions
 from likewise.errors import ModelError, one_line
 from likewise.importing import SPECIFICATION, load
+from likewise.model_options import require_known
 
 
 class PythonAdapter:
@@ -47,6 +48,7 @@ class PythonAdapter:
             with other.open(handed_on) as runner:
                 yield runner
             return
+        require_known(model, ("factory",))
         if not callable(target) and callable(getattr(target, "predict", None)):
             target = target.predict
         if not callable(target):

@@ -15,6 +15,7 @@ from likewise.discovery import extensions
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.estimators import answering, describing, loading
 from likewise.estimators.views import inputs_of, views_of
+from likewise.model_options import require_known
 
 
 class EstimatorRunner:
@@ -84,6 +85,7 @@ class SklearnAdapter:
                 yield runner
             return
         loading.require_estimator(target, path)
+        require_known(model)
         yield EstimatorRunner(target, model.name, version)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from likewise.boosters import files, tables, xgb
 from likewise.boosters import xgb_views as views
-from likewise.boosters.running import BoosterRunner, derives_from, require_known
+from likewise.boosters.running import BoosterRunner, derives_from
 from likewise.contracts.data import Batch
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.errors import ModelError, UsageError, extra
+from likewise.model_options import require_known
 
 JSON = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:')
 BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Kind, Label, Model, OutputSpec, Shape, Signature
-from likewise.errors import LikewiseError, ModelError, UsageError, nearest, one_line
+from likewise.contracts.models import Kind, Label, OutputSpec, Shape, Signature
+from likewise.errors import LikewiseError, ModelError, one_line
 
 
 class BoosterRunner:
@@ -60,18 +60,6 @@ def output(
     shape: Shape = (None,) if columns is None else (None, columns)
     named = None if classes is None else tuple(classes)
     return OutputSpec(name, kind, dtype, shape, named, view=True, decided_by=decided_by)
-
-
-def require_known(model: Model, options: tuple[str, ...] = ()) -> None:
-    """Refuse an option that the adapter would not obey."""
-    known = (*options, "trusted")
-    for key in model.options:
-        if key not in known:
-            listed = ", ".join(options) or "none"
-            raise UsageError(
-                f"the {model.framework} adapter has no option {key!r}{nearest(key, known)}",
-                remedy=f"Its options: {listed}",
-            )
 
 
 def derives_from(target: object, package: str, names: Iterable[str]) -> bool:

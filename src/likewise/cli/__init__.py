@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli.exits import INCONCLUSIVE, INTERRUPTED, USAGE
+from likewise.consoles import printable
 from likewise.errors import LikewiseError, one_line
 
 
@@ -61,7 +62,7 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         if isinstance(error, LikewiseError):
-            click.echo(f"Error: {error}", err=True)
+            click.echo(printable(f"Error: {error}"), err=True)
             sys.exit(USAGE if error.code == "usage" else INCONCLUSIVE)
-        click.echo(f"Error: {one_line(error)}. Run again with --debug to see where", err=True)
+        click.echo(printable(f"Error: {one_line(error)}. Run again with --debug to see where"), err=True)
         sys.exit(INCONCLUSIVE)

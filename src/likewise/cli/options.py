@@ -42,6 +42,26 @@ def sizes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
         raise click.BadParameter(f"{value!r} is not a list of sizes such as 1,2,4,32,128", ctx, parameter) from error
 
 
+def lengths(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[int, ...]] | None:
+    """`seq=1,7,128` as numbers by name; `none` for no sweep, None where nothing is said."""
+    if values == ("none",):
+        return {}
+    try:
+        found = assignments(ctx, parameter, values)
+        return {name: tuple(int(part) for part in text.split(",")) for name, text in found.items()} or None
+    except ValueError as error:
+        raise click.BadParameter(f"{' '.join(values)!r} is not of the form seq=1,7,128", ctx, parameter) from error
+
+
+def axes(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """`name=value,value` words, several in one text or one text each."""
+    from likewise.settings_matrix import axes_from
+
+    return axes_from(values)
+
+
 def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """`20`, `20s` or `2m` as seconds."""
     if value is None:
@@ -107,10 +127,16 @@ baseline_options = _stacked(
     ),
 )
 data_options = _stacked(
-    click.option("--data", metavar="FILE", help="Rows: .parquet .csv .arrow .jsonl .npz .npy, a glob, or a folder."),
+    click.option(
+        "--data",
+        metavar="FILE",
+        help="Rows: .parquet .csv .arrow .jsonl .npz .npy, a glob, a folder, or generated[:N].",
+    ),
     click.option("--samples", type=int, metavar="N", help="Use N rows."),
     click.option("--sample", type=click.Choice(["first", "random"]), help="Which N rows.  [default: first]"),
-    click.option("--seed", type=int, metavar="N", help="Seed of the random sample.  [default: 0]"),
+    click.option(
+        "--seed", type=int, metavar="N", help="Seed of what is random, such as --sample random.  [default: 0]"
+    ),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
     click.option("--stratify", metavar="COLUMN", help="Tell the values of this column apart; --samples cover each."),
     click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
@@ -138,12 +164,26 @@ comparison_options = _stacked(
         "--batch-sizes",
         callback=sizes,
         metavar="N,N",
-        help="Sizes of the sweep, or `none`.  [default: 1,2,4,32,128]",
+        help="Sizes of the sweep, or `none`.  [default: 1 to 128, around powers of two]",
+    ),
+    click.option(
+        "--shapes",
+        multiple=True,
+        callback=lengths,
+        metavar="AXIS=N,N",
+        help="Lengths to try along a free axis, such as seq=1,7,128 or x:2=32,64; they block. `none` tries none.",
     ),
     click.option(
         "--edge",
         type=click.Choice(["fail", "report", "off"]),
         help="Rows made to find trouble are judged beside the data: do they block?  [default: report]",
+    ),
+    click.option(
+        "--matrix",
+        multiple=True,
+        callback=axes,
+        metavar="NAME=V,V",
+        help="Try the candidate under all combinations of settings, such as optimization=disable,all threads=1,2.",
     ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option(
@@ -208,6 +248,8 @@ def stated(**options: Any) -> dict[str, Any]:
             found[f"{side}_options"] = found.pop(f"{side}_option")
     if options.get("batch_sizes") == ():
         found["batch_sizes"] = ()
+    if options.get("shapes") == {}:
+        found["shapes"] = {}
     formats = {name.removeprefix("format_"): found.pop(name) for name in [*found] if name.startswith("format_")}
     if formats:
         found["formats"] = formats

@@ -22,7 +22,7 @@ from typing import IO, Any
 from likewise.errors import LikewiseError, UsageError
 
 GRACE = 15.0
-"""Seconds beyond its budget after which an explanation is given up: a model call may be under way."""
+"""Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
 
 LAST_WORDS = 16_000
 """Characters of the worker's own output that are kept to explain its death."""
@@ -98,7 +98,7 @@ def _follow(
         # The pipe stays open: the worker ends itself when it closes, so that no orphan outlives us.
         worker.stdin.write(json.dumps({**job, "token": token}).encode() + b"\n")
         worker.stdin.flush()
-    deadline = None if timeout is None else time.monotonic() + timeout
+    asked = deadline = None if timeout is None else time.monotonic() + timeout
     doing: dict[str, dict[str, Any]] = {}
     while True:
         wait = 0.1 if deadline is None else max(0.0, min(0.1, deadline - time.monotonic()))
@@ -127,9 +127,8 @@ def _follow(
         elif message["type"] == "judged":
             known.append((message["result"], message["before"]))
             doing.clear()
-            if message["within"] is not None:
-                until = time.monotonic() + message["within"] + GRACE
-                deadline = until if deadline is None else min(deadline, until)
+            until = None if message["within"] is None else time.monotonic() + message["within"] + GRACE
+            deadline = min((end for end in (asked, until) if end is not None), default=None)
         elif message["type"] == "result":
             return message["result"]
         else:

@@ -98,14 +98,14 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     apart = elsewhere.worthwhile()
     if apart:
         elsewhere.prepare(job["settings"]["reference"])
-    from likewise import verify
+    from likewise import suites, verify
     from likewise.config import settings_from
 
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
     def judged(report: Report, before: str) -> None:
-        within = settings.explain_budget if before == verify.EXPLAINING else None
+        within = {verify.EXPLAINING: settings.explain_budget, verify.EDGE: suites.SECONDS}.get(before)
         channel.send(type="judged", result=verify.render(complete(report), "json"), before=before, within=within)
 
     look = job["look"]
@@ -151,6 +151,18 @@ def _bench(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     return asdict(bench(progress=channel.progress, **_tuples(job["arguments"])))
 
 
+def _stress(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise.stressing import stress
+
+    return asdict(stress(progress=channel.progress, **_tuples(job["arguments"])))
+
+
+def _noise(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    from likewise.noising import noise
+
+    return asdict(noise(progress=channel.progress, **_tuples(job["arguments"])))
+
+
 def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Values as they were before they travelled as JSON."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
@@ -171,6 +183,8 @@ JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "export": _export,
     "quantize": _quantize,
     "bench": _bench,
+    "noise": _noise,
+    "stress": _stress,
     "example": _example,
 }
 

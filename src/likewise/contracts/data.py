@@ -8,6 +8,7 @@ Why inputs are `Columns` and not a dict: a table may stay in the form it was rea
 
 from __future__ import annotations
 
+import builtins
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,9 +55,9 @@ class RowIds:
         return value if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
     def slice(self, start: int, stop: int) -> RowIds:
-        return self.at(slice(start, stop))
+        return self.at(builtins.slice(start, stop))
 
-    def at(self, positions: Array | slice) -> RowIds:
+    def at(self, positions: Array | builtins.slice) -> RowIds:
         """Some of the rows, in the order of the positions."""
         names = None if self.names is None else self.names[positions]
         return RowIds(self.numbers[positions], names, None if self.strata is None else self.strata[positions])

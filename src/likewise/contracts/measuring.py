@@ -149,13 +149,19 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeFacts:
-    """The candidate at one batch size: against the reference, and against itself at the main size."""
+    """The candidate at one batch size: against the reference, and against itself at the main size.
+
+    `order` says how the rows were put into other places, if they were. `reference` is what kept the
+    reference from answering there, which is not the candidate's fault.
+    """
 
     size: int
     rows: int
     outputs: tuple[OutputFacts, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
     incidents: tuple[Incident, ...] = ()
+    order: str = ""
+    reference: tuple[Incident, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
     batch_sizes: tuple[BatchSizeFacts, ...] = ()
+    batch_orders: tuple[BatchSizeFacts, ...] = ()
     strata: tuple[Stratum, ...] = ()
     suites: tuple[SuiteFacts, ...] = ()
     generated: tuple[GeneratedColumn, ...] = ()
@@ -246,6 +253,7 @@ class Progress:
 class Plan:
     """All an engine needs to compare two models; a description, so that any worker can carry it out.
 
+    `shapes` are lengths by the name of an axis; None leaves the choice to us, none at all tries none.
     `apart`: a reference that holds Python's lock may run in a process of its own. `beside` is carried out
     after the data was compared, while both models are open: it is given the plan, the models as they were
     prepared, the first rows with their answers (or None), and what was compared, and returns what it measured.
@@ -258,6 +266,7 @@ class Plan:
     nan_equal: bool = True
     batch_size: int | None = None
     batch_sizes: tuple[int, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] | None = None
     pair: Mapping[str, str] = field(default_factory=dict)
     feed: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()

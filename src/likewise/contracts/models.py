@@ -136,7 +136,8 @@ class Adapter(Protocol):
     An adapter may also say how its models run beside others: `holds_interpreter` (true unless said
     otherwise), whether they keep Python's lock while they answer; `modules`, what is worth importing
     before one is opened; `sharing(model)`, the model told to leave the cores to others while it waits.
-    `answers_only`: there is no model, only its answers to rows of the past.
+    `answers_only`: there is no model, only its answers to rows of the past. `require_options(model)` refuses
+    options that `open` would refuse, without opening anything.
     """
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol
 
 from likewise.contracts.benching import BenchResult
@@ -81,7 +82,9 @@ class GraphNode:
     """One operation of a graph near a culprit.
 
     `introduced` is the largest error the node adds when it is given the reference's own inputs, `inherited`
-    the largest error of the inputs it gets in the candidate; None where that could not be measured.
+    the largest error of the inputs it gets in the candidate; None where that could not be measured. Both are
+    parts of the largest value of the tensor on either side: 1 is an error as large as the values themselves.
+    Of labels and text they are the share that differs.
     """
 
     id: str
@@ -186,6 +189,19 @@ class Report:
         bounds = [limit.bound for limit in self.policy.limits if limit.measure == "mean_abs_diff"]
         return min(bounds, default=None)
 
+    def to_frame(self, what: str = "checks") -> Any:
+        """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, findings."""
+        return _views().frame(self, what)
+
+    def plot(self, output: str | None = None, *, ax: Any = None) -> Any:
+        """Candidate against reference with the tolerance band, as Matplotlib axes."""
+        return _views().plot(self, output, ax=ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        text: str = _views().compact(self)
+        return text
+
     def raise_for_verdict(self) -> None:
         """Raise `ParityError` unless the verdict is PASS."""
         if not self.passed:
@@ -195,6 +211,11 @@ class Report:
         values = [o.measures[measure] for o in self.comparison.outputs if measure in o.measures]
         broken = [value for value in values if value != value]
         return broken[0] if broken else max(values, default=None)
+
+
+def _views() -> Any:
+    """How a report looks is known above it, and looked up when somebody looks."""
+    return import_module("likewise.notebooks")
 
 
 class Renderer(Protocol):

@@ -17,14 +17,15 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from likewise.calling import RowCountError, Side, answers, joined
-from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe, prepare
+from likewise.comparing import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe, prepare
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.measuring import Cast, Comparison, Incident, Json, Mismatch, Plan, Progress, RunFacts
 from likewise.contracts.models import Model, Runner
 from likewise.discovery import adapter
 from likewise.elsewhere import ModelProcessEnded, RemoteRunner, open_elsewhere
 from likewise.errors import LikewiseError, UsageError
-from likewise.sweeping import ROWS, Head, sweep, with_drift
+from likewise.shaping import require_known
+from likewise.sweeping import ROWS, Head, sweep, sweep_orders, with_drift, with_reference
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
@@ -49,6 +50,8 @@ class LocalEngine:
                 reference, candidate = _open_both(plan, stack)
                 details = {"reference": dict(reference.details), "candidate": dict(candidate.details)}
                 prepared = prepare(plan, reference, candidate)
+                if isinstance(prepared, Prepared):
+                    require_known(plan, prepared)
             except UsageError:
                 raise
             except LikewiseError as error:
@@ -83,13 +86,24 @@ class _Run:
             self._stop(error)
         comparison = finish(self.prepared, self.partial, self.plan)
         if self.head is not None and self.plan.batch_sizes and not comparison.incidents:
-            self._report("batch sizes", CANDIDATE, self.head.batch)
-            sizes = sweep(self.prepared, self.head, self.plan.batch_sizes)
-            comparison = replace(comparison, batch_sizes=sizes, outputs=with_drift(comparison.outputs, sizes))
+            comparison = self._swept(comparison, self.head)
         if self.plan.beside is not None and not comparison.incidents:
             comparison = replace(comparison, suites=self.plan.beside(self.plan, self.prepared, self.head, comparison))
         seconds = {**self.seconds, "total": time.perf_counter() - began}
         return comparison, RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
+
+    def _swept(self, comparison: Comparison, head: Head) -> Comparison:
+        """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
+        self._report("batch sizes", CANDIDATE, head.batch)
+        sizes = sweep(self.prepared, head, self.plan.batch_sizes)
+        orders = sweep_orders(self.prepared, head, self.plan.batch_sizes)
+        self._report("batch sizes", CANDIDATE, head.batch, finished=True)
+        if not getattr(adapter(self.plan.reference.framework), "answers_only", False):
+            self._report("batch sizes", REFERENCE, head.batch)
+            sizes, orders = (with_reference(self.prepared, head, facts) for facts in (sizes, orders))
+            self._report("batch sizes", REFERENCE, head.batch, finished=True)
+        drifted = with_drift(comparison.outputs, (*sizes, *orders))
+        return replace(comparison, batch_sizes=sizes, batch_orders=orders, outputs=drifted)
 
     def _compare(self) -> None:
         chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())

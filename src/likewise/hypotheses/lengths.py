@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from likewise.cases import Case, Explained, pairs_of
 from likewise.columns import ArrayColumns
 from likewise.comparing import rows_beyond
-from likewise.contracts.data import Array, Batch
+from likewise.contracts.data import Batch
+from likewise.contracts.judging import Outcome
 from likewise.contracts.measuring import Mismatch
+from likewise.openaxes import Axis, at_length, axes_of
 from likewise.structure import graph_edits, trials
 
 LONGEST = 512
@@ -17,23 +18,16 @@ ROWS = 32
 MOST = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis beside the rows whose length the file leaves open: of which columns, and how long it is in the data."""
-
-    name: str
-    places: tuple[tuple[str, int], ...]
-    length: int
-
-
 class Lengths:
     """Give both models inputs of other lengths, and see at which they agree."""
 
     causes = ("shape-specialization",)
-    needs_answers = True
+    needs_answers = False
 
     def plausible(self, case: Case) -> bool:
-        return isinstance(case.required.batch.inputs, ArrayColumns) and bool(self._axes(case))
+        if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
+            return False
+        return bool(case.sample.failing.any() or _other_lengths_fail(case)) and bool(self._axes(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
         positions = trials.few_rows(case, ROWS)
@@ -49,7 +43,8 @@ class Lengths:
                         "shape-specialization",
                         f"{name} (axis {axis.places[0][1]}, right only at length {right[0]})",
                         f"with inputs of length {right[0]} both models agree; at lengths "
-                        f"{', '.join(map(str, sorted(wrong)))} they do not, among them the {axis.length} of this data",
+                        f"{', '.join(map(str, sorted(wrong)))} they do not"
+                        + (f", among them the {axis.length} of this data" if axis.length in wrong else ""),
                         "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or "
                         f"deploy it for length {right[0]} only",
                         share=1.0,
@@ -58,45 +53,23 @@ class Lengths:
                 ]
         return []
 
-    def _axes(self, case: Case) -> list[Axis]:
-        """The open axes of the candidate's inputs; those that share a name are one."""
-        routes = case.side("candidate").feed.routes or ()
-        named: dict[str, list[tuple[str, int]]] = {}
-        batch = case.required.batch
-        for route in routes:
-            if route.stacked or route.split is not None or route.input.shape is None or not batch.stacked:
-                continue
-            for axis, dim in enumerate(route.input.shape[1:], start=1):
-                if not isinstance(dim, int) and batch.inputs[route.columns[0]].ndim > axis:
-                    named.setdefault(dim or f"{route.input.name}:{axis}", []).append((route.columns[0], axis))
-        found = []
-        for name, places in named.items():
-            lengths = {batch.inputs[column].shape[axis] for column, axis in places}
-            if len(lengths) == 1:
-                found.append(Axis(name, tuple(places), lengths.pop()))
-        return found
+    def _axes(self, case: Case) -> tuple[Axis, ...]:
+        return axes_of(case.side("candidate").feed, case.required.batch)
 
     def _agree(self, case: Case, batch: Batch, axis: Axis, length: int) -> bool | None:
-        """Do both models agree at this length? None if one of them refuses."""
-        changed = replace(batch, inputs=ArrayColumns(_cut(batch.inputs, axis, length)))
+        """Do both models agree at this length? A candidate that refuses it does not; None if the reference does."""
+        changed = at_length(batch, axis, length)
         ours, theirs = case.ask("reference", changed), case.ask("candidate", changed)
-        if ours is None or theirs is None:
+        if ours is None:
             return None
+        if theirs is None:
+            return False
         pairs = pairs_of(case.specs, changed, ours, theirs, case.tolerance)
         return not any(isinstance(pair, Mismatch) or rows_beyond(pair).any() for pair in pairs)
 
 
-def _cut(inputs: Mapping[str, Array], axis: Axis, length: int) -> dict[str, Array]:
-    """The inputs cut to a length along an axis; what is too short is repeated."""
-    import numpy as np
-
-    places = dict(axis.places)
-    return {
-        name: np.take(array, np.arange(length) % array.shape[places[name]], axis=places[name])
-        if name in places
-        else array
-        for name, array in inputs.items()
-    }
+def _other_lengths_fail(case: Case) -> bool:
+    return any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in case.verdict.suites)
 
 
 def _lengths(case: Case, axis: Axis) -> list[int]:

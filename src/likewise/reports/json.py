@@ -20,6 +20,7 @@ from likewise.contracts.measuring import (
     BatchSizeFacts,
     Cast,
     Comparison,
+    GeneratedColumn,
     Incident,
     Mismatch,
     OutputFacts,
@@ -72,6 +73,7 @@ class Coverage:
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
     strata: tuple[Stratum, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,11 @@ class Document:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     diagnoses: tuple[Diagnosis, ...]
-    explanation: Explanation | None
+    explanation: Explanation | None = None
     worst_rows: tuple[WorstRow, ...]
     confidence: Confidence | None
     batch_sizes: tuple[BatchSizeFacts, ...]
+    batch_orders: tuple[BatchSizeFacts, ...] = ()
     suites: tuple[Suite, ...] = ()
     bench: BenchResult | None = None
     coverage: Coverage
@@ -116,7 +119,7 @@ class JsonRenderer:
     format = "json"
 
     def render(self, report: Report, **options: Any) -> str:
-        return json.dumps(_strict(asdict(document(report))), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(strict(asdict(document(report))), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def document(report: Report) -> Document:
@@ -141,6 +144,7 @@ def document(report: Report) -> Document:
         worst_rows=worst_rows(report),
         confidence=verdict.confidence,
         batch_sizes=facts.batch_sizes,
+        batch_orders=facts.batch_orders,
         suites=tuple(starmap(Suite, zip(facts.suites, verdict.suites, strict=True))),
         bench=report.bench,
         coverage=Coverage(**shared),
@@ -190,6 +194,7 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
         comparison=Comparison(
             outputs=outputs,
             batch_sizes=read.batch_sizes,
+            batch_orders=read.batch_orders,
             suites=tuple(suite.facts for suite in read.suites),
             **shared,
         ),
@@ -241,13 +246,14 @@ def _shown(row: WorstRow) -> dict[str, Any]:
     return {k: list(v) if k == "index" else v for k, v in asdict(row).items() if k not in absent}
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """A value as JSON can hold it: what is not finite becomes text."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _strict(entry) for key, entry in value.items()}
+        return {str(key): strict(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(entry) for entry in value]
+        return [strict(entry) for entry in value]
     return value
 
 

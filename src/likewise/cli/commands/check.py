@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ from likewise.errors import UsageError, nearest
 FOR_EVERY_GATE = {"timeout", "trusted", "explain", "explain_budget"}
 """Options that make sense beside a file that names the gates."""
 
+SUFFIXES = {"markdown": "md", "junit": "junit.xml"}
+"""How files of a format end, where that is not its name."""
+
 
 @click.command(short_help="Does the candidate answer like the reference?")
 @click.argument("reference", required=False)
 @click.argument("candidate", required=False)
 @options.data_options
 @options.policy_options
+@options.baseline_options
 @options.comparison_options
 @options.trust_option
 @options.report_options
 @click.option("--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml]")
+@click.option("--reports", metavar="FOLDER", help="Write every gate's report there too, in every format.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
 @options.timeout_option
@@ -47,7 +53,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     from likewise.config import settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet")}
-    debug, path, chosen = given.pop("debug"), given.pop("config"), given.pop("gates")
+    debug, path, chosen, folder = (given.pop(name) for name in ("debug", "config", "gates", "reports"))
     stated = options.stated(**given)
     if reference is None:
         if stated.keys() - FOR_EVERY_GATE:
@@ -56,19 +62,30 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     else:
         if candidate is None:
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
-        options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
+        options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
         table = {"report": "parity_report.json", **stated, "reference": reference, "candidate": candidate}
         settings = {"": settings_from(table, where="the command")}
     worst = 0
     for name, gate in settings.items():
         if name and not shown["as_json"]:
             click.echo(f"{name}:")
+        if folder is not None:
+            gate = replace(gate, formats={**_every_format(folder, name or "parity_report"), **gate.formats})
         carried = carry_out(gate, debug=debug, **shown)
         show(carried, as_json=shown["as_json"])
         if len(settings) > 1 and not shown["as_json"]:
             click.echo()
         worst = max(worst, CODES[carried.outcome])
     ctx.exit(worst)
+
+
+def _every_format(folder: str, gate: str) -> dict[str, str]:
+    """A file in the folder for every format of a report, named after the gate."""
+    from likewise.discovery import modules
+
+    stem = re.sub(r"[^\w.-]", "_", gate)
+    names = [name for name in modules("reports") if name != "terminal"]
+    return {name: str(Path(folder) / f"{stem}.{SUFFIXES.get(name, name)}") for name in names}
 
 
 def _gates(path: str | None, chosen: tuple[str, ...]) -> dict[str, Any]:

@@ -23,11 +23,12 @@ def inspect(
 ) -> None:
     """Show what MODEL declares about itself."""
     from likewise.cli.supervisor import supervise
+    from likewise.consoles import printable
 
     own = options.given(batch_axis=batch_axis)
     job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}
     found = supervise(job, timeout=timeout, debug=debug)
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(found)))
+    click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else printable("\n".join(_lines(found))))
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

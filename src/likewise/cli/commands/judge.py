@@ -14,6 +14,7 @@ from likewise.cli.exits import CODES
 @click.command(short_help="Judge a finished run again, without running the models.")
 @click.argument("report", metavar="REPORT.json")
 @options.policy_options
+@options.baseline_options
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -26,7 +27,9 @@ def judge(
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
     from likewise import verify
     from likewise.cli.gates import colour, drawn, show, width
+    from likewise.config import require_baseline
 
+    require_baseline(given["baseline"], max_worse=None, report=output)
     judged = verify.judge(verify.load(report), **options.given(**given))
     if output is not None:
         verify.save(judged, Path(output))

@@ -54,7 +54,7 @@ def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float,
     share = percent(max_failure_rate)
     click.echo(f"To show at {100 * confidence:.4g}% confidence that fewer than {share} of rows are beyond tolerance:")
     for count, number in needed.items():
-        click.echo(f"  {number:>12,} rows if {'none' if not count else count} of them {'are' if count != 1 else 'is'}")
+        click.echo(f"  {number:>12,} rows if {count or 'none'} of them {'is' if count == 1 else 'are'}")
 
 
 EXTENSION = plan

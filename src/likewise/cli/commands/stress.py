@@ -1,0 +1,116 @@
+"""`likewise stress`: the input on which two models differ most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from likewise.cli import options
+from likewise.cli.exits import CODES
+
+
+def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`10%` or `0.1` as a share."""
+    if value is None:
+        return None
+    try:
+        return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a share such as 10%", ctx, parameter) from error
+
+
+@click.command(short_help="Search around real rows for the input on which the models differ most.")
+@click.argument("reference")
+@click.argument("candidate")
+@options.data_options
+@options.policy_options
+@click.option("--budget", callback=options.seconds, metavar="TIME", help="Search for so long.  [default: 60s]")
+@click.option("--calls", type=int, metavar="N", help="End after N calls of each model; the same N finds the same.")
+@click.option(
+    "--widen", callback=_share, metavar="SHARE", help="Go beyond the ranges observed by so much, such as 10%."
+)
+@click.option(
+    "--output", "-o", metavar="FILE", help="Where the worst rows go.  [default: stress.parquet, for arrays stress.npz]"
+)
+@click.option("--report", metavar="FILE", help="Write everything that was found as JSON.")
+@options.batch_axis_option
+@click.option("--pair", multiple=True, callback=options.assignments, metavar="CANDIDATE=REFERENCE", help="As in check.")
+@click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison.")
+@click.option("--batch-size", type=int, metavar="N", help="Rows a call of a model at most.")
+@click.option(
+    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
+)
+@click.option(
+    "--candidate-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
+)
+@options.trust_option
+@options.timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@options.debug_option
+@click.pass_context
+def stress(
+    ctx: click.Context,
+    /,
+    *,
+    reference: str,
+    candidate: str,
+    output: str | None,
+    report: str | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    timeout: float | None,
+    **given: Any,
+) -> None:
+    """Search the neighbourhood of real rows for the input on which REFERENCE and CANDIDATE differ most.
+
+    Values stay within what the data could hold. The worst input is brought down to the fewest changed
+    columns and written as a file of the data's own schema. Exit code 1: an input beyond the tolerance
+    was found. 0: none was. 3: it could not be searched.
+
+    \b
+    likewise stress model.joblib model.onnx --data test.parquet --budget 60s
+    likewise stress model.onnx model.int8.onnx --data test.npz --preset quantized --calls 500
+    """
+    from pathlib import Path
+
+    from likewise import stressing
+    from likewise.cli.gates import colour, width
+    from likewise.cli.progress import ProgressLine
+    from likewise.cli.supervisor import supervise
+    from likewise.errors import LikewiseError, UsageError
+    from likewise.recording import atomically
+    from likewise.stressing import stored, table
+
+    data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
+    stated = options.stated(**given)
+    arguments = {**stated, "reference": reference, "candidate": candidate, "data": data}
+    arguments["output"] = output or f"stress{'.npz' if data.lower().endswith(('.npz', '.npy')) else '.parquet'}"
+    line = ProgressLine(shown=not (quiet or as_json))
+    try:
+        plain = supervise(
+            {"do": "stress", "arguments": arguments},
+            timeout=timeout,
+            on_progress=line.update,
+            on_tick=line.tick,
+            debug=debug,
+        )
+        result = stored.result_from(plain)
+    except UsageError:
+        raise
+    except LikewiseError as error:
+        result = stressing.could_not_run(reference, candidate, data, error, stated)
+    finally:
+        line.clear()
+    if report is not None:
+        atomically(Path(report), stored.to_json(result).encode())
+    if as_json:
+        click.echo(stored.to_json(result), nl=False)
+    else:
+        click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+    ctx.exit(CODES[result.outcome])
+
+
+EXTENSION = stress

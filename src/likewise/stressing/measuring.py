@@ -1,0 +1,160 @@
+"""How far apart two models are on rows under change, measured by the code of the gate.
+
+A row that a model refuses is found by halving the batch. Refused by both it says nothing; refused by
+one alone it is a difference of another kind, and is kept apart.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from likewise.batching import rows_at
+from likewise.calling import Side, answers, joined
+from likewise.cases import pairs_of
+from likewise.comparing import Prepared, rows_beyond
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.measuring import Mismatch, Pair
+from likewise.contracts.models import Kind
+from likewise.differing import is_numeric, row_any, rows_of, same_labels
+from likewise.errors import LikewiseError
+from likewise.metrics.worst_rows import severities
+
+CALLS_TO_ISOLATE = 64
+"""Calls of one model spent on finding the rows of one batch that it refuses."""
+
+BARELY = 1.0 + sys.float_info.epsilon
+"""The severity of a changed label where nothing tells how sure the reference was: just beyond."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What each row of a batch showed. Severity is zero where a row was not answered by both.
+
+    `refused` is 0 for a row that both answered, 1 if only the reference refused it, 2 if only the
+    candidate, 3 if both, 4 where finding out would have taken too many calls.
+    """
+
+    severity: Array
+    beyond: Array
+    refused: Array
+
+
+ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE, BOTH, NOT_TOLD = range(5)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the models were asked so far."""
+
+    calls: dict[str, int] = field(default_factory=lambda: {"reference": 0, "candidate": 0})
+    rows: dict[str, int] = field(default_factory=lambda: {"reference": 0, "candidate": 0})
+    seconds: float = 0.0
+
+    @property
+    def most_calls(self) -> int:
+        return max(self.calls.values())
+
+    def count(self, side: str, rows: int, seconds: float) -> None:
+        self.calls[side] += 1
+        self.rows[side] += rows
+        self.seconds += seconds
+
+
+def measure(prepared: Prepared, batch: Batch, meter: Meter, *, size: int | None = None) -> Measured:
+    """Ask both models, and compare."""
+    ours, theirs = (_answered(side, batch, meter, size) for side in (prepared.reference, prepared.candidate))
+    refused = _refused(ours, theirs)
+    severity, beyond = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool)
+    good = np.flatnonzero(refused == ANSWERED)
+    if len(good):
+        asked = batch if len(good) == len(batch) else rows_at(batch, good)
+        reference, candidate = _rows(ours, good), _rows(theirs, good)
+        severity[good], beyond[good] = compared(prepared, asked, reference, candidate)
+    return Measured(severity, beyond, refused)
+
+
+def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> tuple[Array, Array]:
+    """The severity of each row, and whether it is beyond the tolerance."""
+    severity, beyond = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool)
+    pairs = pairs_of(
+        prepared.pairing.pairs, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal
+    )
+    for pair in pairs:
+        if isinstance(pair, Mismatch):
+            # One row of another shape makes all of a call so: the whole call is what differs.
+            return np.full(len(batch), np.inf), np.ones(len(batch), dtype=bool)
+        severity = np.maximum(severity, severity_of(pair))
+        beyond |= rows_beyond(pair)
+    return severity, beyond
+
+
+def severity_of(pair: Pair) -> Array:
+    """How far each row is apart in units of what is tolerated, so that labels and numbers can be ranked together."""
+    if not pair.reference.size:
+        return np.zeros(len(pair.reference))
+    if pair.spec.kind is not Kind.LABEL and is_numeric(pair.reference) and is_numeric(pair.candidate):
+        return severities(pair)
+    differs = row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
+    if pair.margin is None or pair.noise is None:
+        return np.where(differs, BARELY, 0.0)
+    margin = np.asarray(pair.margin, dtype=np.float64).reshape(len(differs))
+    with np.errstate(over="ignore"):
+        sure = np.minimum(margin / np.maximum(pair.noise, sys.float_info.min), sys.float_info.max)
+    return np.where(differs, np.where(np.isnan(sure), BARELY, sure), 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answers:
+    tensors: Tensors | None
+    answered: Array
+    told: Array
+
+
+def _answered(side: Side, batch: Batch, meter: Meter, size: int | None) -> _Answers:
+    """The answers to the rows that a model does not refuse, and which those are."""
+    parts: list[Tensors] = []
+    answered, told = np.zeros(len(batch), dtype=bool), np.ones(len(batch), dtype=bool)
+    waiting, calls = [(0, len(batch))], 0
+    while waiting:
+        start, stop = waiting.pop(0)
+        if calls >= CALLS_TO_ISOLATE:
+            told[start:stop] = False
+            continue
+        part = batch if stop - start == len(batch) else batch.slice(start, stop)
+        began = time.perf_counter()
+        try:
+            found, _ = answers(side, part, size)
+        except LikewiseError:
+            found = None
+        calls += 1
+        meter.count(side.name, len(part), time.perf_counter() - began)
+        if found is not None:
+            parts.append(found)
+            answered[start:stop] = True
+        elif stop - start > 1:
+            middle = (start + stop) // 2
+            # In the order of the rows: answers are joined as they come.
+            waiting[:0] = [(start, middle), (middle, stop)]
+    return _Answers(joined(side, parts) if parts else None, answered, told)
+
+
+def _refused(ours: _Answers, theirs: _Answers) -> Array:
+    refused = np.select(
+        [ours.answered & theirs.answered, theirs.answered, ours.answered],
+        [ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE],
+        default=BOTH,
+    )
+    unknown = ~(ours.told & theirs.told)
+    return np.where(unknown & ~(ours.answered & theirs.answered), NOT_TOLD, refused)
+
+
+def _rows(found: _Answers, positions: Array) -> Tensors:
+    assert found.tensors is not None
+    if found.answered.all() and len(positions) == len(found.answered):
+        return found.tensors
+    places = np.cumsum(found.answered) - 1
+    return {name: array[places[positions]] for name, array in found.tensors.items()}

@@ -1,0 +1,1 @@
+"""Ways to change rows, one a file."""

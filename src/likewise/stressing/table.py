@@ -1,0 +1,138 @@
+"""The result for a terminal: what a person wants to know first, in 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from likewise.consoles import drawn
+from likewise.contracts.judging import Outcome
+from likewise.contracts.stressing import StressedRow, StressResult
+from likewise.showing import figure, sentence
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+LISTED = 12
+"""Changes of the worst row that are shown."""
+
+COLOURS = {Outcome.PASS: "black on green", Outcome.FAIL: "white on red", Outcome.INCONCLUSIVE: "black on yellow"}
+
+
+def render(result: StressResult, *, width: int = 80, colour: bool = False) -> str:
+    """The worst input and how it was found; names are text, never markup."""
+    return drawn(_parts(result), width=width, colour=colour)
+
+
+def _parts(result: StressResult) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    names = f"{_short(result.reference)} → {_short(result.candidate)}"
+    yield Text.assemble((f" {result.outcome} ", COLOURS[result.outcome]), "  ", (names, "bold"))
+    yield Text(sentence(result.headline))
+    if result.data_rows:
+        yield ""
+        yield _figures(result)
+    if result.rows:
+        yield ""
+        yield from _worst(result.rows[0])
+    if result.moves:
+        yield ""
+        yield Text(_effort(result))
+    for kind, count in (("reference", result.refusals.reference_only), ("candidate", result.refusals.candidate_only)):
+        if count:
+            yield Text(f"{count:,} of the rows tried are refused by the {kind} and answered by the other model.")
+    if result.refusals.both:
+        yield Text(f"{result.refusals.both:,} of the rows tried are refused by both models.")
+    if result.file is not None:
+        rows = f"The {len(result.rows)} worst rows are" if len(result.rows) > 1 else "The row is"
+        yield ""
+        largest = "" if result.max_abs_diff is None else f" (max_abs_diff {figure(result.max_abs_diff)})"
+        yield Text(f"{rows} in {result.file}{largest}; to see it again:")
+        yield Text(f"  likewise check {result.reference} {result.candidate} --data {result.file}", no_wrap=True)
+    for note in result.notes:
+        yield Text(f"· {sentence(note)}", style="dim")
+
+
+def _figures(result: StressResult) -> Table:
+    table = _table("", ("max abs diff", "right"), ("× tolerance", "right"))
+    table.add_row(
+        f"worst of {result.data_rows:,} real rows", figure(result.data_max_abs_diff), _severity(result.data_worst)
+    )
+    if result.rows:
+        worst = result.rows[0]
+        apart = "" if worst.abs_diff is None else figure(worst.abs_diff)
+        table.add_row("worst input found", apart, _severity(worst.severity))
+        table.add_row("factor", "", _factor(result.rows[0].severity, result.data_worst))
+    return table
+
+
+def _worst(row: StressedRow) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if not row.changed:
+        yield Text(f"The worst input is row {row.base} as it is: no change made it worse.")
+    else:
+        what = "one value" if row.changed == 1 else f"{row.changed:,} values"
+        yield Text(f"The worst input is row {row.base} with {what} changed:")
+        table = _table("column", "real row", "", "worst input")
+        for change in row.changes[:LISTED]:
+            table.add_row(change.column, _cell(change.before), "→", _cell(change.after))
+        yield table
+        if row.changed > LISTED:
+            yield Text(f"… and {row.changed - LISTED:,} more")
+    if row.output:
+        yield Text(f"{row.output}: {_cell(row.reference)} became {_cell(row.candidate)}")
+
+
+def _effort(result: StressResult) -> str:
+    rows, calls = result.evaluated.get("candidate", 0), result.calls.get("candidate", 0)
+    paid = sorted((move for move in result.moves if move.gains), key=lambda move: (-move.best, move.name))
+    told = ", ".join(f"{move.name} ({move.gains})" for move in paid) or "none"
+    share = result.seconds_in_models / result.seconds if result.seconds else 0.0
+    return (
+        f"{rows:,} rows in {calls:,} calls of each model, {result.seconds:.1f} s, {share:.0%} of it in the models. "
+        f"Moves that made it worse: {told}."
+    )
+
+
+def _severity(value: float) -> str:
+    return figure(value) if math.isfinite(value) else "not finite on one side"
+
+
+def _factor(found: float, before: float) -> str:
+    if not math.isfinite(found) or before <= 0:
+        return "∞" if found > before else "1×"
+    return f"{figure(found / before)}×"
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "missing"
+    if isinstance(value, float):
+        return repr(value)
+    text = "[" + ", ".join(figure(entry) for entry in value) + "]" if _numbers(value) else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(entry, int | float) for entry in value)
+
+
+def _table(*columns: str | tuple[str, Literal["left", "right"]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        if isinstance(column, tuple):
+            table.add_column(column[0], justify=column[1])
+        else:
+            table.add_column(column, overflow="fold")
+    return table
+
+
+def _short(name: str) -> str:
+    return Path(name).name if "/" in name else name

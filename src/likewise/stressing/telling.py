@@ -1,0 +1,264 @@
+"""From the end of a search to its result: the worst rows made small, written, read again and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from likewise.batching import joined
+from likewise.calling import answers
+from likewise.columns import plain
+from likewise.comparing import observe, outputs
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.judging import Outcome, Policy
+from likewise.contracts.measuring import OutputFacts
+from likewise.contracts.stressing import Change, MoveFacts, Refusals, StressedRow, StressResult
+from likewise.discovery import open_source
+from likewise.showing import figure
+from likewise.stressing import files, measuring
+from likewise.stressing.minimising import changes, minimised
+from likewise.stressing.pools import batch_of
+from likewise.stressing.searching import Ranked, Search
+from likewise.stressing.space import Rows, together
+
+WRITTEN = 5
+"""Rows that are told and written, each from another real row and brought down to the fewest changes."""
+
+ALONE = 0.75
+"""A worst row that keeps less than this of its difference in the file owed it to the rows beside it."""
+
+SHOWN = 20
+"""Changes of a row that are listed."""
+
+ROWWISE = ("max_abs_diff", "max_rel_diff", "max_ulp_diff", "label_flips", "material_flips", "nonfinite_mismatch")
+"""Measures that one row decides. Means, shares and quantiles are not those of the worst rows."""
+
+
+def result(
+    search: Search,
+    policy: Policy,
+    known: StressResult,
+    facts: tuple[MoveFacts, ...],
+    *,
+    output: str | None,
+    data_worst: float,
+) -> StressResult:
+    """All that was found, as plain facts."""
+    found_worst = search.kept.worst
+    rows = _worst(search)
+    told: tuple[StressedRow, ...] = ()
+    measured: tuple[OutputFacts, ...] = ()
+    if rows is not None:
+        rows = _in_order(search, rows)
+        batch = batch_of(search.pool, search.space, rows)
+        if output is not None:
+            files.write(output, batch)
+            batch = joined(list(open_source(output).batches(len(rows))))
+        told, measured = _told(search, rows, batch)
+    measures = {facts.name: dict(facts.measures) for facts in measured}
+    broken = _broken(policy, measures)
+    refusals = _refusals(search)
+    final = replace(
+        known,
+        rows=told,
+        measures=measures,
+        max_abs_diff=_largest(measures),
+        file=output if rows is not None else None,
+        data_rows=len(search.pool),
+        data_beyond=int(search.start.beyond.sum()),
+        data_worst=data_worst,
+        data_max_abs_diff=_data_difference(search),
+        found_worst=found_worst,
+        calls=dict(search.meter.calls),
+        evaluated=dict(search.meter.rows),
+        seconds_in_models=round(search.meter.seconds, 3),
+        moves=facts,
+        refusals=refusals,
+        notes=_notes(search, policy),
+    )
+    if told and found_worst > 1 and told[0].severity < ALONE * found_worst:
+        note = "answers depend on what else is in the call: among other rows the worst input was worse than in the file"
+        final = replace(final, notes=(*final.notes, note))
+    outcome, headline = _judged(final, search, broken)
+    return replace(final, outcome=outcome, headline=headline)
+
+
+def _worst(search: Search) -> Rows | None:
+    """The worst rows, each from another real row, the worst of them with the fewest changes."""
+    kept = search.kept
+    seen: set[int] = set()
+    chosen: list[Ranked] = []
+    for place in range(len(kept)):
+        if kept.severity[place] <= 0 or len(chosen) == WRITTEN:
+            break
+        if int(kept.rows.base[place]) in seen:
+            continue
+        one = np.array([place])
+        row = Ranked(kept.rows.take(one), kept.severity[one], kept.beyond[one])
+        row = minimised(search, row.rows, row.worst, beyond=bool(row.beyond[0]))
+        if chosen and search.ended():
+            break
+        seen |= {int(kept.rows.base[place]), int(row.rows.base[0])}
+        chosen.append(row)
+    return together([row.rows for row in chosen]) if chosen else None
+
+
+def _in_order(search: Search, rows: Rows) -> Rows:
+    """The worst first, as they are when the models see these rows together."""
+    found = measuring.measure(
+        search.prepared, batch_of(search.pool, search.space, rows), search.meter, size=search.batch_size
+    )
+    return rows.take(np.argsort(-found.severity, kind="stable"))
+
+
+def _told(search: Search, rows: Rows, batch: Batch) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
+    """The rows of the file, measured as the gate measures them."""
+    prepared, size = search.prepared, search.batch_size
+    reference, _ = answers(prepared.reference, batch, size)
+    candidate, _ = answers(prepared.candidate, batch, size)
+    for side in ("reference", "candidate"):
+        search.meter.count(side, len(batch), 0.0)
+    measured = outputs(prepared, observe(prepared, batch, reference, candidate))
+    severity, beyond = measuring.compared(prepared, batch, reference, candidate)
+    shown = _by_row(measured)
+    told = []
+    for position in range(len(rows)):
+        own = changes(search, rows.take(np.array([position])))
+        name, entry = shown.get(position, ("", {}))
+        told.append(
+            StressedRow(
+                position,
+                search.pool.rows.name(int(rows.base[position])),
+                float(severity[position]),
+                bool(beyond[position]),
+                len(own),
+                _changes(search, rows, batch, position, own),
+                name,
+                entry.get("abs_diff"),
+                entry.get("reference"),
+                entry.get("candidate"),
+            )
+        )
+    return tuple(told), measured
+
+
+def _by_row(measured: Sequence[OutputFacts]) -> dict[int, tuple[str, Mapping[str, Any]]]:
+    """For each row the output in which it differs most, and both answers."""
+    found: dict[int, tuple[str, Mapping[str, Any]]] = {}
+    for facts in measured:
+        for entry in facts.details.get("worst_rows", {}).get("rows", []):
+            number = int(entry["number"])
+            before = found.get(number)
+            # A difference that is measured says more than a label that changed with it.
+            if before is None or _weight(entry) > _weight(before[1]):
+                found[number] = (facts.name, entry)
+    return found
+
+
+def _weight(entry: Mapping[str, Any]) -> tuple[bool, float]:
+    return "abs_diff" in entry, float(entry["severity"])
+
+
+def _changes(search: Search, rows: Rows, batch: Batch, position: int, variables: Array) -> tuple[Change, ...]:
+    space, pool = search.space, search.pool
+    told = []
+    for variable in variables[:SHOWN].tolist():
+        column = space.columns[int(space.owner[variable])]
+        element = int(space.element[variable])
+        before, after = pool.inputs[column.name][int(rows.base[position])], batch.inputs[column.name][position]
+        if column.is_number and column.shape:
+            before, after = np.asarray(before).reshape(-1)[element], np.asarray(after).reshape(-1)[element]
+        told.append(Change(space.name(variable), plain(before), plain(after)))
+    return tuple(told)
+
+
+def _refusals(search: Search) -> Refusals:
+    examples = []
+    for kind, row in search.one_sided:
+        batch = batch_of(search.pool, search.space, row)
+        own = changes(search, row)
+        examples.append(
+            {
+                "refused_by": "reference" if kind == measuring.REFERENCE_ALONE else "candidate",
+                "base": search.pool.rows.name(int(row.base[0])),
+                "changes": [
+                    {"column": change.column, "before": change.before, "after": change.after}
+                    for change in _changes(search, row, batch, 0, own)
+                ],
+            }
+        )
+    counts = search.refused
+    return Refusals(
+        both=counts.get(measuring.BOTH, 0),
+        reference_only=counts.get(measuring.REFERENCE_ALONE, 0),
+        candidate_only=counts.get(measuring.CANDIDATE_ALONE, 0),
+        not_told=counts.get(measuring.NOT_TOLD, 0),
+        examples=tuple(examples),
+    )
+
+
+def _data_difference(search: Search) -> float | None:
+    """The largest absolute difference on the worst real rows."""
+    rows = search.start.rows.take(np.arange(min(WRITTEN, len(search.start))))
+    _, measured = _told(search, rows, batch_of(search.pool, search.space, rows))
+    return _largest({facts.name: facts.measures for facts in measured})
+
+
+def _largest(measures: Mapping[str, Mapping[str, float]]) -> float | None:
+    values = [of["max_abs_diff"] for of in measures.values() if "max_abs_diff" in of]
+    broken = [value for value in values if value != value]
+    return broken[0] if broken else max(values, default=None)
+
+
+def _broken(policy: Policy, measures: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The limits that the worst rows do not keep."""
+    found = []
+    for limit in policy.limits:
+        for name, measured in measures.items():
+            if limit.measure not in ROWWISE or limit.output not in (None, name) or limit.measure not in measured:
+                continue
+            value = measured[limit.measure]
+            if not value <= limit.bound:
+                found.append(f"{name}.{limit.measure} is {figure(value)}, above its limit of {figure(limit.bound)}")
+    return found
+
+
+def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple[Outcome, str]:
+    alone = found.refusals.reference_only + found.refusals.candidate_only
+    times = _times(found.rows[0].severity if found.rows else 0.0)
+    if any(row.beyond for row in found.rows):
+        return Outcome.FAIL, f"an input was found on which the models differ by {times} the tolerance"
+    if found.data_beyond:
+        return Outcome.FAIL, f"{found.data_beyond:,} of {found.data_rows:,} real rows are beyond tolerance"
+    if broken:
+        return Outcome.FAIL, broken[0]
+    if alone:
+        return Outcome.FAIL, f"{alone:,} of the rows tried are refused by one model and answered by the other"
+    if not search.tried or not search.answered:
+        return Outcome.INCONCLUSIVE, "there was no time to search: not one changed row was compared"
+    if found.refusals.not_told:
+        return (
+            Outcome.INCONCLUSIVE,
+            f"{found.refusals.not_told:,} of the rows tried were refused in calls of many and not looked at singly",
+        )
+    return Outcome.PASS, f"{search.answered:,} changed rows were compared and none is beyond tolerance"
+
+
+def _times(severity: float) -> str:
+    return f"{figure(severity)}×" if math.isfinite(severity) else "more than any multiple of"
+
+
+def _notes(search: Search, policy: Policy) -> tuple[str, ...]:
+    notes = list(search.prepared.notes)
+    if not search.pool.complete:
+        notes.append(f"the search started from {len(search.pool):,} rows of the data, not from all of them")
+    averages = sorted({limit.measure for limit in policy.limits} - {*ROWWISE, "mismatch_rate"})
+    if averages:
+        notes.append(f"limits on {', '.join(averages)} are not judged: the worst rows say nothing about averages")
+    if not len(search.space.free()):
+        notes.append("no column takes more than one value, so that there was nothing to change")
+    return tuple(notes)

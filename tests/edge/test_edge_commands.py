@@ -1,0 +1,170 @@
+"""`--edge fail|report|off` through the command line, the configuration, and a report judged again."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from edge_pairs import table
+
+import likewise
+from likewise import config, suites, verify
+from likewise.contracts.judging import Outcome
+
+CRASHING = """
+import os
+import numpy as np
+
+def steady(rows):
+    return rows * 2
+
+def fragile(rows):
+    if np.isnan(rows).any():
+        os._exit(9)
+    return rows * 2
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, linear):
+    """A model whose export answers infinity where the model refuses it; and one that dies on NaN."""
+    folder = tmp_path_factory.mktemp("edge")
+    model, proto = linear
+    joblib.dump(model, folder / "model.joblib")
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    table().to_parquet(folder / "rows.parquet", index=False)
+    (folder / "models.py").write_text(CRASHING)
+    np.savez(folder / "rows.npz", x=np.linspace(0.1, 0.9, 50))
+    return folder
+
+
+def run(folder, *words):
+    command = [sys.executable, "-m", "likewise", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_report_deploys_and_says_what_differs(folder):
+    words = ["model.joblib", "model.onnx", "--data", "rows.parquet", "--report", "report.json"]
+    code, shown = run(folder, "check", *words)
+    assert code == 0, shown
+    assert "Edge suites: 15 agree, 1 differ (not blocking)" in shown
+    assert "✗ nonfinite: The reference refuses" in shown
+    assert shown.count("nonfinite:") == 1
+    stored = json.loads((folder / "report.json").read_text())
+    assert stored["passed"] is True
+    kinds = {suite["verdict"]["name"]: suite["verdict"]["outcome"] for suite in stored["suites"]}
+    assert kinds["nonfinite"] == "FAIL"
+    assert kinds["missing-values"] == "PASS"
+
+
+def test_fail_blocks(folder):
+    words = ["model.joblib", "model.onnx", "--data", "rows.parquet", "--report", "failed.json", "--no-explain"]
+    code, shown = run(folder, "check", *words, "--edge", "fail")
+    assert code == 1, shown
+    assert "Nonfinite: the reference refuses" in shown
+    assert "not blocking" not in shown
+
+
+def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
+    words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "crash.json"]
+    code, shown = run(folder, "check", *words)
+    assert code == 0, shown
+    told = "Cut short: the worker exited with code 9 while trying the edge suite 'missing-values'"
+    assert told in " ".join(shown.split())
+    assert verify.load(folder / "crash.json").passed
+
+
+def test_where_edge_cases_block_a_death_is_inconclusive(folder):
+    words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "lost.json"]
+    code, shown = run(folder, "check", *words, "--edge", "fail")
+    assert code == 3, shown
+    assert "exited with code 9" in shown
+
+
+@pytest.fixture(scope="module")
+def judged(folder):
+    """A report with a suite that fails by a little: the candidate clips, and the suite goes past the range."""
+    x = np.linspace(0.0, 1.0, 60)
+    report = likewise.check(
+        lambda rows: rows, lambda rows: np.clip(rows, -0.2, 1.2), {"x": x}, abs_tol=0.5, edge="fail", explain=False
+    )
+    path = folder / "clipped.json"
+    verify.save(report, path)
+    return path
+
+
+def test_a_stored_report_is_judged_again_with_its_suites(judged):
+    stored = verify.load(judged)
+    failing = {suite.name for suite in stored.verdict.suites if suite.outcome is Outcome.FAIL}
+    assert "beyond-range" in failing
+    assert stored.outcome is Outcome.FAIL
+    wider = verify.judge(stored, abs_tol=20.0)
+    past = next(suite for suite in wider.verdict.suites if suite.name == "beyond-range")
+    assert past.outcome is Outcome.PASS
+    narrower = verify.judge(stored, abs_tol=0.001)
+    assert {suite.name for suite in narrower.verdict.suites if suite.outcome is Outcome.FAIL} >= failing
+    assert narrower.outcome is Outcome.FAIL
+
+
+def test_limits_that_speak_of_rows_as_they_come_do_not_speak_of_suites(judged):
+    again = verify.judge(verify.load(judged), limits={"mean_abs_diff": 1e-12, "rank_agreement": 0.5})
+    for suite in again.verdict.suites:
+        assert all(check.measure not in ("mean_abs_diff", "rank_agreement") for check in suite.checks)
+
+
+def test_a_gate_of_the_configuration_can_block(folder):
+    (folder / "likewise.toml").write_text(
+        '[gates.main]\nreference = "model.joblib"\ncandidate = "model.onnx"\ndata = "rows.parquet"\n'
+        'edge = "fail"\nexplain = false\n'
+    )
+    (settings,) = config.load_gates(folder / "likewise.toml").values()
+    assert settings.edge == "fail"
+    assert verify.run(settings).outcome is Outcome.FAIL
+
+
+def test_another_word_makes_no_sense(folder):
+    with pytest.raises(likewise.LikewiseError, match="--edge is 'sometimes'"):
+        likewise.check(np.abs, np.abs, {"x": np.ones(3)}, edge="sometimes")
+
+
+def test_recorded_answers_have_none_to_rows_that_were_not_recorded(folder, linear):
+    path = folder / "golden.parquet"
+    verify.record(linear[0], table(), path)
+    report = likewise.check(str(path), linear[1], table(), explain=False)
+    assert report.passed
+    (only,) = report.verdict.suites
+    assert only.outcome is Outcome.INCONCLUSIVE
+    assert "only recorded answers" in only.headline
+    assert not likewise.check(str(path), linear[1], table(), edge="fail", explain=False).passed
+
+
+def test_the_example_of_the_guide_is_what_it_shows(example_folder):
+    """A thousand rows agree, and one income, on the wrong side of a threshold after scaling, does not."""
+    data = str(example_folder / "test.parquet")
+    models = [str(example_folder / name) for name in ("booster.joblib", "booster.onnx")]
+    report = likewise.check(*models, data, samples=1000, explain=False)
+    assert report.passed
+    differing = {suite.name: suite.headline for suite in report.verdict.suites if suite.outcome is Outcome.FAIL}
+    assert set(differing) == {"huge-numbers", "nonfinite", "rounded-thresholds", "tree-thresholds"}
+    assert "income = 59993, below the threshold of tree 17, node 1" in differing["tree-thresholds"]
+
+
+def test_eight_bits_differ_only_outside_what_they_were_made_for(example_folder):
+    """Rows of a suite do not spoil each other, though the candidate scales all rows of a call together."""
+    models = [str(example_folder / name) for name in ("model.onnx", "model.int8.onnx")]
+    report = likewise.check(*models, str(example_folder / "test.parquet"), preset="quantized", explain=False)
+    assert report.passed
+    differing = {suite.name for suite in report.verdict.suites if suite.outcome is Outcome.FAIL}
+    assert differing <= {"beyond-range", "huge-numbers", "large-integers", "nonfinite"}
+
+
+def test_every_suite_is_in_the_guide():
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "edge-cases.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == {suite.name for suite in suites.suites()}

@@ -1,0 +1,180 @@
+"""What every edge suite promises, whatever the data: the same rows for the same seed, named, few, and made apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from edge_pairs import opened, total
+
+from likewise import suites
+from likewise.suiting import COLUMNS, all_features
+
+SUITES = {suite.name: suite for suite in suites.suites()}
+WORLDS = ("table", "trees", "images", "ids", "wide")
+APPLYING = {
+    "table": set(SUITES) - {"masks", "tree-thresholds", "rounded-thresholds"},
+    "trees": set(SUITES) & {"tree-thresholds", "zeros", "nonfinite", "tied-scores", "single-row", "beyond-range"},
+    "images": {"zeros", "tiny-numbers", "huge-numbers", "nonfinite", "missing-values", "beyond-range"},
+    "ids": {"masks", "beyond-range", "constant-columns", "duplicated-rows", "single-row"},
+    "wide": {"zeros", "missing-values", "nonfinite", "beyond-range"},
+}
+
+
+def made(suite, seen):
+    """The rows of a suite as plain values: the name of each, and what it holds."""
+    return [
+        (str(batch.rows.name(place)), {name: batch.inputs[name][place] for name in seen.columns})
+        for batch in suite.batches(seen)
+        for place in range(len(batch))
+    ]
+
+
+def same(one, other) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
+    return one is other or bool(one == other) or (one != one and other != other)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_is_deterministic_named_bounded_and_leaves_the_data_alone(name, world, worlds):
+    seen = worlds[world]
+    before = {column: seen.batch.inputs[column].copy() for column in seen.columns}
+    first = made(SUITES[name], seen)
+    again = made(SUITES[name], replace(seen, memory={}))
+    assert [row for row, _ in first] == [row for row, _ in again]
+    assert all(same(a[column], b[column]) for (_, a), (_, b) in zip(first, again, strict=True) for column in a)
+    for column, array in before.items():
+        assert same(array, seen.batch.inputs[column]), "the data was changed"
+    known = {f"row {seen.batch.rows.name(place)}, " for place in range(len(seen.batch))}
+    assert all(any(row.startswith(start) for start in known) for row, _ in first)
+    assert len(first) <= 8 * COLUMNS * 2
+    assert bool(first) or name not in APPLYING[world]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_columns_keep_their_order_and_their_types(name, worlds):
+    seen = worlds["table"]
+    for batch in SUITES[name].batches(seen):
+        assert list(batch.inputs) == list(seen.batch.inputs)
+        for column in seen.columns:
+            was, now = seen.batch.inputs[column].dtype, batch.inputs[column].dtype
+            widened = name == "missing-values" and was.kind == "i" and now == np.float64
+            assert now == was or widened, (name, column, was, now)
+
+
+def test_a_gap_in_a_whole_number_changes_the_type_of_no_other_column(worlds):
+    seen = worlds["table"]
+    for batch in SUITES["missing-values"].batches(seen):
+        alone = [str(batch.rows.name(place)) for place in range(len(batch))]
+        if batch.inputs["age"].dtype == np.float64:
+            assert all(row.endswith(("age missing", "all missing")) for row in alone)
+
+
+def test_another_seed_takes_other_rows(worlds):
+    seen = worlds["table"]
+    names = {tuple(row for row, _ in made(SUITES["zeros"], replace(seen, seed=seed))) for seed in range(5)}
+    assert len(names) > 1
+
+
+def test_wide_tables_are_sampled_and_that_is_said():
+    rng = np.random.default_rng(1)
+    wide = {f"c{place}": rng.normal(size=50) for place in range(150)}
+    with opened(total, total, wide) as (plan, prepared, head, seen):
+        assert len(all_features(seen)) == 150
+        found = suites.run(plan, prepared, head, blocks=False)
+    zeros = next(facts for facts in found if facts.name == "zeros")
+    assert f"a sample: {COLUMNS} of 150 columns" in zeros.title
+    assert zeros.comparison.rows == 2 * COLUMNS * 2
+    alone = next(facts for facts in found if facts.name == "single-row")
+    assert "sample" not in alone.title
+
+
+def test_ids_stay_inside_what_was_seen_except_where_that_is_the_point(worlds):
+    seen = worlds["ids"]
+    observed = seen.batch.inputs["ids"]
+    for name, suite in SUITES.items():
+        for batch in suite.batches(seen):
+            inside = (batch.inputs["ids"] >= observed.min()) & (batch.inputs["ids"] <= observed.max())
+            assert inside.all() or name == "beyond-range", name
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "expected"),
+    [
+        ("zeros", "income", {"0.0", "-0.0"}),
+        ("zeros", "age", {"0"}),
+        ("nonfinite", "rate", {"inf", "-inf", "nan"}),
+        ("large-integers", "age", {str(sign * value) for value in (2**24 + 1, 2**53 + 1) for sign in (1, -1)}),
+        ("unseen-categories", "city", {"never seen before"}),
+        ("empty-text", "city", {""}),
+    ],
+)
+def test_the_values_are_those_the_name_says(name, column, expected, worlds):
+    values = {str(row[column]) for text, row in made(SUITES[name], worlds["table"]) if f", {column} = " in text}
+    assert expected <= values
+
+
+def test_every_row_says_what_was_done_to_it(worlds):
+    for text, row in made(SUITES["zeros"], worlds["table"]):
+        column, _, value = text.partition(", ")[2].partition(" = ")
+        assert str(row[column]) == value
+
+
+def test_beyond_range_is_beyond_what_was_observed(worlds):
+    seen = worlds["table"]
+    observed = seen.batch.inputs["income"]
+    pushed = [row["income"] for text, row in made(SUITES["beyond-range"], seen) if ", income = " in text]
+    assert len(pushed) == 8
+    assert all(not observed.min() <= value <= observed.max() for value in pushed)
+
+
+def test_thresholds_are_hit_to_the_last_digit(worlds, trees):
+    """Every threshold near a root, read here from scikit-learn itself, has a float32 on or next to it on each side."""
+    model, _, _ = trees
+    roots = [(int(tree.tree_.feature[0]), float(tree.tree_.threshold[0])) for tree in model.estimators_]
+    rows = [row for _, row in made(SUITES["tree-thresholds"], worlds["trees"])]
+    column = next(iter(rows[0]))
+    for feature, threshold in roots:
+        values = {float(row[column][feature]) for row in rows}
+        below = max(value for value in values if value <= threshold)
+        above = min(value for value in values if value > threshold)
+        step = float(np.spacing(np.float32(abs(threshold))))
+        assert threshold - below <= step
+        assert above - threshold <= step
+
+
+def test_slow_models_get_fewer_rows_and_that_is_said(monkeypatch):
+    """A clock that a model moves on by a second a row: no test has to wait for it."""
+    now = [0.0]
+
+    def slow(rows):
+        now[0] += len(rows)
+        return rows.sum(axis=1)
+
+    rows = np.random.default_rng(0).normal(size=(50, 40))
+    with opened(slow, slow, {"x": rows}, batch_sizes=()) as (plan, prepared, head, _):
+        monkeypatch.setattr(suites.time, "monotonic", lambda: now[0])
+        now[0] = 0.0
+        found = suites.run(plan, prepared, head, blocks=False)
+    assert now[0] < 3 * suites.SECONDS
+    assert any(facts.not_covered.startswith("there was no time left after 20 seconds") for facts in found)
+    tried = [facts for facts in found if facts.comparison.rows]
+    assert tried
+    assert all("a sample: " in facts.title for facts in tried if facts.name in ("beyond-range", "huge-numbers"))
+
+
+def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
+    class Broken:
+        name, title = "broken", "A suite with a bug"
+
+        def batches(self, seen):
+            raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(suites, "suites", lambda: (Broken(), SUITES["zeros"]))
+    with opened(total, total, {"a": np.ones(9), "b": np.arange(9.0)}, batch_sizes=()) as (plan, prepared, head, _):
+        broken, zeros = suites.run(plan, prepared, head, blocks=True)
+    assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message
+    assert zeros.comparison.rows
