@@ -3,7 +3,7 @@
 Eight pairs of models that agree on nearly every row, made by a generator from a seed:
 
 - threshold: a gradient booster and its ONNX file, whose thresholds are floats;
-- leaf: a gradient booster with one value changed, in a leaf that neither real rows nor 20,000 rows
+- leaf: a gradient booster with one value changed, in a leaf that neither real rows nor 200,000 rows
   with every column drawn by itself reach;
 - category: two rare categories of two columns, mapped wrongly where they meet, which no real row has;
 - clip: a sum of columns clipped at the largest value that training saw;
@@ -11,12 +11,12 @@ Eight pairs of models that agree on nearly every row, made by a generator from a
 - quantized: a network and its static INT8 copy;
 - overflow: the product of two whole numbers in 32 bits;
 - missing: a booster with one default direction for missing values exchanged, in a node where neither
-  real rows nor 20,000 rows with every column drawn by itself miss the value.
+  real rows nor 200,000 rows with every column drawn by itself miss the value.
 
 Compared are the largest differences found by `likewise.stress`, by rows drawn with every column
 independently from the values observed, and by real rows drawn again with jitter. Both get as many rows
 and as many calls as the search used, its work on the real rows and on making the input small included.
-The search was tuned on seeds below 200; the table is made from 200 to 204.
+The search was tuned on seeds below 300; the table is made from 300 to 304.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ TOLERANCE = 0.01
 MOST = 1e6
 """A ratio is told up to here: random rows may find no difference at all."""
 
-HELD_OUT = (200, 201, 202, 203, 204)
+UNSEEN = 200_000
+"""A planted fault is rare if none of so many rows shows it, every column drawn by itself."""
+
+HELD_OUT = (300, 301, 302, 303, 304)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ def leaf(random: Random, folder: Path) -> Subject:
     frame, data = halves(numbers(random))
     model = GradientBoostingRegressor(n_estimators=60, max_depth=6, random_state=0).fit(frame, target(frame, random))
     proto = to_onnx(model, frame)
-    # Rare: a leaf that no real row reaches, and none of 20,000 rows with every column drawn by itself.
-    drawn = pd.concat([data, independent(data, 20_000, random)]).to_numpy(dtype=np.float32)
+    # Rare: a leaf that no real row reaches, and none of 200,000 rows with every column drawn by itself.
+    drawn = pd.concat([data, independent(data, UNSEEN, random)]).to_numpy(dtype=np.float32)
     reached = [set(tree[0].apply(drawn)) for tree in model.estimators_]
     rare = [
         (number, int(node))
@@ -267,21 +270,35 @@ def missing(random: Random, folder: Path) -> Subject:
     frame = numbers(random)
     y = target(frame, random)
     for name in frame.columns[:3]:
-        frame.loc[random.random(len(frame)) < 0.004, name] = np.nan
+        frame.loc[random.random(len(frame)) < 0.001, name] = np.nan
     frame, data = halves(frame)
     model = HistGradientBoostingRegressor(max_iter=40, random_state=0).fit(frame, y[:ROWS])
-    drawn = pd.concat([data, independent(data, 20_000, random)])
+    drawn = pd.concat([data, independent(data, UNSEEN, random)])
     answers = model.predict(drawn)
     # Early trees decide most, and deep nodes are reached by few rows; rare as for the leaf.
-    while True:
+    places = [(tree, node) for tree in range(10) for node in reachable(model._predictors[tree][0].nodes)]
+    for place in random.permutation(len(places)).tolist():
+        tree, node = places[place]
         other = copy.deepcopy(model)
-        nodes = other._predictors[int(random.integers(0, 8))][0].nodes
-        able = np.flatnonzero((nodes["is_leaf"] == 0) & (nodes["feature_idx"] < 3) & (nodes["depth"] >= 3))
-        if len(able):
-            chosen = int(able[random.integers(0, len(able))])
-            nodes["missing_go_to_left"][chosen] = 1 - nodes["missing_go_to_left"][chosen]
-            if (other.predict(drawn) == answers).all():
-                return Subject(model, other, data)
+        nodes = other._predictors[tree][0].nodes
+        nodes["missing_go_to_left"][node] = 1 - nodes["missing_go_to_left"][node]
+        if (other.predict(drawn) == answers).all():
+            return Subject(model, other, data)
+    raise RuntimeError("every fault shows")
+
+
+def reachable(nodes: np.ndarray) -> list[int]:
+    """Deep splits of a column with missing values that no split above has asked for: a missing value gets there."""
+    found, waiting = [], [(0, frozenset[int]())]
+    while waiting:
+        node, above = waiting.pop()
+        if nodes["is_leaf"][node]:
+            continue
+        column = int(nodes["feature_idx"][node])
+        if column < 3 and column not in above and nodes["depth"][node] >= 3:
+            found.append(node)
+        waiting += [(int(nodes[side][node]), above | {column}) for side in ("left", "right")]
+    return sorted(found)
 
 
 SUBJECTS: dict[str, Callable[[Random, Path], Subject]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -20,24 +22,29 @@ def example_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _failures_are_explained_only_where_that_is_the_subject(request, monkeypatch):
-    """Hundreds of tests let a gate fail on purpose, in this process; looking for the cause takes a second each."""
-    if "explain" not in request.path.parts:
-        from likewise.contracts.reporting import Explanation
+@pytest.fixture(autouse=True, scope="session")
+def _what_takes_long_runs_only_where_it_is_the_subject():
+    """Hundreds of tests check in this process: causes, edge suites and other lengths are looked for only in their own.
 
-        monkeypatch.setattr("likewise.explaining.explain", lambda *_, **__: ((), Explanation()))
+    For a session, because fixtures of a session or module check too. Lengths that are asked for are always tried.
+    """
+    from likewise import explaining, shaping, suites
+    from likewise.contracts.reporting import Explanation
+
+    switched = [
+        (explaining, "explain", "tests/explain/", ((), Explanation())),
+        (suites, "run", "tests/edge/", ()),
+        (shaping, "applies", "tests/test_shapes.py", False),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, subject, nothing in switched:
+            patch.setattr(module, name, _only_in(subject, getattr(module, name), nothing))
+        yield
 
 
-@pytest.fixture(autouse=True)
-def _edge_suites_run_only_where_they_are_the_subject(request, monkeypatch):
-    """A dozen more calls of both models for each check in this process add up."""
-    if "edge" not in request.path.parts:
-        monkeypatch.setattr("likewise.suites.run", lambda *_, **__: ())
+def _only_in(subject, function, nothing):
+    def called(*arguments, **options):
+        # pytest names the test for which a fixture is being made, too.
+        return function(*arguments, **options) if subject in os.environ["PYTEST_CURRENT_TEST"] else nothing
 
-
-@pytest.fixture(autouse=True)
-def _other_lengths_are_tried_only_where_they_are_the_subject(request, monkeypatch):
-    """Networks with free axes would be run at four more lengths each; lengths that are asked for are always tried."""
-    if request.path.name != "test_shapes.py":
-        monkeypatch.setattr("likewise.shaping.applies", lambda *_: False)
+    return called

@@ -279,7 +279,7 @@ def test_the_exit_code_says_whether_anything_was_found(example_folder, tmp_path)
         "--data",
         data,
         "--calls",
-        "12",
+        "30",
         "--json",
         cwd=tmp_path,
     )

@@ -128,7 +128,7 @@ def _searched(
 
 def _reserve(calls: int) -> int:
     """Calls for making the worst input small, and for measuring what is told."""
-    return min(64, max(calls // 5, 12), calls // 2) + LAST
+    return min(64, max(calls // 5, 12), calls // 3) + LAST
 
 
 def _settings(reference: Any, candidate: Any, data: Any, options: dict[str, Any]) -> Settings:

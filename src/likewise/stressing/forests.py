@@ -83,6 +83,12 @@ class Forest:
         numeric[numeric] = self.variables[ensemble.feature[numeric]] >= 0
         return np.flatnonzero(numeric & np.isfinite(ensemble.threshold))
 
+    def gaps(self, space: Space) -> Array:
+        """The splits of a variable that may be missing."""
+        splits = np.flatnonzero(~self.ensemble.is_leaf)
+        owners = self.variables[self.ensemble.feature[splits]]
+        return splits[[owner >= 0 and space.may_miss(owner) for owner in owners.tolist()]]
+
     def leaves(self) -> Array:
         """All leaves, those that the fewest real rows reach first."""
         found = np.flatnonzero(self.ensemble.is_leaf)

@@ -132,6 +132,10 @@ class Space:
         index = np.unravel_index(int(self.element[variable]), column.shape)
         return f"{column.name}[{','.join(str(int(along)) for along in index)}]"
 
+    def may_miss(self, variable: int) -> bool:
+        """Is this a number that is missing in some real row?"""
+        return bool(self.columns[int(self.owner[variable])].gaps[int(self.element[variable])])
+
     def real(self, positions: Array) -> Rows:
         """Real rows, as they are."""
         return Rows(np.asarray(positions), {c.name: c.values[positions] for c in self.columns})

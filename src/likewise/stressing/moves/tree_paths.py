@@ -1,4 +1,4 @@
-"""Rows that reach every leaf of a tree model, and values on every threshold and a last digit beside it."""
+"""Rows that reach every leaf of a tree model, values on every threshold, and none where one may be missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class _Tour:
     forests: list[Forest]
     leaves: Array
     splits: Array
+    gaps: Array
     leaf: int = 0
     split: int = 0
+    gap: int = 0
 
 
 class TreePaths:
@@ -37,17 +39,20 @@ class TreePaths:
             return False
         leaves = _numbered([forest.leaves() for forest in found])
         splits = _numbered([forest.splits() for forest in found])
+        gaps = _numbered([forest.gaps(search.space) for forest in found])
         search.random.shuffle(splits)
-        search.memory["tree paths"] = _Tour(found, leaves, splits)
+        search.random.shuffle(gaps)
+        search.memory["tree paths"] = _Tour(found, leaves, splits, gaps)
         return True
 
     def turn(self, search: Search) -> None:
         tour: _Tour = search.memory["tree paths"]
-        half = search.count // 2
-        to_leaves = _to_leaves(search, tour, half)
-        to_splits = _to_splits(search, tour, search.count - half)
-        if to_leaves or to_splits:
-            search.measure(forests.rows_of([*to_leaves, *to_splits], search.space))
+        third = search.count // 3 if len(tour.gaps) else search.count // 2
+        recipes = _to_leaves(search, tour, third)
+        recipes += _to_gaps(search, tour, third)
+        recipes += _to_splits(search, tour, third)
+        if recipes:
+            search.measure(forests.rows_of(recipes, search.space))
 
 
 def _numbered(found: list[Array]) -> Array:
@@ -62,6 +67,20 @@ def _to_leaves(search: Search, tour: _Tour, count: int) -> list[Recipe]:
         tour.leaf += 1
         recipe = tour.forests[index].reaching(search.space, node, search.random)
         if recipe is not None:
+            found.append(recipe)
+    return found
+
+
+def _to_gaps(search: Search, tour: _Tour, count: int) -> list[Recipe]:
+    """Rows that reach a split without the value that it asks for."""
+    found = []
+    for _ in range(min(count, len(tour.gaps))):
+        index, node = tour.gaps[tour.gap % len(tour.gaps)].tolist()
+        tour.gap += 1
+        forest = tour.forests[index]
+        recipe = forest.reaching(search.space, node, search.random)
+        if recipe is not None:
+            recipe.made.append((int(forest.variables[forest.ensemble.feature[node]]), float("nan")))
             found.append(recipe)
     return found
 

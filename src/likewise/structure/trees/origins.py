@@ -66,7 +66,7 @@ class _Graph:
         told = {attribute.name: attribute for attribute in node.attribute}
         if node.op_type in ("Identity", "Cast", "Imputer", "Reshape"):
             found, whole = self.follow(node.input[0], depth + 1)
-            return self._reshaped(node, found, whole) if node.op_type == "Reshape" else (found, whole)
+            return self._reshaped(node, found, whole=whole) if node.op_type == "Reshape" else (found, whole)
         if node.op_type in ("Concat", "FeatureVectorizer"):
             return self._side_by_side([self.follow(name, depth + 1) for name in node.input])
         if node.op_type == "OneHotEncoder":
@@ -85,7 +85,7 @@ class _Graph:
             return self._computed(node, found), whole
         return (), False
 
-    def _reshaped(self, node: NodeProto, found: Origins, whole: bool) -> tuple[Origins, bool]:  # noqa: FBT001
+    def _reshaped(self, node: NodeProto, found: Origins, *, whole: bool) -> tuple[Origins, bool]:
         """A column that stays one; of what else is reshaped only the width may be known."""
         shape = self.constants.get(node.input[1])
         width = int(shape[-1]) if shape is not None and len(shape) == 2 else -1
