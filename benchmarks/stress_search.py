@@ -10,8 +10,8 @@ Eight pairs of models that agree on nearly every row, made by a generator from a
 - relu: a PyTorch network with one weight changed, behind the unit that real rows use least;
 - quantized: a network and its static INT8 copy;
 - overflow: the product of two whole numbers in 32 bits;
-- missing: a booster with one default direction for missing values exchanged, in a node where neither
-  real rows nor 200,000 rows with every column drawn by itself miss the value.
+- missing: a booster with one default direction for missing values exchanged, of forty such faults that
+  no real row shows the one that the fewest of 200,000 rows with every column drawn by itself show.
 
 Compared are the largest differences found by `likewise.stress`, by rows drawn with every column
 independently from the values observed, and by real rows drawn again with jitter. Both get as many rows
@@ -48,7 +48,7 @@ MOST = 1e6
 """A ratio is told up to here: random rows may find no difference at all."""
 
 UNSEEN = 200_000
-"""A planted fault is rare if none of so many rows shows it, every column drawn by itself."""
+"""Rows with every column drawn by itself that tell how rare a planted fault is."""
 
 HELD_OUT = (300, 301, 302, 303, 304)
 
@@ -275,16 +275,18 @@ def missing(random: Random, folder: Path) -> Subject:
     model = HistGradientBoostingRegressor(max_iter=40, random_state=0).fit(frame, y[:ROWS])
     drawn = pd.concat([data, independent(data, UNSEEN, random)])
     answers = model.predict(drawn)
-    # Early trees decide most, and deep nodes are reached by few rows; rare as for the leaf.
+    # Early trees decide most, and deep nodes are reached by few rows. The rarest of forty faults is taken.
     places = [(tree, node) for tree in range(10) for node in reachable(model._predictors[tree][0].nodes)]
-    for place in random.permutation(len(places)).tolist():
+    shown = {}
+    for place in random.permutation(len(places))[:40].tolist():
         tree, node = places[place]
         other = copy.deepcopy(model)
         nodes = other._predictors[tree][0].nodes
         nodes["missing_go_to_left"][node] = 1 - nodes["missing_go_to_left"][node]
-        if (other.predict(drawn) == answers).all():
-            return Subject(model, other, data)
-    raise RuntimeError("every fault shows")
+        differs = other.predict(drawn) != answers
+        if not differs[:ROWS].any():
+            shown[int(differs.sum()), place] = other
+    return Subject(model, shown[min(shown)], data)
 
 
 def reachable(nodes: np.ndarray) -> list[int]:
@@ -369,6 +371,11 @@ def measured(name: str, seed: int, calls: int) -> dict[str, float]:
         }
 
 
+def ratio(found: float, random: float) -> float:
+    """How many times larger; one where neither found anything."""
+    return 1.0 if found == random else MOST if not random else min(found / random, MOST)
+
+
 def told(ratio: float) -> str:
     return "over 1,000,000" if ratio >= MOST else f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}"
 
@@ -389,7 +396,7 @@ def main() -> None:
             runs.append(measured(name, seed, arguments.calls))
             figures = {key: float(f"{value:.4g}") for key, value in runs[-1].items()}
             print(name, seed, figures, file=sys.stderr, flush=True)
-        ratios = [min(run["stress"] / max(run["independent"], run["jittered"], 1e-300), MOST) for run in runs]
+        ratios = [ratio(run["stress"], max(run["independent"], run["jittered"])) for run in runs]
         middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         times = statistics.median(ratios)
         won += times >= 10

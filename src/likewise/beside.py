@@ -32,13 +32,13 @@ def run(
     if plan.shapes:
         found += shaping.run(plan, prepared, head)
     if settings.edge == "fail":
-        found += suites.run(plan, prepared, head, blocks=True, seed=settings.seed)
+        found += suites.run(plan, prepared, head, blocks=True, skipped=settings.skip_suites, seed=settings.seed)
     if shaping.applies(plan, prepared, head):
         tell(replace(compared, suites=found), SHAPES)
         found += shaping.run(plan, prepared, head)
     if settings.edge == "report":
         tell(replace(compared, suites=found), EDGE)
-        found += suites.run(plan, prepared, head, blocks=False, seed=settings.seed)
+        found += suites.run(plan, prepared, head, blocks=False, skipped=settings.skip_suites, seed=settings.seed)
     return found
 
 

@@ -196,6 +196,16 @@ def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:
     return tuple(_facts(spec, partial.summaries.get(spec.name, {})) for spec in prepared.pairing.pairs)
 
 
+def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
+    """What is kept of an output that is measured beside the data, so that another tolerance can be decided later."""
+    kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
+    return {
+        metric: {name: fact.details[metric][name] for name in names}
+        for metric, names in kept.items()
+        if metric in fact.details
+    }
+
+
 def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Array] | Mismatch:
     """Both answers in one shape, without broadcasting; or why they cannot be."""
     import numpy as np

@@ -57,6 +57,7 @@ class Settings:
     baseline: str | None = None
     max_worse: float | None = None
     edge: str = "report"
+    skip_suites: tuple[str, ...] = ()
     matrix: Mapping[str, Any] = field(default_factory=dict)
     explain: bool = True
     explain_budget: float = 30.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from likewise import feeding
 from likewise.calling import RowCountError, answers
-from likewise.comparing import CANDIDATE, Partial, Prepared, finish, observe
+from likewise.comparing import CANDIDATE, Partial, Prepared, finish, needed_to_judge_again, observe
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.judging import Outcome, Severity, Verdict
 from likewise.contracts.measuring import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
@@ -20,7 +20,6 @@ from likewise.contracts.models import Model, Runner
 from likewise.discovery import adapter
 from likewise.errors import LikewiseError, UnavailableError, UsageError
 from likewise.settings_matrix import DIVERGES, KIND, assigned_in, name_of, settings_of
-from likewise.sweeping import needed_to_judge_again
 
 ROWS = 4_096
 CHUNK = 1_024

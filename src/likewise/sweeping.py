@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from likewise.batching import rows_at
 from likewise.calling import RowCountError, answers
-from likewise.comparing import Prepared, align, observe, outputs, paired, rows_beyond
+from likewise.comparing import Prepared, align, needed_to_judge_again, observe, outputs, paired, rows_beyond
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.measuring import BatchSizeFacts, Incident, Json, Mismatch, OutputFacts, PairSpec
+from likewise.contracts.measuring import BatchSizeFacts, Incident, Mismatch, OutputFacts, PairSpec
 from likewise.contracts.models import Kind
 from likewise.errors import LikewiseError
 
@@ -176,16 +176,6 @@ def own_output(spec: PairSpec, output: str) -> PairSpec:
     return replace(
         spec, reference=output, candidate=output, columns=None, reference_column=None, expand=None, margin_from=None
     )
-
-
-def needed_to_judge_again(fact: OutputFacts) -> dict[str, Json]:
-    """What is kept of an output so that another tolerance can be decided later."""
-    kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
-    return {
-        metric: {name: fact.details[metric][name] for name in names}
-        for metric, names in kept.items()
-        if metric in fact.details
-    }
 
 
 def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:

@@ -10,7 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from likewise.batching import rows_at
 from likewise.calling import Side, answers, joined, rows_text
-from likewise.comparing import CANDIDATE, REFERENCE, Partial, Prepared, align, finish, margins, observe
+from likewise.comparing import (
+    CANDIDATE,
+    REFERENCE,
+    Partial,
+    Prepared,
+    align,
+    finish,
+    margins,
+    needed_to_judge_again,
+    observe,
+)
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.measuring import Cast, Comparison, Incident, Mismatch, OutputFacts, Plan, Tolerance
 from likewise.contracts.models import Kind
@@ -31,9 +41,6 @@ JUDGED = frozenset({"closeness", "agreement"})
 """The metrics whose limits hold for any rows; the others speak of rows as they come."""
 
 SHOWING = JUDGED | {"worst_rows"}
-
-KEPT = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
-"""What is needed to judge again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +275,5 @@ def _tied(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tenso
 
 def _needed(output: OutputFacts) -> dict[str, object]:
     """What is needed to judge again and to show the worst rows."""
-    kept: dict[str, object] = {
-        metric: {name: output.details[metric][name] for name in names}
-        for metric, names in KEPT.items()
-        if metric in output.details
-    }
     rows = output.details.get("worst_rows", {}).get("rows", [])
-    return {**kept, "worst_rows": {"rows": rows[:SHOWN]}} if rows else kept
+    return {**needed_to_judge_again(output), **({"worst_rows": {"rows": rows[:SHOWN]}} if rows else {})}

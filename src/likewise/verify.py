@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import baselines, beside, judging, matrixing, notebooks, provenance, selecting
+from likewise import baselines, beside, judging, matrixing, notebooks, provenance, selecting, suites
 from likewise.config import Settings, require_baseline
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
@@ -91,6 +91,7 @@ def run(
         models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
         matrixing.require_possible(models["candidate"], settings.matrix)
+        suites.require_known(settings.skip_suites)
         source = _source(settings, models, progress)
         plan = _plan(settings, policy, models, source, progress)
         hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)

@@ -72,6 +72,23 @@ def test_fail_blocks(folder):
     assert "not blocking" not in shown
 
 
+def test_a_suite_that_is_known_to_differ_can_be_left_out(folder):
+    words = ["model.joblib", "model.onnx", "--data", "rows.parquet", "--report", "skipped.json", "--edge", "fail"]
+    code, shown = run(folder, "check", *words, "--skip-suite", "nonfinite")
+    assert code == 0, shown
+    names = [suite["verdict"]["name"] for suite in json.loads((folder / "skipped.json").read_text())["suites"]]
+    assert "nonfinite" not in names
+    assert len(names) == 15
+
+
+def test_a_suite_that_there_is_not_cannot_be_left_out(folder):
+    code, shown = run(
+        folder, "check", "model.joblib", "model.onnx", "--data", "rows.parquet", "--skip-suite", "nonfinit"
+    )
+    assert code == 2
+    assert "did you mean 'nonfinite'?" in shown
+
+
 def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
     words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "crash.json"]
     code, shown = run(folder, "check", *words)

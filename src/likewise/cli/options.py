@@ -185,6 +185,9 @@ comparison_options = _stacked(
         metavar="NAME=V,V",
         help="Try the candidate under all combinations of settings, such as optimization=disable,all threads=1,2.",
     ),
+    click.option(
+        "--skip-suite", "skip_suites", multiple=True, metavar="NAME", help="Leave an edge suite out, such as nonfinite."
+    ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option(
         "--reference-option", multiple=True, callback=assignments, metavar="NAME=VALUE", help="For its adapter."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from likewise.batching import rows_at
@@ -15,7 +15,7 @@ from likewise.contracts.data import Array, Batch
 from likewise.contracts.measuring import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
 from likewise.contracts.suites import Fed, Seen, Suite
 from likewise.discovery import adapter, extensions
-from likewise.errors import LikewiseError, one_line
+from likewise.errors import LikewiseError, UsageError, nearest, one_line
 from likewise.suiting import COLUMNS, all_features
 from likewise.sweeping import Head
 from likewise.trying import try_rows
@@ -54,8 +54,16 @@ class _Time:
             self.a_row = max(self.a_row / 2, seconds / rows)
 
 
-def run(plan: Plan, prepared: Prepared, head: Head | None, *, blocks: bool, seed: int = 0) -> tuple[SuiteFacts, ...]:
-    """Both models on every suite that makes sense for them."""
+def run(
+    plan: Plan,
+    prepared: Prepared,
+    head: Head | None,
+    *,
+    blocks: bool,
+    skipped: Collection[str] = (),
+    seed: int = 0,
+) -> tuple[SuiteFacts, ...]:
+    """Both models on every suite that makes sense for them, but for those to be skipped."""
     if head is None:
         return _nothing(plan, "the data is one test case, which has no rows to make others from", blocks=blocks)
     if reason := _impossible(plan):
@@ -63,14 +71,24 @@ def run(plan: Plan, prepared: Prepared, head: Head | None, *, blocks: bool, seed
     seen = _seen(prepared, head, seed)
     if not len(seen.batch):
         return _nothing(plan, "no row of the data agrees, so that none shows more", blocks=blocks)
+    chosen = [suite for suite in suites() if suite.name not in skipped]
     clock = _Time(time.monotonic() + SECONDS)
     _time_models(prepared, seen, clock)
     # What models say about rows that nobody sent them is no news about the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [_facts(suite, plan, prepared, seen, blocks=blocks, clock=clock) for suite in suites()]
+        found = [_facts(suite, plan, prepared, seen, blocks=blocks, clock=clock) for suite in chosen]
     applying = tuple(facts for facts in found if facts is not None)
     return applying or _nothing(plan, "no suite applies to this data", blocks=blocks)
+
+
+def require_known(names: Iterable[str]) -> None:
+    """A usage error for a suite that there is not."""
+    known = [suite.name for suite in suites()]
+    for name in names:
+        if name not in known:
+            remedy = f"Suites: {', '.join(known)}"
+            raise UsageError(f"there is no edge suite {name!r} to skip{nearest(name, known)}", remedy=remedy)
 
 
 def _time_models(prepared: Prepared, seen: Seen, clock: _Time) -> None:
