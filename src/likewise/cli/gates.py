@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import github
-from likewise.cli.progress import ProgressLine
-from likewise.cli.supervisor import CrashError, supervise
+from likewise.cli.supervisor import CrashError
+from likewise.cli.watching import watched
 from likewise.contracts.judging import Outcome
 from likewise.errors import LikewiseError, UsageError
 
@@ -46,27 +46,19 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
 
     Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
     """
-    line = ProgressLine(shown=not (quiet or as_json))
     settings.policy()
     if as_json and "-" in settings.formats.values():
         raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
     formats = [*settings.formats.items(), *github.formats().items()]
+    job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look}
     try:
-        found = supervise(
-            {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look},
-            timeout=settings.timeout,
-            on_progress=line.update,
-            on_tick=line.tick,
-            debug=debug,
-        )
+        found = watched(job, shown=not (quiet or as_json), timeout=settings.timeout, debug=debug)
         carried = Carried(Outcome(found["outcome"]), found["headline"], found["json"], found["shown"], found["files"])
     except UsageError:
         raise
     except LikewiseError as error:
         carried = drawn(_without_worker(settings, error), None if as_json else look, formats)
-    finally:
-        line.clear()
     write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
     github.annotate(carried.outcome, carried.headline)
     return carried

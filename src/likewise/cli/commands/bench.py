@@ -62,8 +62,7 @@ def bench(
     from pathlib import Path
 
     from likewise.cli.gates import colour, width
-    from likewise.cli.progress import ProgressLine
-    from likewise.cli.supervisor import supervise
+    from likewise.cli.watching import watched
 
     options.required(given["data"], "--data", "Say which rows to run: --data FILE")
     arguments = options.given(**given)
@@ -74,17 +73,8 @@ def bench(
     ):
         if name in arguments:
             arguments[other] = arguments.pop(name)
-    line = ProgressLine(shown=not (quiet or as_json))
-    try:
-        plain = supervise(
-            {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}},
-            timeout=timeout,
-            on_progress=line.update,
-            on_tick=line.tick,
-            debug=debug,
-        )
-    finally:
-        line.clear()
+    job = {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}}
+    plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
     from likewise.benching import plot, stored, table
     from likewise.recording import atomically
 

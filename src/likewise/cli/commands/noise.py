@@ -35,25 +35,15 @@ def noise(*, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float
     likewise noise model.onnx --data test.npz --margin 5
     """
     from likewise.cli.gates import colour, width
-    from likewise.cli.progress import ProgressLine
-    from likewise.cli.supervisor import supervise
+    from likewise.cli.watching import watched
 
     options.required(given["data"], "--data", "Say which rows to ask about: --data FILE")
     arguments = options.given(**given)
     for name, other in (("id", "row_id"), ("option", "options")):
         if name in arguments:
             arguments[other] = arguments.pop(name)
-    line = ProgressLine(shown=not (quiet or as_json))
-    try:
-        plain = supervise(
-            {"do": "noise", "arguments": {"model": model, **arguments}},
-            timeout=timeout,
-            on_progress=line.update,
-            on_tick=line.tick,
-            debug=debug,
-        )
-    finally:
-        line.clear()
+    job = {"do": "noise", "arguments": {"model": model, **arguments}}
+    plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
         return

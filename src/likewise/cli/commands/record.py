@@ -21,25 +21,15 @@ from likewise.cli import options
 @options.debug_option
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
-    from likewise.cli.progress import ProgressLine
-    from likewise.cli.supervisor import supervise
+    from likewise.cli.watching import watched
 
     options.required(given["data"], "--data", "Say which rows to answer: --data FILE")
     arguments = options.given(**given)
     arguments["row_id"] = arguments.pop("id", None)
     own = options.given(batch_axis=arguments.pop("batch_axis", None))
     arguments["options"] = {**own, **arguments.pop("option", {})}
-    line = ProgressLine(shown=not quiet)
-    try:
-        rows = supervise(
-            {"do": "record", "arguments": {"model": model, "output": output, **arguments}},
-            timeout=timeout,
-            on_progress=line.update,
-            on_tick=line.tick,
-            debug=debug,
-        )
-    finally:
-        line.clear()
+    job = {"do": "record", "arguments": {"model": model, "output": output, **arguments}}
+    rows = watched(job, shown=not quiet, timeout=timeout, debug=debug)
     if not quiet:
         click.echo(f"Recorded the answers to {rows:,} rows in {output}")
 

@@ -78,8 +78,7 @@ def stress(
 
     from likewise import stressing
     from likewise.cli.gates import colour, width
-    from likewise.cli.progress import ProgressLine
-    from likewise.cli.supervisor import supervise
+    from likewise.cli.watching import watched
     from likewise.errors import LikewiseError, UsageError
     from likewise.recording import atomically
     from likewise.stressing import stored, table
@@ -88,22 +87,14 @@ def stress(
     stated = options.stated(**given)
     arguments = {**stated, "reference": reference, "candidate": candidate, "data": data}
     arguments["output"] = output or f"stress{'.npz' if data.lower().endswith(('.npz', '.npy')) else '.parquet'}"
-    line = ProgressLine(shown=not (quiet or as_json))
+    job = {"do": "stress", "arguments": arguments}
     try:
-        plain = supervise(
-            {"do": "stress", "arguments": arguments},
-            timeout=timeout,
-            on_progress=line.update,
-            on_tick=line.tick,
-            debug=debug,
-        )
+        plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
         result = stored.result_from(plain)
     except UsageError:
         raise
     except LikewiseError as error:
         result = stressing.could_not_run(reference, candidate, data, error, stated)
-    finally:
-        line.clear()
     if report is not None:
         atomically(Path(report), stored.to_json(result).encode())
     if as_json:
