@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 import torch
@@ -137,7 +138,8 @@ def test_an_optimisation_that_changes_the_answer_is_seen():
     result = likewise.noise(proto, {"x": x})
     assert only(result, "optimization").max_abs == pytest.approx(np.abs(pooled(0) - pooled(-np.inf)).max())
     assert result.dominated_by == "optimization"
-    assert any("find out why" in note for note in result.notes)
+    assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
+    assert any("move by" in why for why in result.refused)
 
 
 def test_answers_that_move_with_the_batch_and_from_call_to_call(numbers):
@@ -157,6 +159,72 @@ def test_answers_that_move_with_the_batch_and_from_call_to_call(numbers):
     repeated = likewise.noise(restless, {"x": numbers})
     assert only(repeated, "repeat").max_abs == pytest.approx(1e-4)
     assert any("not the same from call to call" in note for note in repeated.notes)
+
+
+def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_path):
+    """Dynamic quantisation scales by the largest value of the call, so that an outlier moves all the other answers."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    random = np.random.default_rng(1)
+    x = random.normal(size=(ROWS, 8)).astype(np.float32)
+    x[ROWS // 2] *= 100
+    quantized = tmp_path / "int8.onnx"
+    onnx.save(graph, tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", quantized)
+    result = likewise.noise(str(quantized), {"x": x})
+    moved = only(result, "batch size").max_abs
+    assert likewise.noise(graph, {"x": x}).refused == ()
+    assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
+    (why,) = result.refused
+    assert f"move by {moved:.2g}, 10 times that is {10 * moved:.2g}" in why
+    shown = table.render(result)
+    assert "No tolerance can be proposed" in shown
+    assert "--abs-tol" not in shown
+    np.savez(tmp_path / "rows.npz", x=x)
+    for flags, printed in ((["--quiet"], ""), (["--json"], "{")):
+        done = run(tmp_path, "int8.onnx", "--data", "rows.npz", *flags)
+        assert (done.returncode, done.stdout[:1]) == (3, printed), done.stderr
+
+
+@pytest.mark.parametrize(("moved", "proposed"), [(0.005, True), (0.02, False)])
+def test_how_far_probabilities_may_move(numbers, moved, proposed):
+    """They spread from 0 to 1: ten times 0.02 is a fifth of that."""
+
+    def restless(x):
+        share = 1 / (1 + np.exp(-x[:, :1]))
+        return {"probabilities": np.hstack([share, 1 - share]) + moved * (len(x) % 2)}
+
+    result = likewise.noise(restless, {"x": numbers})
+    assert bool(result.options) == proposed
+    assert bool(result.refused) != proposed
+
+
+def test_labels_that_change_by_themselves_are_refused(numbers):
+    calls = []
+
+    def restless(x):
+        calls.append(len(x))
+        return np.where(x[:, 0] > 0.5 * (len(calls) % 2), "yes", "no")
+
+    (why,) = {text.rpartition(" (")[0] for text in likewise.noise(restless, {"x": numbers}).refused}
+    share = np.mean((numbers[:, 0] > 0) & (numbers[:, 0] <= 0.5))
+    assert share > 0.1
+    assert f"{share:.0%} of" in why
+
+
+def test_outputs_that_one_tolerance_does_not_suit_get_a_limit_each(numbers):
+    """The noise of the large output is 1, which is all that the small one can say."""
+
+    def restless(x):
+        return {"large": 1e4 * x[:, 0] + len(x) % 2, "small": np.tanh(x[:, 1])}
+
+    result = likewise.noise(restless, {"x": numbers})
+    assert (result.abs_tol, result.rel_tol, result.refused) == (None, None, ())
+    limits = {limit.output: limit.max_abs_diff for limit in result.limits}
+    assert limits["large"] == 10
+    assert limits["small"] < 1e-5
+    assert result.options.startswith("--limit ")
+    assert result.options in " ".join(table.render(result, width=200).split())
 
 
 def test_inputs_rounded_to_float32(numbers):

@@ -25,7 +25,8 @@ class LikewiseError(Exception):
         self.side = side
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+        stop = "" if self.message.endswith((".", "?", "!")) else "."
+        return f"{self.message}{stop} {self.remedy}" if self.remedy else self.message
 
 
 class UsageError(LikewiseError):

@@ -62,7 +62,7 @@ def explain(
             rows=len(case.sample) if case.sample is not None else 0,
             failing_rows=int(case.sample.failing.sum()) if case.sample is not None else 0,
             complete=case.sample is not None and case.sample.complete,
-            excluded=tuple(excluded),
+            excluded=tuple(dict.fromkeys(excluded)),
             not_tested=(*notes, *not_tested),
         )
         if case.sample is not None and case.sample.failing.any():
@@ -274,9 +274,10 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
             continue
         explained.extend(found)
         if not found:
-            excluded.append(told)
+            excluded.extend(hypothesis.causes)
     case.deadline = end
-    return explained, excluded, not_tested
+    named = {entry.cause for entry in explained}
+    return explained, [cause for cause in excluded if cause not in named], not_tested
 
 
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from likewise import generated_rows, noise_floor, settings_matrix
+from likewise import generated_rows, noise_floor, settings_matrix, wide_tolerances
 from likewise.checking import Judgement, checked, in_words, rows_beyond
 from likewise.confidence import confidence, percent, rows_needed
 from likewise.contracts.judging import (
@@ -51,6 +51,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         _judge_outputs(case)
     judge_batches(case)
     case.findings.extend(noise_floor.findings(comparison, policy))
+    case.findings.extend(wide_tolerances.findings(comparison, policy))
     _judge_inputs(case)
     beyond = rows_beyond(case)
     state = generated_rows.confidence if comparison.generated else confidence
@@ -184,6 +185,8 @@ def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
 def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
     """Raw scores go under the name of probabilities in some exports."""
     extremes = output.details.get("extremes", {})
+    if output.pair.kind is not Kind.PROBABILITY:
+        return
     if not _leaves_unit(extremes.get("candidate")) or _leaves_unit(extremes.get("reference")):
         return
     low, high = extremes["candidate"]

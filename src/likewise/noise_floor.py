@@ -19,16 +19,16 @@ def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
     """What is asked of each output, beside how far the models themselves move."""
     for output in comparison.outputs:
         largest = _largest_answer(output)
-        allowed = _allowed(output, policy, largest)
-        if allowed is None:
+        bound = allowed(output, policy, largest)
+        if bound is None:
             continue
         for measure, side in DRIFTS.items():
             moves = output.measures.get(measure)
-            if moves is not None and allowed < moves <= NOISE * largest:
+            if moves is not None and bound < moves <= NOISE * largest:
                 yield Finding(
                     "below-noise-floor",
                     Severity.WARNING,
-                    f"the tolerance of {output.name!r}, {allowed:.3g}, is below what the {side}'s own answers move "
+                    f"the tolerance of {output.name!r}, {bound:.3g}, is below what the {side}'s own answers move "
                     f"between batch sizes, {moves:.3g}: a failure of that size may be noise",
                     output.name,
                     f"Measure it: likewise noise {side.upper()} --data FILE, and choose a tolerance above it",
@@ -42,7 +42,7 @@ def _largest_answer(output: OutputFacts) -> float:
     return math.ldexp(1.0, min(max(exponents), 1023)) if exponents else 0.0
 
 
-def _allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
+def allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
     """The most that any answer may differ by; None where no limit bounds single answers."""
     tolerance, bounds = policy.tolerance, []
     for limit in policy.limits:

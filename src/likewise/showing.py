@@ -56,7 +56,9 @@ def strata_told(strata: tuple[Stratum, ...]) -> list[str]:
             share = f"{worst.rows_beyond:,} of {worst.rows:,} rows"
             told = f"By {column}: {len(beyond):,} of {len(of_column):,} values have rows beyond tolerance"
             told += f", {worst.value!r} most: {share}"
-        lines.append(told)
+        rarest = min(of_column, key=lambda stratum: (stratum.rows, stratum.value))
+        plural = "" if rarest.rows == 1 else "s"
+        lines.append(f"{told}; the rarest, {rarest.value!r}, has {rarest.rows:,} row{plural}")
     return lines
 
 
@@ -98,7 +100,9 @@ def figure(value: float | str | None) -> str:
 
 def sentence(text: str) -> str:
     """Words that begin with a capital, unless they begin with a name, and end with a stop."""
-    text = text[:1].upper() + text[1:] if text[:1].islower() and "." not in text.split(" ")[0] else text
+    # A first word with a sign or a digit in it is a name: income_log, seq=7, huge-numbers:
+    plain = text[:1].islower() and text.split(" ")[0].rstrip(",:").isalpha()
+    text = text[:1].upper() + text[1:] if plain else text
     return text if not text or text.endswith((".", "?", "!")) else text + "."
 
 

@@ -164,6 +164,10 @@ def judge(report: Report, **options: Any) -> Report:
         kept = [limit for limit in before.limits if (limit.output, limit.measure) not in replaced]
         changes = {name: getattr(added, name) for name in asked}
         policy = replace(before, limits=(*kept, *fresh), **changes)
+    if policy != before and report.explanation is not None:
+        # What explains a failure under some limits need not explain one under others.
+        note = "the run was judged again under other limits: `likewise explain` looks for causes under these"
+        report = replace(report, diagnoses=(), explanation=Explanation(not_tested=(note,)))
     return baselines.held(replace(report, policy=policy, verdict=judging.judge(report.comparison, policy)))
 
 

@@ -1,4 +1,4 @@
-"""Between which numbers probabilities lie, found again by Python's own min and max."""
+"""Between which numbers answers lie, found again by Python's own min and max."""
 
 import math
 
@@ -11,24 +11,45 @@ from likewise.contracts.models import Kind
 from likewise.metrics.extremes import EXTENSION
 
 
-def derived(array):
-    finite = [float(value) for value in np.ravel(array).tolist() if math.isfinite(value)]
+def derived(values):
+    finite = [float(value) for value in values if math.isfinite(value)]
     return [min(finite), max(finite)] if finite else None
+
+
+def derived_widest(array):
+    columns = np.asarray(array).reshape(len(array), -1).T.tolist() if len(array) else []
+    found = [bounds for bounds in map(derived, columns) if bounds is not None]
+    return max(found, key=lambda bounds: bounds[1] - bounds[0]) if found else None
 
 
 @settings(max_examples=80, deadline=None)
 @given(pair=numeric_pairs())
 def test_bounds_are_those_of_the_finite_answers(pair):
     found = EXTENSION.observe(pair).details()
-    assert found == {"reference": derived(pair.reference), "candidate": derived(pair.candidate)}
+    assert found["reference"] == derived(np.ravel(pair.reference).tolist())
+    assert found["candidate"] == derived(np.ravel(pair.candidate).tolist())
+    assert found["widest"] == derived_widest(pair.reference)
 
 
-def test_only_probabilities_are_looked_at():
+def test_only_numbers_are_looked_at():
     assert EXTENSION.applies_to(PairSpec("p", "p", Kind.PROBABILITY, "name"), numeric=True)
-    assert not EXTENSION.applies_to(PairSpec("p", "p", Kind.SCORE, "name"), numeric=True)
-    assert EXTENSION.empty().details() == {"reference": None, "candidate": None}
+    assert EXTENSION.applies_to(PairSpec("p", "p", Kind.SCORE, "name"), numeric=True)
+    assert not EXTENSION.applies_to(PairSpec("p", "p", Kind.LABEL, "name"), numeric=True)
+    assert EXTENSION.empty().details() == {"reference": None, "candidate": None, "widest": None}
 
 
 def test_what_is_not_finite_is_left_out():
     found = EXTENSION.observe(make_pair([0.2, math.nan, 0.4], [math.inf, -math.inf, math.nan], Kind.PROBABILITY))
-    assert found.details() == {"reference": [0.2, 0.4], "candidate": None}
+    assert found.details() == {"reference": [0.2, 0.4], "candidate": None, "widest": [0.2, 0.4]}
+
+
+def test_the_widest_column_is_told_apart_from_the_others():
+    answers = [[0.9, 5.0], [0.1, 5.1]]
+    assert EXTENSION.observe(make_pair(answers, answers, Kind.VALUE)).details()["widest"] == [0.1, 0.9]
+
+
+def test_answers_of_other_widths_are_taken_together():
+    narrow = EXTENSION.observe(make_pair([[1.0, 2.0]], [[1.0, 2.0]], Kind.VALUE))
+    wide = EXTENSION.observe(make_pair([[0.0, 5.0, 3.0]], [[0.0, 5.0, 3.0]], Kind.VALUE))
+    assert narrow.merge(wide) == wide.merge(narrow)
+    assert narrow.merge(wide).details()["widest"] == [0.0, 5.0]

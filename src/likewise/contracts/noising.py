@@ -55,7 +55,9 @@ class NoiseResult:
     """The noise of one model on some rows, and the tolerances it asks for.
 
     |difference| <= abs_tol + rel_tol * |answer| holds for `margin` times every movement that was measured and
-    is no jump; both are None where no output holds numbers. `dominated_by` is the source that takes most of it.
+    is no jump; both are None where no output holds numbers, where the outputs are too unlike for one tolerance
+    (`limits` has one for each), and where none can be proposed: `refused` says why, because a tolerance above such
+    noise would let a wrong model pass. `dominated_by` is the source that takes most of it.
     """
 
     model: str
@@ -69,11 +71,17 @@ class NoiseResult:
     dominated_by: str | None
     limits: tuple[OutputLimit, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()
     schema_version: int = 1
 
     @property
     def options(self) -> str:
-        """What to say to `likewise check`."""
+        """What to say to `likewise check`; empty where nothing is proposed."""
         if self.abs_tol is None or self.rel_tol is None:
-            return ""
+            return self.limit_options
         return f"--abs-tol {self.abs_tol:g} --rel-tol {self.rel_tol:g}"
+
+    @property
+    def limit_options(self) -> str:
+        """The same for each output on its own."""
+        return " ".join(f"--limit {limit.output}.max_abs_diff={limit.max_abs_diff:g}" for limit in self.limits)

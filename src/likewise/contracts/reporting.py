@@ -154,6 +154,9 @@ class Report:
     explanation: Explanation | None = None
     bench: BenchResult | None = None
 
+    def __repr__(self) -> str:
+        return f"<Report {self.outcome}: {self.verdict.headline}>"
+
     def __bool__(self) -> bool:
         return self.passed
 

@@ -87,6 +87,8 @@ def badness(measure: str, value: float, rows: int) -> float:
 
 def largest_answer(*outputs: OutputFacts) -> float:
     """The largest finite magnitude either side answered in either run; 1 where that is not known."""
-    found = [abs(end) for output in outputs for ends in (output.details.get("extremes") or {}).values() for end in ends]
+    found = [
+        abs(end) for output in outputs for ends in (output.details.get("extremes") or {}).values() for end in ends or ()
+    ]
     finite = [value for value in found if isinstance(value, float | int) and math.isfinite(value)]
     return max(finite, default=1.0)

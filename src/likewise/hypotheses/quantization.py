@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -283,7 +284,9 @@ def _named(site: Site) -> str:
 def _remedy(culprit: str) -> str:
     if culprit == WHOLE:
         return "If INT8 is intended, judge it as such: --preset quantized; else deploy the float model"
-    return "Leave this node out (likewise quantize --exclude NODE), or calibrate on rows like these"
+    named = re.match(r"node '(.+?)(?:_quant)?'", culprit)
+    node = named.group(1) if named else "NODE"
+    return f"Leave this node out (likewise quantize --exclude {node}), or calibrate on rows like these"
 
 
 EXTENSION = Quantization()

@@ -146,7 +146,7 @@ def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterat
             share=1.0,
             simplicity=3,
         )
-    elif added and not dropped and "extra-output" in _codes(case):
+    elif added and not dropped and case.specs and "extra-output" in _codes(case):
         same = [name for name in theirs if name not in added and _equal(theirs[name], theirs[added[0]])]
         copy = f"; it is a copy of {same[0]!r}" if same else ""
         yield Explained(

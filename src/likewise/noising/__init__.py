@@ -15,7 +15,7 @@ from likewise.contracts.models import BatchAxis, Kind, Model
 from likewise.contracts.noising import NoiseResult, NoiseSource
 from likewise.discovery import adapter, describe_model, open_source
 from likewise.errors import LikewiseError, ModelError, UsageError, one_line
-from likewise.noising import movements
+from likewise.noising import movements, spreads
 from likewise.noising.movements import Movement
 from likewise.noising.reasons import REASONS, Reason
 from likewise.noising.subject import Subject, open_side
@@ -69,7 +69,8 @@ def noise(
     with open_side(described, head, mapping) as side:
         batch = _rows(source, side, head)
         given, _ = answers(side, batch)
-        labels = [spec.name for spec in pairing.observed(side.runner.signature, given) if spec.kind is Kind.LABEL]
+        kinds = {spec.name: spec.kind for spec in pairing.observed(side.runner.signature, given)}
+        labels = [name for name, kind in kinds.items() if kind is Kind.LABEL]
         subject = Subject(described, _framework(described, side.runner.native), side, batch, given, mapping)
         found: dict[str, list[Movement]] = {}
         sources: list[NoiseSource] = []
@@ -88,6 +89,11 @@ def noise(
     if not found:
         raise ModelError(f"nothing could be measured of {described.name}: {sources[0].not_measured}")
     tolerance, most = movements.propose(found, margin=margin)
+    limits = movements.limits(found, margin=margin)
+    answered = spreads.spreads(given, kinds)
+    refused = spreads.refused(found, answered, margin=margin)
+    if refused or (tolerance is not None and not spreads.suits_all(tolerance, answered)):
+        tolerance = None
     return NoiseResult(
         model=described.name,
         framework=subject.framework,
@@ -98,8 +104,9 @@ def noise(
         abs_tol=None if tolerance is None else tolerance.absolute,
         rel_tol=None if tolerance is None else tolerance.relative,
         dominated_by=most,
-        limits=movements.limits(found, margin=margin),
-        notes=(*subject.notes, *_notes(sources), *_doubts(tolerance, found)),
+        limits=() if refused else limits,
+        notes=(*subject.notes, *_notes(sources), *_doubts(tolerance, found), *spreads.unknown(answered)),
+        refused=refused,
     )
 
 

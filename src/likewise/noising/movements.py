@@ -127,10 +127,15 @@ def limits(found: Mapping[str, Sequence[Movement]], *, margin: float) -> tuple[O
     """What every output asks for on its own."""
     proposed = []
     for output, scale in _scales(found).items():
-        moved = [m.furthest for entries in found.values() for m in _noise(entries) if m.output == output]
         if scale:
-            proposed.append(OutputLimit(output, scale, round_up(margin * max([SPACING * scale, *moved]))))
+            proposed.append(OutputLimit(output, scale, round_up(margin * noise_of(found, output))))
     return tuple(proposed)
+
+
+def noise_of(found: Mapping[str, Sequence[Movement]], output: str) -> float:
+    """The furthest that an output of numbers moves without a jump, and at least the spacing of float32."""
+    moved = [m.furthest for entries in found.values() for m in _noise(entries) if m.output == output]
+    return max([SPACING * _scales(found).get(output, 0.0), *moved])
 
 
 def round_up(value: float) -> float:

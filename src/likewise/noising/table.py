@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 APART = 100.0
 """Outputs whose sizes differ by so much are better given a limit each."""
 
+REMEDY = (
+    "A wrong model would pass above such noise. Make the model repeatable first: fix its seed, compare and serve it "
+    "with the same batch size (--batch-size 1), or quantise it statically."
+)
+"""What to do about answers that move too far."""
+
 
 def render(result: NoiseResult, *, width: int = 80, colour: bool = False) -> str:
     """Tables of the sources and what to say to `check`; names of models are text, never markup."""
@@ -28,14 +34,20 @@ def _parts(result: NoiseResult) -> Iterator[RenderableType]:
     yield ""
     yield _figures(result)
     yield ""
-    if result.options:
+    if result.refused:
+        for why in result.refused:
+            yield Text(f"No tolerance can be proposed: {why}.", style="bold")
+        yield Text(REMEDY)
+    elif result.abs_tol is not None:
         yield Text(_told(result))
         yield Text(f"  {result.options}", style="bold")
         sizes = [limit.largest_answer for limit in result.limits]
         if max(sizes) > APART * min(sizes):
             yield Text("The outputs are of very different sizes. A limit for each:")
-            each = " ".join(f"--limit {limit.output}.max_abs_diff={limit.max_abs_diff:g}" for limit in result.limits)
-            yield Text(f"  {each}", style="bold")
+            yield Text(f"  {result.limit_options}", style="bold")
+    elif result.limits:
+        yield Text("No one tolerance is small against the answers of every output. A limit for each:")
+        yield Text(f"  {result.options}", style="bold")
     else:
         yield Text("No output holds numbers, so there is no tolerance to propose.")
     for source in result.sources:

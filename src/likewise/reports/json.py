@@ -178,6 +178,8 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
         found = json.loads(text)
         version = found.get("schema_version") if isinstance(found, dict) else None
         if version != SCHEMA_VERSION:
+            if version is None:
+                raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
         read = adapter().validate_python(found)
     except ValidationError as error:

@@ -203,7 +203,7 @@ def _worst(report: Report) -> Iterator[RenderableType]:
         if not rows:
             continue
         yield ""
-        yield Text(f"Worst rows of {output.name}", style="dim")
+        yield Text(f"Worst rows of {output.name}, the furthest beyond tolerance first", style="dim")
         for row in rows[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             apart = f", {figure(difference)} apart" if difference is not None else ""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
+from likewise.cli.exits import INCONCLUSIVE, PASS
 
 
 @click.command(short_help="How far a model's own answers move, and the tolerances above that.")
@@ -23,12 +24,16 @@ from likewise.cli import options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the proposed options only.")
 @options.debug_option
-def noise(*, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
+@click.pass_context
+def noise(
+    ctx: click.Context, /, *, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float | None, **given: Any
+) -> None:
     """Measure how far the answers of MODEL move by themselves, and propose tolerances above that.
 
     It is asked the same again, in other batches, with other numbers of threads, at other levels of
     optimisation, in the other precision and with inputs rounded to float32. Nothing is judged: the
-    exit code is 0 when it could be measured, 3 when not.
+    exit code is 0 when it could be measured, 3 when not, or when the answers move too far for any
+    tolerance.
 
     \b
     likewise noise model.joblib --data test.parquet
@@ -44,16 +49,16 @@ def noise(*, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float
             arguments[other] = arguments.pop(name)
     job = {"do": "noise", "arguments": {"model": model, **arguments}}
     plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    if as_json:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
-        return
     from likewise.noising import stored, table
 
     result = stored.result_from(plain)
-    if quiet:
+    if as_json:
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+    elif not quiet:
+        click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+    elif not result.refused:
         click.echo(result.options)
-        return
-    click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+    ctx.exit(INCONCLUSIVE if result.refused else PASS)
 
 
 EXTENSION = noise

@@ -15,6 +15,8 @@ LONGEST = 160
 
 LONGEST_TITLE = 600
 LONGEST_WORD = 34
+DIGITS = 9
+SHORT_DIGITS = 6
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "unsure"}
 
@@ -49,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose first cell of every row names the row."""
+    """A table whose first cell of every row names the row; on a phone one that `stacks` is a card for each row."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -57,6 +59,7 @@ class Table:
     sortable: bool = False
     note: str = ""
     id: str = ""
+    stacks: bool = False
 
 
 def columns(*names: str) -> tuple[Column, ...]:
@@ -82,11 +85,22 @@ def count(value: float | str | None) -> Cell:
     return Cell(figure(value), number(value))
 
 
-def value_cell(value: object) -> Cell:
-    """A value of a model or of the data: a number is sorted as one."""
+def value_cell(value: object, *, digits: int = DIGITS) -> Cell:
+    """A value of a model or of the data: a number is sorted as one, and its title has the digits that are left out."""
+    if isinstance(value, float) and math.isfinite(value):
+        text = f"{value:.{digits}g}"
+        return Cell(text, value, title="" if float(text) == value else repr(value))
     parsed = number(value) if isinstance(value, float | int) and not isinstance(value, bool) else None
     cell = words(value)
     return cell if parsed is None else Cell(cell.text, parsed, title=cell.title)
+
+
+def telling_digits(one: object, other: object) -> int:
+    """Digits that show two answers apart: few, unless the answers agree in all of these."""
+    if not (isinstance(one, float) and isinstance(other, float)) or one == other:
+        return SHORT_DIGITS
+    told = (digits for digits in range(SHORT_DIGITS, 17) if f"{one:.{digits}g}" != f"{other:.{digits}g}")
+    return next(told, 17)
 
 
 def shown(value: object) -> str:
@@ -94,7 +108,8 @@ def shown(value: object) -> str:
     if value is None:
         return "missing"
     if isinstance(value, float):
-        return f"{value:.9g}"
+        # As a stored report spells it, so that a page says the same from either.
+        return f"{value:.{DIGITS}g}".replace("inf", "Infinity").replace("nan", "NaN")
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {shown(entry)}" for key, entry in value.items()) or "none"
     if isinstance(value, list | tuple):
@@ -123,4 +138,4 @@ def rows(cells: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:
 
 
 def _exactly(value: object) -> str:
-    return repr(value) if isinstance(value, float) and f"{value:.9g}" != repr(value) else ""
+    return repr(value) if isinstance(value, float) and f"{value:.{DIGITS}g}" != repr(value) else ""

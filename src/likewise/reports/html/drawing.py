@@ -21,6 +21,8 @@ POINTS_IN_ALL = 6_000
 INPUTS_SHOWN = 12
 NO_SAMPLE: Mapping[str, Any] = {"rows_seen": 0, "row": [], "element": [], "reference": [], "candidate": []}
 NODES_DRAWN = 200
+ROUNDING = 1e-6
+"""What a node in float32 may add by rounding, as a part of the largest value of its tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +160,19 @@ def _deciles(output: OutputFacts) -> Table | None:
     )
 
 
-def graph_data(view: GraphView | None) -> Mapping[str, Any] | None:
+def noise(tolerance: Tolerance) -> float:
+    """The error up to which a node is drawn as any other: rounding, or less where the tolerance is below that."""
+    return min(ROUNDING, tolerance.absolute + tolerance.relative)
+
+
+def graph_data(view: GraphView | None, tolerance: Tolerance) -> Mapping[str, Any] | None:
     """Nodes and edges around the culprit, as many as can be drawn."""
     if view is None or not view.nodes:
         return None
     nodes = _nodes(view)
     known = {node.id for node in nodes}
     return {
+        "noise": noise(tolerance),
         "nodes": [
             {
                 "id": node.id,
@@ -185,7 +193,7 @@ def graph_data(view: GraphView | None) -> Mapping[str, Any] | None:
     }
 
 
-def graph_table(view: GraphView | None) -> Table | None:
+def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
     """The same graph in words."""
     if view is None or not view.nodes:
         return None
@@ -211,7 +219,8 @@ def graph_table(view: GraphView | None) -> Table | None:
             for node in nodes
         ),
         sortable=len(nodes) > 1,
-        note=f"{left} more nodes are in the JSON report." if left else "",
+        note=f"Errors are parts of the largest value of a tensor; up to {noise(tolerance):g} they are not coloured."
+        + (f" {left} more nodes are in the JSON report." if left else ""),
     )
 
 

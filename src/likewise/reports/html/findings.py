@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from likewise.contracts.measuring import OutputFacts
+from likewise.contracts.measuring import OutputFacts, Tolerance
 from likewise.contracts.reporting import Report, Unusual
-from likewise.reports.html.cells import Cell, Column, Table, columns, count, number, rows, share, value_cell, words
+from likewise.reports.html.cells import (
+    SHORT_DIGITS,
+    Cell,
+    Column,
+    Table,
+    columns,
+    count,
+    number,
+    rows,
+    share,
+    telling_digits,
+    value_cell,
+    words,
+)
 from likewise.showing import figure
 
 INPUTS_SHOWN = 40
@@ -18,7 +31,7 @@ GENERATED_SHOWN = 200
 UNUSUAL = "◆"
 
 
-def worst_rows(output: OutputFacts, unusual: Sequence[Unusual]) -> Table | None:
+def worst_rows(output: OutputFacts, unusual: Sequence[Unusual], tolerance: Tolerance) -> Table | None:
     """The rows of one output where the models differ most, with their inputs and what is unusual about them."""
     found: list[Mapping[str, Any]] = output.details.get("worst_rows", {}).get("rows", [])
     if not found:
@@ -29,31 +42,39 @@ def worst_rows(output: OutputFacts, unusual: Sequence[Unusual]) -> Table | None:
     names.sort(key=lambda name: not any((str(row["row"]), name) in told for row in found))
     kept = names[:INPUTS_SHOWN]
     measured = any("abs_diff" in row for row in found)
+    # Under a tolerance of zero the severity is the difference itself.
+    allowed = measured and bool(tolerance.absolute or tolerance.relative)
     placed = any(row["index"] for row in found)
+    order = "by difference" if measured else "by the margin of the reference"
+    order = "by how many times the allowed difference they are apart, not by the difference" if allowed else order
     return Table(
-        f"Worst rows of {output.name}",
+        f"Worst rows of {output.name}, sorted {order}",
         (
-            *columns("#Row", *(["Element"] if placed else [])),
-            *(columns("#Reference", "#Candidate") if measured else columns("Reference", "Candidate")),
-            *(columns("#Difference", "#Times the tolerance") if measured else columns("#Margin of the reference")),
+            *(columns("#Row", "#Reference", "#Candidate") if measured else columns("#Row", "Reference", "Candidate")),
+            *columns("#Difference" if measured else "#Margin of the reference"),
+            *columns(*(["Element"] if placed else []), *(["#Times the tolerance"] if allowed else [])),
             *(Column(name, numeric=_numeric(found, name)) for name in kept),
         ),
         rows(
             (
                 value_cell(row["row"]),
+                *_answers(row),
+                count(row.get("abs_diff") if measured else row["severity"]),
                 *([words(element(row))] if placed else []),
-                value_cell(at_worst(row, "reference")),
-                value_cell(at_worst(row, "candidate")),
-                *([count(row.get("abs_diff"))] if measured else []),
-                count(row["severity"]),
+                *([count(row["severity"])] if allowed else []),
                 *(_input(row, name, told) for name in kept),
             )
             for row in found
         ),
         sortable=True,
         note=f"{len(names) - len(kept)} more inputs are in the JSON report." if len(names) > len(kept) else "",
-        id="",
     )
+
+
+def _answers(row: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    reference, candidate = at_worst(row, "reference"), at_worst(row, "candidate")
+    digits = telling_digits(reference, candidate)
+    return value_cell(reference, digits=digits), value_cell(candidate, digits=digits)
 
 
 def unusual_values(report: Report) -> Table | None:
@@ -68,6 +89,7 @@ def unusual_values(report: Report) -> Table | None:
             (value_cell(entry.row), words(entry.column), value_cell(entry.value), words(entry.why)) for entry in found
         ),
         sortable=len(found) > 1,
+        stacks=True,
     )
 
 
@@ -191,6 +213,7 @@ def generated(report: Report) -> Table | None:
             for entry in found[:GENERATED_SHOWN]
         ),
         note=f"{len(found) - GENERATED_SHOWN:,} more are in the JSON report." if len(found) > GENERATED_SHOWN else "",
+        stacks=True,
     )
 
 
@@ -217,13 +240,14 @@ def casts(report: Report) -> Table | None:
         ),
         sortable=len(found) > 1,
         note=f"{len(found) - CASTS_SHOWN:,} more are in the JSON report." if len(found) > CASTS_SHOWN else "",
+        stacks=True,
     )
 
 
 def _input(row: Mapping[str, Any], name: str, told: Mapping[tuple[str, str], str]) -> Cell:
     if name not in row["inputs"]:
         return Cell("–", tone="quiet")
-    cell = value_cell(row["inputs"][name])
+    cell = value_cell(row["inputs"][name], digits=SHORT_DIGITS)
     why = told.get((str(row["row"]), name))
     return cell if why is None else Cell(cell.text, cell.order, "unusual", UNUSUAL, f"Unusual: {why}", cell.title)
 

@@ -32,6 +32,7 @@ def limits(report: Report) -> Table | None:
         sortable=len(checks) > 1,
         note=f"{left:,} more are in the JSON report." if left > 0 and len(checks) == CHECKS_SHOWN else "",
         id="limits-table",
+        stacks=True,
     )
 
 
@@ -153,6 +154,7 @@ def suites(report: Report) -> Table | None:
         ),
         sortable=True,
         note=f"{len(found) - SUITES_SHOWN} more are in the JSON report." if len(found) > SUITES_SHOWN else "",
+        stacks=True,
     )
 
 

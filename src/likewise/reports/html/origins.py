@@ -19,6 +19,7 @@ def artefacts(report: Report) -> Table:
         "Models and data",
         columns("", "Name", "Kind", "#Size", "SHA-256"),
         rows((Cell(role), *_artefact(artefact)) for role, artefact in named),
+        stacks=True,
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from likewise.contracts.judging import Finding, Outcome, Severity
 from likewise.contracts.reporting import Explanation, Report
-from likewise.reports.html import drawing, findings, limits, origins
+from likewise.reports.html import batches, drawing, findings, limits, origins
 from likewise.reports.html.cells import MARKS, TONES, Table, share, shown
-from likewise.showing import figure, sentence
+from likewise.showing import batches_told, figure, sentence
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "bad", "Failure"),
@@ -53,15 +53,16 @@ def context(report: Report) -> dict[str, Any]:
     tables = {
         "limits": _present(limits.limits(report)),
         "flips": _present(*(findings.flips(output) for output in facts.outputs)),
-        "batches": _present(limits.batch_sizes(report), limits.settings(report)),
+        "generated": _present(findings.generated(report)),
+        "batches": _present(batches.batches(report), limits.settings(report)),
         "suites": _present(limits.suites(report)),
         "worst": _worst(report),
         "slices": _present(findings.slices(report), findings.strata(report)),
-        "graph": _present(drawing.graph_table(found.graph if found is not None else None)),
+        "graph": _present(drawing.graph_table(found.graph if found is not None else None, facts.tolerance)),
         "bench": () if report.bench is None else origins.bench(report.bench),
         "origin": (
             origins.artefacts(report),
-            *_present(findings.generated(report), findings.casts(report)),
+            *_present(findings.casts(report)),
             *origins.provenance(report),
         ),
     }
@@ -72,6 +73,7 @@ def context(report: Report) -> dict[str, Any]:
         "mark": MARKS[report.outcome],
         "tone": TONES[report.outcome],
         "headline": sentence(report.verdict.headline),
+        "made_up": _made_up(report),
         "reach": _reach(report),
         "figures": _figures(report),
         "findings": tuple(map(_told, told[:FINDINGS_SHOWN])),
@@ -94,7 +96,7 @@ def context(report: Report) -> dict[str, Any]:
 def data(report: Report, charts: tuple[drawing.Charts, ...]) -> Mapping[str, Any]:
     """Everything the scripts need."""
     view = report.explanation.graph if report.explanation is not None else None
-    return {"outputs": [entry.data for entry in charts], "graph": drawing.graph_data(view)}
+    return {"outputs": [entry.data for entry in charts], "graph": drawing.graph_data(view, report.comparison.tolerance)}
 
 
 def _present(*tables: Table | None) -> tuple[Table, ...]:
@@ -103,8 +105,8 @@ def _present(*tables: Table | None) -> tuple[Table, ...]:
 
 def _worst(report: Report) -> tuple[Table, ...]:
     unusual = report.explanation.unusual if report.explanation is not None else ()
-    shown_outputs = report.comparison.outputs[:WORST_OUTPUTS]
-    worst = _present(*(findings.worst_rows(output, unusual) for output in shown_outputs))
+    shown_outputs, tolerance = report.comparison.outputs[:WORST_OUTPUTS], report.comparison.tolerance
+    worst = _present(*(findings.worst_rows(output, unusual, tolerance) for output in shown_outputs))
     return (*worst, *_present(findings.unusual_values(report)))
 
 
@@ -112,15 +114,21 @@ def _charts_left(report: Report) -> int:
     return max(0, len(drawing.numeric_outputs(report)) - drawing.OUTPUTS_DRAWN)
 
 
+def _made_up(report: Report) -> str:
+    """That no row is real, and how much of them is a guess; empty where rows are real."""
+    made = report.comparison.generated
+    blind = len([column for column in made if not column.known])
+    guess = f" About {blind:,} of {len(made):,} columns neither model says anything." if blind else ""
+    return f"No row of this run is real, and nothing is claimed about rows that are.{guess}" if made else ""
+
+
 def _reach(report: Report) -> tuple[str, ...]:
     """How far the verdict reaches: rows, batch sizes, settings, confidence."""
     facts = report.comparison
     expected = facts.expected_rows
     rows = f"{facts.rows:,}" if expected in (None, facts.rows) else f"{facts.rows:,} of {expected:,}"
-    told = [f"{rows} rows of {report.origin.data.name} ({report.origin.data.kind}) were compared"]
-    sizes = sorted({found.size for found in facts.batch_sizes if not found.incidents})
-    if sizes:
-        told.append(f"The candidate also ran at batch {_listed(map(str, sizes))}")
+    data = report.origin.data
+    told = [f"{rows} rows of {data.name} ({data.kind}) were compared{batches_told(facts)}"]
     covered = [suite for suite in facts.suites if not suite.not_covered]
     for kind, name in (
         ("setting", "runtime settings"),
@@ -185,8 +193,3 @@ def _graph_heading(found: Explanation | None) -> str:
     nodes = found.graph.nodes if found is not None and found.graph is not None else ()
     culprit = any(node.culprit for node in nodes)
     return "The graph around the culprit" if culprit else "The graph, by the error each node introduces"
-
-
-def _listed(words: Any) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else str(last)
