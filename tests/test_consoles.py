@@ -19,7 +19,7 @@ HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
 
 def test_a_name_moves_no_cursor_and_changes_no_colour():
     assert printable("Größe, 価格, x→y\n") == "Größe, 価格, x→y\n"
-    assert printable(HOSTILE) == "income�[8m�]0;owned��\ufffd2J�"
+    assert printable(HOSTILE) == "income�[8m�]0;owned���2J�"
 
 
 @pytest.mark.parametrize("colour", [False, True])
@@ -33,6 +33,17 @@ def test_no_control_character_of_a_name_is_in_a_report(colour):
     for evil in ("\x1b[8m", "\x1b]", "\x07", "\r", "\x9b", "\u202e"):
         assert evil not in text
     assert ("\x1b[" in text) is colour
+
+
+@pytest.mark.parametrize("format", ["markdown", "html"])
+def test_no_control_character_of_a_name_is_in_a_page(format):
+    frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
+    report = likewise.check(
+        lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
+    )
+    text = verify.render(report, format)
+    assert "income" in text
+    assert not any(evil in text for evil in ("\x1b", "\x07", "\x9b", "\u202e"))
 
 
 def test_parts_stand_below_each_other():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,10 +19,13 @@ from hypothesis import strategies as st
 
 import likewise
 from likewise import config, verify
-from likewise.contracts.diffing import Direction
+from likewise.cli.changes import markdown, terminal
+from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.judging import Finding, Outcome, Severity
 from likewise.contracts.measuring import Stratum, SuiteFacts, Tolerance
-from likewise.diffing import diff
+from likewise.diffing import against, diff
+from likewise.diffing.folding import told
+from likewise.diffing.measures import moved
 from likewise.diffing.weighing import Scale, weigh
 from likewise.errors import UsageError
 from likewise.policies import AT_LEAST, AT_MOST
@@ -221,6 +226,12 @@ def test_fewer_of_the_first_rows_are_worse_more_are_not(runs):
     assert diff(fewer, runs["old"], allow=200).outcome is Outcome.PASS
 
 
+def asking(report, **settings):
+    """The report as if these settings had been given, and edge suites not been switched off."""
+    kept = {name: value for name, value in report.origin.settings.items() if name != "edge"}
+    return replace(report, origin=replace(report.origin, settings={**kept, **settings}))
+
+
 def suite(report, *, shift, blocks=False, name="extremes"):
     facts = SuiteFacts("edge", name, "Extremes", checked(shift).comparison, blocks=blocks)
     comparison = replace(report.comparison, suites=(*report.comparison.suites, facts))
@@ -230,13 +241,133 @@ def suite(report, *, shift, blocks=False, name="extremes"):
 def test_a_suite_that_is_gone_or_fails_is_worse(runs):
     agreeing, failing = suite(runs["old"], shift=0.02), suite(runs["old"], shift=0.5)
     assert failing.passed
-    assert worse(diff(agreeing, runs["old"])) == ["the suite edge extremes is gone"]
+    left_out = "the suite edge extremes was not asked for this time (--edge off)"
+    assert worse(diff(agreeing, runs["old"])) == [left_out]
+    assert worse(diff(agreeing, asking(runs["old"]))) == ["the suite edge extremes is gone"]
     (told,) = worse(diff(agreeing, failing))
     assert told.startswith("the suite edge extremes is FAIL, it was PASS: ")
     assert worse(diff(failing, agreeing)) == []
     assert worse(diff(suite(runs["old"], shift=0.02, blocks=True), agreeing)) == [
         "the suite edge extremes no longer blocks"
     ]
+
+
+NAMES = [f"extremes-{number}" for number in range(16)]
+
+
+def with_suites(report, *, shift, kind="edge", names=NAMES, blocks=False):
+    comparison = checked(shift).comparison
+    facts = tuple(SuiteFacts(kind, name, "Extremes", comparison, blocks=blocks) for name in names)
+    return verify.judge(replace(report, comparison=replace(report.comparison, suites=facts)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("edge", {"edge": "off"}, "16 edge suites were not asked for this time (--edge off): extremes-0, extremes-1, "),
+        ("edge", {"skip_suites": NAMES}, "16 edge suites were not asked for this time (--skip-suite): extremes-0, "),
+        ("setting", {}, "16 setting suites were not asked for this time (no --matrix): extremes-0, "),
+        ("setting", {"matrix": {"threads": [1]}}, "16 setting suites are gone: extremes-0, "),
+        ("edge", {}, "16 edge suites are gone: extremes-0, "),
+    ],
+)
+def test_suites_that_are_not_there_are_one_line_that_says_why(runs, kind, settings, said):
+    old, new = with_suites(runs["old"], shift=0.02, kind=kind), asking(runs["old"], **settings)
+    found = diff(old, new)
+    assert found.outcome is Outcome.FAIL
+    assert len(worse(found)) == 16
+    (line,) = told(found.changes, Direction.WORSE)
+    assert line.message.startswith(said)
+    assert all(name in line.message for name in NAMES)
+    assert found.headline == said.partition(": ")[0]
+    held = against(old, new, max_worse=10)
+    (finding,) = held.verdict.findings
+    assert held.passed
+    assert (finding.severity, finding.message) == (Severity.WARNING, f"baseline: {line.message}")
+    blocking = against(with_suites(runs["old"], shift=0.02, kind=kind, blocks=True), new, max_worse=10)
+    assert blocking.outcome is Outcome.FAIL
+
+
+def swept(report, *, values):
+    """The report with other largest differences of `value` at batch sizes 1, 2, 3 and 32; all rows stay as they are."""
+    known = report.comparison.batch_sizes[0]
+
+    def at(size, largest):
+        outputs = tuple(
+            replace(o, measures={**o.measures, "max_abs_diff": largest}) if o.name == "value" else o
+            for o in known.outputs
+        )
+        return replace(known, size=size, outputs=outputs)
+
+    sizes = tuple(at(size, largest) for size, largest in zip((1, 2, 3, 32), values, strict=True))
+    return verify.judge(replace(report, comparison=replace(report.comparison, batch_sizes=sizes)))
+
+
+def test_batch_sizes_are_one_line_for_each_measure(runs):
+    old = swept(runs["old"], values=[0.01, 0.011, 0.01, 0.012])
+    everywhere = diff(old, swept(runs["old"], values=[0.02, 0.04, 0.03, 0.02]))
+    assert len(worse(everywhere)) == 4
+    (line,) = told(everywhere.changes, Direction.WORSE)
+    assert line.message == "value.max_abs_diff at batch sizes 1–32 went at worst from 0.011 to 0.04 (264% worse)"
+    rows = [row.split() for row in terminal(everywhere, width=80, colour=False).splitlines()]
+    assert ["value.max_abs_diff", "at", "batch", "sizes", "1–32", "0.011", "0.04", "264%", "worse", "✗"] in rows
+    some = diff(old, swept(runs["old"], values=[0.02, 0.011, 0.01, 0.03]))
+    (line,) = told(some.changes, Direction.WORSE)
+    assert line.where == "at batch sizes 1, 32"
+    beyond = diff(old, swept(runs["old"], values=[0.2, 0.4, 0.3, 0.2]))
+    # The outcome and four measures, each with a failure of its own.
+    assert len(worse(beyond)) == 9
+    assert [line.change.subject for line in told(beyond.changes, Direction.WORSE)] == ["outcome", "measure"]
+
+
+def test_a_failure_that_nothing_else_tells_keeps_its_line(runs):
+    """A limit that was tightened: no figure is worse, and the gate fails."""
+    tightened = likewise.judge(runs["worse"], limits={"max_abs_diff": 0.025})
+    found = diff(runs["worse"], tightened)
+    assert found.outcome is Outcome.FAIL
+    lines = [line.message for line in told(found.changes, Direction.WORSE)]
+    assert any(line.startswith("new failure: value.max_abs_diff is 0.03, above its limit of 0.025") for line in lines)
+    assert any(line.endswith("more like it") for line in lines)
+
+
+@pytest.mark.parametrize("draw", [partial(terminal, width=80, colour=False), markdown])
+def test_what_people_read_is_short_and_says_what_it_leaves_out(runs, draw):
+    old, new = (with_suites(runs[name], shift=shift) for name, shift in (("old", 0.02), ("beyond", 0.5)))
+    many = replace(diff(old, new), changes=diff(old, new).changes * 3)
+    for found in (diff(old, new), many):
+        text = draw(found)
+        assert len(text.splitlines()) <= 36
+        assert "new warning" not in text.lower()
+    assert re.search(r"… and \d+ more", draw(many))
+    assert draw(diff(old, new)).count("16 edge suites are FAIL, they were PASS: extremes-0") == 1
+
+
+def test_more_is_better_is_told_by_what_is_missing():
+    change = Change("measure", "p.rank_agreement", Direction.WORSE, "", 0.9742, 0.706, 1039.5, "p")
+    assert moved(change, "") == "p.rank_agreement went from 0.9742 to 0.706 (lacks 0.294, lacked 0.0258)"
+    assert "times" not in moved(replace(change, name="p.sqnr_db", old=60.0, new=20.0), "")
+
+
+def test_terms_come_before_figures_and_nothing_beyond_a_wider_tolerance_is_not_told(runs, tmp_path):
+    path = tmp_path / "accepted.json"
+    verify.save(runs["old"], path)
+    wider = checked(0.03, abs_tol=0.2, baseline=path)
+    assert wider.outcome is Outcome.FAIL
+    assert wider.verdict.headline.endswith(".max_abs_diff was loosened from 0.1 to 0.2")
+    found = diff(runs["old"], wider)
+    (rate,) = (c for c in found.of(Direction.UNKNOWN) if (c.name, c.batch_size) == ("value.mismatch_rate", None))
+    assert (rate.old, rate.new) == (0, 0)
+    assert told(found.changes, Direction.UNKNOWN) == ()
+    # Where nothing says that the tolerance is wider, it is told.
+    unsaid = [change for change in found.changes if change.subject != "policy"]
+    assert "what it would be under the old one is not known" in told(unsaid, Direction.UNKNOWN)[0].message
+
+
+def test_a_headline_says_that_the_baseline_fails_itself(runs, tmp_path):
+    path = tmp_path / "accepted.json"
+    verify.save(likewise.judge(runs["old"], limits={"cosine": 1.5}), path)
+    report = checked(0.03, baseline=path)
+    assert report.verdict.headline.startswith("baseline, a FAIL itself: ")
 
 
 def test_values_of_a_column_that_fail_or_are_no_longer_told_apart_are_worse(runs):
@@ -381,7 +512,7 @@ def test_a_baseline_that_cannot_be_used_is_never_ignored(runs, baseline, tmp_pat
         ({"baseline": "nowhere.json"}, "there is no baseline nowhere.json"),
         ({"max_worse": 20}, "--max-worse without --baseline"),
         ({"baseline": "accepted.json", "max_worse": -1}, "--max-worse is -1"),
-        ({"baseline": "accepted.json", "report": "./accepted.json"}, "would replace its baseline"),
+        ({"baseline": "accepted.json", "report": "./accepted.json"}, "it is the baseline of this run"),
     ],
 )
 def test_a_baseline_that_makes_no_sense_is_a_usage_error(baseline, tmp_path, monkeypatch, options, message):
@@ -458,6 +589,7 @@ def test_the_command_speaks_json_and_markdown(folder):
     assert found["outcome"] == "FAIL"
     measures = {change["name"]: change for change in found["changes"] if change["subject"] == "measure"}
     assert measures["value.max_abs_diff"]["new"] == pytest.approx(0.03)
+    assert any(change["batch_size"] == 32 for change in found["changes"])
     text = (folder / "diff.md").read_text()
     assert text.startswith("## ❌ WORSE: old.json → worse.json\n")
     assert "| ✗ | value.max\\_abs\\_diff | 0.02 | 0.03 | 50% worse |" in text

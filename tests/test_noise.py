@@ -176,7 +176,7 @@ def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_p
     assert likewise.noise(graph, {"x": x}).refused == ()
     assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
     (why,) = result.refused
-    assert f"move by {moved:.2g}, 10 times that is {10 * moved:.2g}" in why
+    assert f"move by {moved:.2g}; 10 times that, rounded up, is" in why
     shown = table.render(result)
     assert "No tolerance can be proposed" in shown
     assert "--abs-tol" not in shown
@@ -186,7 +186,7 @@ def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_p
         assert (done.returncode, done.stdout[:1]) == (3, printed), done.stderr
 
 
-@pytest.mark.parametrize(("moved", "proposed"), [(0.005, True), (0.02, False)])
+@pytest.mark.parametrize(("moved", "proposed"), [(0.004, True), (0.02, False)])
 def test_how_far_probabilities_may_move(numbers, moved, proposed):
     """They spread from 0 to 1: ten times 0.02 is a fifth of that."""
 
@@ -206,10 +206,11 @@ def test_labels_that_change_by_themselves_are_refused(numbers):
         calls.append(len(x))
         return np.where(x[:, 0] > 0.5 * (len(calls) % 2), "yes", "no")
 
-    (why,) = {text.rpartition(" (")[0] for text in likewise.noise(restless, {"x": numbers}).refused}
+    (why,) = likewise.noise(restless, {"x": numbers}).refused
     share = np.mean((numbers[:, 0] > 0) & (numbers[:, 0] <= 0.5))
     assert share > 0.1
-    assert f"{share:.0%} of" in why
+    assert int(why.partition("%")[0]) >= int(100 * share)
+    assert why.endswith("change by themselves")
 
 
 def test_outputs_that_one_tolerance_does_not_suit_get_a_limit_each(numbers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -143,6 +144,73 @@ def test_the_file_reproduces_the_difference_to_the_bit(example_folder, tmp_path)
                 assert (entry["severity"], entry["abs_diff"]) == (row.severity, row.abs_diff)
 
 
+def shifting(rows):
+    """Its answers depend on the largest amount of the call, as those of a dynamically quantised model do."""
+    return answer(rows) + 1e-4 * rows["amount"].max() * np.sin(rows["amount"].to_numpy())
+
+
+@pytest.fixture(scope="module")
+def shifted(frame, tmp_path_factory):
+    outlier = frame.assign(amount=np.where(np.arange(len(frame)) == 700, 1e5, frame["amount"].clip(upper=30)))
+    path = tmp_path_factory.mktemp("shifted") / "worst.parquet"
+    found = likewise.stress(answer, shifting, outlier, calls=24, abs_tol=0.5, rel_tol=0.0, output=str(path))
+    return outlier, path, found
+
+
+def test_the_worst_input_is_never_less_bad_than_a_real_row(shifted):
+    outlier, _, found = shifted
+    assert found.rows[0].severity_in_search >= found.data_worst
+    assert found.data_abs_diff == pytest.approx(0.5 * found.data_worst)
+    assert found.rows[0].abs_diff_in_search == pytest.approx(0.5 * found.rows[0].severity_in_search)
+    # The search asks about rows 672 to 1,500 in one call, and one of them has the outlier beside it.
+    apart = 1e-4 * 1e5 * np.abs(np.sin(outlier["amount"].to_numpy()))
+    assert found.data_abs_diff == pytest.approx(apart[found.data_rows - 828 :].max(), rel=1e-6)
+    assert found.data_max_abs_diff == found.data_abs_diff
+
+
+def test_a_difference_that_depends_on_the_call_is_told_and_fails(shifted):
+    _, path, found = shifted
+    assert found.outcome is Outcome.FAIL
+    worst = found.rows[0]
+    written = pd.read_parquet(path)
+    expected = np.abs(shifting(written) - answer(written))[worst.position]
+    assert worst.abs_diff == pytest.approx(expected)
+    if worst.severity < 0.7 * worst.severity_in_search:
+        assert any("depend on what else is in the call" in note for note in found.notes)
+        assert "the same in the file" in table.render(found)
+
+
+def test_where_nothing_is_worse_the_real_row_is_reported_and_written(frame, tmp_path):
+    """The difference is largest in one real row, and nothing else makes it larger."""
+    top = frame["amount"].idxmax()
+
+    def growing(rows):
+        return answer(rows) + 1e-3 * rows["amount"].to_numpy()
+
+    output = tmp_path / "worst.parquet"
+    found = likewise.stress(answer, growing, frame, calls=40, abs_tol=10.0, rel_tol=0.0, output=str(output))
+    assert (found.rows[0].base, found.rows[0].changed) == (top, 0)
+    assert found.rows[0].severity_in_search == found.data_worst
+    assert found.data_abs_diff == pytest.approx(1e-3 * frame["amount"].max())
+    pd.testing.assert_series_equal(pd.read_parquet(output).iloc[0], frame.loc[top], check_names=False)
+    lines = table.render(found).splitlines()
+    assert next(line for line in lines if line.startswith("factor")).split() == ["factor", "1×"]
+
+
+def test_the_largest_difference_of_a_real_row_is_told_beside_the_worst(frame):
+    """Under a relative tolerance the worst row is one with a small answer."""
+
+    def growing(rows):
+        return answer(rows) * (1 + 1e-5) + 1e-5
+
+    found = likewise.stress(answer, growing, frame, calls=30, abs_tol=1e-9, rel_tol=1e-3)
+    apart = np.abs(growing(frame) - answer(frame))
+    worst = int(np.argmax(apart / (1e-9 + 1e-3 * np.abs(answer(frame)))))
+    assert found.data_abs_diff == pytest.approx(apart[worst])
+    assert found.data_max_abs_diff == pytest.approx(apart.max())
+    assert any("another real row has a larger difference" in note for note in found.notes)
+
+
 def test_the_changes_told_are_those_of_the_file(frame, tmp_path):
     output = tmp_path / "worst.parquet"
     found = likewise.stress(answer, faulty, frame, calls=60, output=str(output))
@@ -269,6 +337,24 @@ def test_the_command_finds_writes_and_tells(example_folder, tmp_path):
     found = stored.result_from(json.loads((tmp_path / "report.json").read_text()))
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].changes
+
+
+def test_the_command_printed_repeats_what_matters(example_folder, tmp_path):
+    models = [str(example_folder / name) for name in ("model.joblib", "model.onnx")]
+    data = str(example_folder / "test.parquet")
+    given = ["--preset", "quantized", "--abs-tol", "1e-12", "--limit", "nonfinite_mismatch=0.0", "--ignore", "label"]
+    given += ["--candidate-option", "threads=1", "--batch-size", "64", "--nan-equal", "false"]
+    done = command(*models, "--data", data, "--calls", "9", *given, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("  likewise check ")]
+    words = shlex.split(line)
+    assert words[:6] == ["likewise", "check", *models, "--data", "stress.parquet"]
+    pairs = set(zip(words[6::2], words[7::2], strict=True))
+    assert pairs == set(zip(given[::2], given[1::2], strict=True))
+    again = subprocess.run(
+        [sys.executable, "-m", *words, "--no-explain"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 1, again.stdout + again.stderr
 
 
 def test_the_exit_code_says_whether_anything_was_found(example_folder, tmp_path):

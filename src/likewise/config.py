@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ class Settings:
                 raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
         settings_matrix.settings_of(self.matrix)
         rowaxes.parse(self.batch_axis)
-        require_baseline(self.baseline, max_worse=self.max_worse, report=self.report)
+        require_baseline(self.baseline, max_worse=self.max_worse)
+        read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
+        require_own_files(read, [("json", self.report), *self.formats.items()])
         return make_policy(
             preset=self.preset,
             abs_tol=self.abs_tol,
@@ -93,12 +96,33 @@ class Settings:
         )
 
 
+def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
+    """A usage error where what is written would replace what is read, or something else that is written.
+
+    `read` has what a run is made from, by name; `written` where it goes, by format. The report and the format
+    `json` are the same text, and may be one file.
+    """
+    taken = {_place(value): f"the {name}" for name, value in read.items() if isinstance(value, str | PathLike)}
+    for name, path in written:
+        if path is None or path == "-":
+            continue
+        if taken.setdefault(_place(path), name) != name:
+            raise UsageError(
+                f"{path} cannot take the report as {name}: it is {taken[_place(path)]} of this run",
+                remedy="Write it somewhere else; a baseline changes when somebody accepts a run, not by running",
+            )
+
+
+def _place(path: str | PathLike[str]) -> Path:
+    return Path(path).resolve()
+
+
 PATHS = ("reference", "candidate", "data", "report", "baseline")
 """Settings that name files, relative to the file they are written in."""
 
 
-def require_baseline(baseline: str | None, *, max_worse: float | None, report: str | None) -> None:
-    """A usage error unless a baseline that is named is there, and is not what the report replaces."""
+def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:
+    """A usage error unless a baseline that is named is there."""
     if baseline is None:
         if max_worse is not None:
             raise UsageError("--max-worse without --baseline", remedy="Say than which run: --baseline OLD.json")
@@ -110,11 +134,6 @@ def require_baseline(baseline: str | None, *, max_worse: float | None, report: s
         )
     if max_worse is not None and not 0 <= max_worse < math.inf:
         raise UsageError(f"--max-worse is {max_worse}", remedy="Give a percentage such as 20%")
-    if report is not None and Path(report).resolve() == Path(baseline).resolve():
-        raise UsageError(
-            f"the report would replace its baseline {baseline}",
-            remedy="Keep them apart: a baseline changes when somebody accepts a run, not by running",
-        )
 
 
 def find(folder: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HARMLESS = {"\n", "\t"}
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+"""Commands to a terminal, marks that reorder text, and halves of characters; line ends and tabs are none of these."""
 
 
 def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = False) -> str:
@@ -37,7 +38,5 @@ def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = Fa
 
 
 def printable(text: str) -> str:
-    """Text that moves no cursor and changes no colour: what would is shown as a mark."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in HARMLESS or not unicodedata.category(c).startswith("C") else "�" for c in text)
+    """Text that moves no cursor, changes no colour and turns no direction of reading: what would is shown as a mark."""
+    return CONTROLS.sub("\ufffd", text)

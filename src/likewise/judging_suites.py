@@ -40,7 +40,8 @@ def policy_on(facts: SuiteFacts, policy: Policy) -> Policy:
 def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerdict:
     """The verdict on a suite from the judgement of its rows."""
     told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
-    if facts.refused and not facts.comparison.rows and not facts.comparison.mismatches:
+    measured = facts.comparison
+    if facts.refused and not (measured.rows or measured.mismatches or measured.incidents):
         return SuiteVerdict(*told, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
     kept = tuple(f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE))
     if facts.kind not in MADE:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from likewise.consoles import printable
 from likewise.contracts.judging import Outcome
 from likewise.contracts.measuring import OutputFacts, Progress
 from likewise.contracts.reporting import Report
@@ -36,11 +37,11 @@ def compact(report: Report) -> str:
 def _blocks(report: Report) -> Iterator[str]:
     origin, verdict = report.origin, report.verdict
     badge = f"background:{COLOURS[report.outcome]};color:#fff;padding:1px 8px;border-radius:4px;font-weight:600"
-    names = f"{escape(origin.reference.name)} → {escape(origin.candidate.name)}"
+    names = f"{_text(origin.reference.name)} → {_text(origin.candidate.name)}"
     yield f'<p><span style="{badge}">{report.outcome}</span> <b>{names}</b><br>{_text(sentence(verdict.headline))}</p>'
     if report.explanation is not None and not report.passed:
         for diagnosis in report.diagnoses[:1]:
-            told = f"<b>Why: {escape(diagnosis.cause)}, {escape(diagnosis.culprit)}</b><br>"
+            told = f"<b>Why: {_text(diagnosis.cause)}, {_text(diagnosis.culprit)}</b><br>"
             remedy = f"<br>→ {_text(sentence(diagnosis.remedy))}" if diagnosis.remedy else ""
             yield f"<p>{told}{_text(sentence(diagnosis.evidence))}{remedy}</p>"
     checks = most_telling(verdict.checks, CHECKS_SHOWN)
@@ -60,7 +61,7 @@ def _blocks(report: Report) -> Iterator[str]:
         for output in report.comparison.outputs:
             rows = output.details.get("worst_rows", {}).get("rows", [])[:ROWS_SHOWN]
             if rows:
-                yield f"<p>Worst rows of {escape(output.name)}</p>"
+                yield f"<p>Worst rows of {_text(output.name)}</p>"
                 shown = [(r["row"], r["reference"], r["candidate"], _inputs(r["inputs"])) for r in rows]
                 yield _table(("row", "reference", "candidate", "inputs"), shown)
     failing = [suite for suite in verdict.suites if suite.outcome is Outcome.FAIL]
@@ -81,7 +82,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
 
 def _text(value: object, limit: int = 400) -> str:
     plain = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return escape(plain if len(plain) <= limit else plain[: limit - 1] + "…")
+    return escape(printable(plain if len(plain) <= limit else plain[: limit - 1] + "…"))
 
 
 def _inputs(inputs: Mapping[str, Any]) -> str:
@@ -95,7 +96,12 @@ def frame(report: Report, what: str = "checks") -> pd.DataFrame:
 
     if what not in PARTS:
         raise UsageError(f"a report has no part {what!r}{nearest(what, PARTS)}", remedy=f"Parts: {', '.join(PARTS)}")
-    return pd.DataFrame(PARTS[what](report))
+    return pd.DataFrame([{_whole(name): _whole(value) for name, value in line.items()} for line in PARTS[what](report)])
+
+
+def _whole(value: Any) -> Any:
+    """Text without halves of characters, which no table can hold; anything else as it is."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _checks(report: Report) -> list[dict[str, Any]]:

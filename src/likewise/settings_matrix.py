@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -20,7 +20,7 @@ _REMEDY = (
 _FORM = "Give options of the candidate's adapter with their values, such as optimization=disable,all threads=1,2"
 
 
-def axes_from(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def axes_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The options and their values that `optimization=disable,all threads=1,2` names, in one text or several."""
     axes: dict[str, tuple[str, ...]] = {}
     for word in " ".join(texts).split():
@@ -29,6 +29,8 @@ def axes_from(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         if not sign or not name or not found:
             raise UsageError(f"--matrix: {word!r} is not of the form NAME=VALUE,VALUE", remedy=_FORM)
         axes[name] = (*axes.get(name, ()), *found)
+    if texts and not axes:
+        raise UsageError("--matrix names no setting", remedy=_FORM)
     return axes
 
 

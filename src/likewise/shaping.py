@@ -24,6 +24,9 @@ ROWS = 8
 BYTES = 16 * 2**20
 """A length is tried on at most so many rows, of at most so many bytes; one row is always tried if it was asked for."""
 
+MOST_BYTES = 2**30
+"""A row of more bytes is not made, also if its length was asked for."""
+
 AXES = 4
 SECONDS = 20.0
 """What was not asked for: at most so many axes, and no new length after so many seconds."""
@@ -85,9 +88,13 @@ def lengths_beside(axis: Axis, batch: Batch) -> tuple[int, ...]:
 
 def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *, blocks: bool) -> SuiteFacts:
     told = (KIND, f"{axis.name}={length}", _title(axis, length))
+    size = _row_bytes(axis, batch, length)
+    if size > MOST_BYTES:
+        nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+        return SuiteFacts(*told, nothing, blocks, not_covered=f"a row would take {size:,} bytes, too many to make up")
     _tell(plan, batch, f"trying {axis.name}={length}")
     try:
-        rows = at_length(_some(batch, _row_bytes(axis, batch, length)), axis, length)
+        rows = at_length(_some(batch, size), axis, length)
         mask = mask_of(axis, batch)
         if mask is not None:
             rows = with_real_positions(rows, mask)

@@ -88,6 +88,24 @@ def runs(numbers: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
 
 
+def at_sizes(sizes: Sequence[int], tried: Sequence[int]) -> str:
+    """Ascending batch sizes; all that were tried by the smallest and the largest, and others one by one."""
+    if len(sizes) == 1:
+        return f"at batch size {sizes[0]}"
+    every = len(sizes) > 2 and set(sizes) == set(tried)
+    return f"at batch sizes {sizes[0]}–{sizes[-1]}" if every else f"at batch sizes {runs(sizes)}"
+
+
+def answer_text(answer: Any, *, most: int = 4) -> str:
+    """A model's answer, or a value it was given, with six digits; of a list at most so many entries."""
+    if isinstance(answer, list):
+        shown = ", ".join(answer_text(entry, most=most) for entry in answer[:most])
+        return f"[{shown}{', …' if len(answer) > most else ''}]"
+    if isinstance(answer, Mapping):
+        return answer_text(answer.get("worst", answer.get("head")), most=most)
+    return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
+
+
 def figure(value: float | str | None) -> str:
     """A figure as a person reads it."""
     if value is None:

@@ -41,9 +41,7 @@ def inputs_for(
     names an array. `rows` is how many: a number, or the least and the most. The model is opened when the first
     example is drawn. `trusted` and `options` are those of `likewise.check`.
     """
-    least, most = (rows, rows) if isinstance(rows, int) else rows
-    if not 0 < least <= most:
-        raise UsageError(f"rows is {rows!r}", remedy="Give a number above zero, or the least and the most")
+    least, most = _least_and_most(rows)
     with extra("testing", needed_for="inputs_for"):
         from hypothesis import strategies as st
     described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
@@ -59,9 +57,20 @@ def rows_for(
     options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Rows in the form the model takes, the same ones for the same seed; those of a check with `generated` data."""
+    _least_and_most(rows)
     planned = planned_for({SIDE: describe_model(model, {**(options or {}), "trusted": tuple(trusted)})})
     batch = next(planned.source(asked=rows, seed=seed).batches(rows))
     return _formed({column.name: batch.inputs[column.name] for column in planned.columns}, planned)
+
+
+def _least_and_most(rows: Any) -> tuple[int, int]:
+    bounds = (rows, rows) if isinstance(rows, int) else rows
+    if not (isinstance(bounds, tuple) and len(bounds) == 2 and all(isinstance(n, int) for n in bounds)):
+        raise UsageError(f"rows is {rows!r}", remedy="Give a number above zero, or the least and the most")
+    least, most = bounds
+    if not 0 < least <= most:
+        raise UsageError(f"rows is {rows!r}", remedy="Give a number above zero, or the least and the most")
+    return least, most
 
 
 def _strategy(model: Model, least: int, most: int) -> SearchStrategy[Any]:

@@ -23,6 +23,7 @@ from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.policies import make_policy
 from likewise.reports import json as json_report
 from likewise.sources.generated import GeneratedSource, NamedOnly
+from likewise.stratifying import Stratified
 from likewise.sweeping import DEFAULT_SIZES
 
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
@@ -153,7 +154,7 @@ def judge(report: Report, **options: Any) -> Report:
     report = baselines.named(report, **held)
     if held:
         stated = report.origin.settings
-        require_baseline(stated.get("baseline"), max_worse=stated.get("max_worse"), report=None)
+        require_baseline(stated.get("baseline"), max_worse=stated.get("max_worse"))
     limits = asked.pop("limits", {})
     if asked.keys() & {"preset", "abs_tol", "rel_tol", "mean_tol"}:
         policy = make_policy(**{**_kept(report, asked), **asked}, limits={**_own_limits(before), **limits})
@@ -383,7 +384,9 @@ def _report(
     models: Mapping[str, Model],
     source: Source | None,
 ) -> Report:
-    inner = source.source if isinstance(source, selecting.Selection) else source
+    inner: Any = source
+    while isinstance(inner, selecting.Selection | Stratified):
+        inner = inner.source
     if isinstance(inner, GeneratedSource):
         comparison = replace(comparison, generated=inner.described)
     verdict = judging.judge(comparison, policy)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -13,6 +15,7 @@ import pandas as pd
 import pytest
 
 import likewise
+from likewise.contracts.judging import Check, Outcome
 from likewise.discovery import extensions
 from likewise.verify import render
 
@@ -59,19 +62,55 @@ def test_junit_has_a_case_for_every_limit_and_fails_as_the_verdict_does(reports,
     root = ET.fromstring(render(report, "junit").encode())
     cases = root.findall("./testsuite/testcase")
     named = [case.get("name") for case in cases]
-    expected = [f"{check.output}.{check.measure}" for check in report.verdict.checks]
+    names = {check: f"{check.output}.{check.measure}" for check in report.verdict.checks}
+    sizes = sorted({check.batch_size for check in names} - {None})
+    for check in names:
+        if check.batch_size is not None:
+            names[check] += f" at batch sizes {sizes[0]}–{sizes[-1]}"
     suites = [suite.name for suite in report.verdict.suites]
-    assert sorted(named) == sorted([*expected, "verdict", *suites])
+    assert sorted(named) == sorted([*set(names.values()), "verdict", *suites])
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == (
-        {f"{check.output}.{check.measure}" for check in report.verdict.checks if check.outcome == "FAIL"} | {"verdict"}
-        if which == "fail"
-        else set()
+        {name for check, name in names.items() if check.outcome == "FAIL"} | {"verdict"} if which == "fail" else set()
     )
     assert (root.find(".//error") is not None) == (which == "inconclusive")
     for tag in ("failures", "errors", "tests"):
         assert int(root.get(tag)) == sum(int(suite.get(tag)) for suite in root)
     assert int(root.get("tests")) == len(cases)
+
+
+@pytest.mark.parametrize(
+    ("measure", "values", "outcomes", "told"),
+    [
+        ("max_abs_diff", [0.5, 0.9, 0.01], "FAIL FAIL PASS", ("failure", "0.9, not ≤ 0.1, at batch size 2", [1, 2])),
+        ("cosine", [-0.5, 0.9, -0.7], "FAIL PASS FAIL", ("failure", "-0.7, not ≥ 0.1, at batch size 128", [1, 128])),
+        ("max_abs_diff", [0.5, math.nan, 9], "FAIL FAIL FAIL",
+         ("failure", "nan, not ≤ 0.1, at batch size 2", [1, 2, 128])),
+        ("material_flips", [5, None, 0], "FAIL INCONCLUSIVE PASS",
+         ("failure", "5, not ≤ 0.1, at batch size 1", [1, 2])),
+        ("material_flips", [0, None, 0], "PASS INCONCLUSIVE PASS",
+         ("error", "nothing was measured; the limit is ≤ 0.1, at batch size 2", [2])),
+        ("max_abs_diff", [0, 0, 0], "PASS PASS PASS", None),
+    ],
+)  # fmt: skip
+def test_junit_has_one_case_for_all_batch_sizes_that_tells_the_worst(reports, measure, values, outcomes, told):
+    checks = tuple(
+        Check("value", measure, value, 0.1, Outcome(outcome), size)
+        for value, outcome, size in zip(values, outcomes.split(), (1, 2, 128), strict=True)
+    )
+    report = replace(reports["fail"], verdict=replace(reports["fail"].verdict, checks=checks, suites=()))
+    _, swept = ET.fromstring(render(report, "junit").encode())
+    (case,) = swept
+    assert case.get("name") == f"value.{measure} at batch sizes 1–128"
+    assert [(entry.tag, entry.get("message")) for entry in case] == ([told[:2]] if told else [])
+    named = [int(line.split(":")[0].removeprefix("batch size ")) for entry in case for line in entry.text.splitlines()]
+    assert named == (told[2] if told else [])
+
+
+def test_markdown_rounds_the_worst_rows_as_the_terminal_does():
+    table = pd.DataFrame({"third": [1 / 3] * 4, "word": ["x"] * 4})
+    text = render(likewise.check(right, wrong, table, explain=False), "markdown").replace("\\", "")
+    assert "| 0 | 0.333333 | 1.33333 | third=0.333333, word='x' |" in text
 
 
 @pytest.mark.parametrize("which", ["pass", "fail", "inconclusive"])
@@ -127,3 +166,27 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
     assert shown == render(likewise.load(tmp_path / "report.json"), "markdown")
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert told.startswith(" FAIL ")
+    quiet = subprocess.run([*command, "-q"], capture_output=True, text=True, check=True).stdout
+    assert quiet == render(reports["fail"], "terminal", quiet=True)
+    assert len(quiet) < len(told)
+
+
+def test_a_run_that_is_judged_again_is_written_in_every_format(reports, tmp_path):
+    from likewise.verify import save
+
+    save(reports["fail"], tmp_path / "report.json")
+
+    def judge(*words):
+        command = [sys.executable, "-m", "likewise", "judge", "report.json", "--abs-tol", "2", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    formats = ("html", "markdown", "junit", "sarif")
+    done = judge("-q", "-o", "judged.json", *(word for name in formats for word in (f"--{name}", f"judged.{name}")))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" PASS ")
+    judged = likewise.load(tmp_path / "judged.json")
+    for name in formats:
+        assert (tmp_path / f"judged.{name}").read_text() == render(judged, name)
+    assert judge("--markdown", "-").stdout == render(judged, "markdown")
+    for words in (["--json", "--markdown", "-"], ["--html", "report.json"], ["--html", "a", "--junit", "a"]):
+        assert judge(*words).returncode == 2

@@ -67,7 +67,7 @@ def reports(table):
 class Elements(HTMLParser):
     """Every element of a page with its attributes, and the text between them; raises where tags do not close."""
 
-    VOID = frozenset({"meta", "link", "rect"})
+    VOID = frozenset({"meta", "link", "rect", "wbr"})
 
     def __init__(self, text):
         super().__init__()

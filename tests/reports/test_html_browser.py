@@ -6,49 +6,15 @@ Without Chromium and its driver these tests are skipped, unless LIKEWISE_REQUIRE
 from __future__ import annotations
 
 import json
-import os
-import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+from browsing import every, one, size
 from making_reports import HOSTILE, hostile, with_everything
 
 import likewise
 from likewise.verify import render
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        missing = "chromium and chromedriver are needed: apt-get install chromium chromium-driver"
-        if os.environ.get("LIKEWISE_REQUIRE_BROWSER"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = program
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(driver))
-    yield found
-    found.quit()
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +35,6 @@ def pages(reports, tmp_path_factory):
     return folder
 
 
-def size(browser, width, height=900):
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-
-
 def prefer(browser, **features):
     features = {"prefers_reduced_motion": "reduce", **features}
     told = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
@@ -94,18 +53,6 @@ def visit(browser, pages):
 
     yield visiting
     browser.execute_script("localStorage.clear()")
-
-
-def one(browser, selector):
-    from selenium.webdriver.common.by import By
-
-    return browser.find_element(By.CSS_SELECTOR, selector)
-
-
-def every(browser, selector):
-    from selenium.webdriver.common.by import By
-
-    return browser.find_elements(By.CSS_SELECTOR, selector)
 
 
 def into_view(browser, element):

@@ -56,12 +56,3 @@ class Diff:
     def of(self, *directions: Direction) -> tuple[Change, ...]:
         """The changes that lead there, in the order they are told."""
         return tuple(change for change in self.changes if change.direction in directions)
-
-    def told(self, *directions: Direction) -> tuple[Change, ...]:
-        """The same, with a batch size only where it tells something that all rows together do not."""
-        known = {(c.subject, c.name, c.direction) for c in self.changes if c.batch_size is None}
-        return tuple(
-            change
-            for change in self.of(*directions)
-            if change.batch_size is None or (change.subject, change.name, change.direction) not in known
-        )

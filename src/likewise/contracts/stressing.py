@@ -29,7 +29,8 @@ class StressedRow:
 
     `position` is its place in the file, `base` what the real row is called. `severity` is the difference
     in units of the tolerance, so that 1 is just within. `changed` counts every changed value, of which
-    `changes` lists the first.
+    `changes` lists the first. What ends in `_in_search` is the same among the rows of the call in which the
+    search met it: other figures there tell that answers depend on what else is in the call.
     """
 
     position: int
@@ -42,6 +43,9 @@ class StressedRow:
     abs_diff: float | None = None
     reference: Json = None
     candidate: Json = None
+    severity_in_search: float = 0.0
+    beyond_in_search: bool = False
+    abs_diff_in_search: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,11 @@ class StressResult:
     """What a search for the worst input found.
 
     `max_abs_diff` and `measures` are those of the rows in `file`, by output, as `check` measures them.
+    `rows` begin with the worst as the search met it, which is never less bad than the worst real row.
     `data_worst` and `found_worst` are severities: of the real rows, and of the worst input before it was
-    brought down to the fewest changes. `calls` and `evaluated` count what each model was asked.
+    brought down to the fewest changes; `data_abs_diff` is the absolute difference of that worst real row, and
+    `data_max_abs_diff` the largest of any real row, each where it counts most against its tolerance. `calls` and
+    `evaluated` count what each model was asked. `again` is the command that measures the file.
     """
 
     outcome: Outcome
@@ -86,9 +93,11 @@ class StressResult:
     measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     max_abs_diff: float | None = None
     file: str | None = None
+    again: str | None = None
     data_rows: int = 0
     data_beyond: int = 0
     data_worst: float = 0.0
+    data_abs_diff: float | None = None
     data_max_abs_diff: float | None = None
     found_worst: float = 0.0
     calls: Mapping[str, int] = field(default_factory=dict)

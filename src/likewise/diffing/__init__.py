@@ -12,7 +12,7 @@ from dataclasses import replace
 from likewise.contracts.diffing import Change, Diff, Direction
 from likewise.contracts.judging import Finding, Outcome, Severity
 from likewise.contracts.reporting import Report
-from likewise.diffing import coverage, measures, terms
+from likewise.diffing import coverage, folding, measures, terms
 
 ALLOW = 10.0
 """Percent by which a measure may get worse, unless somebody says otherwise."""
@@ -27,13 +27,13 @@ def diff(
     """What changed from one run to the next. `allow` is in percent; `other_data`: other rows are intended."""
     changes = tuple(_changes(old, new, allow))
     doubts = tuple(coverage.doubts(old, new, other_data=other_data))
-    worse = [change for change in changes if change.direction is Direction.WORSE]
-    unknown = [change for change in changes if change.direction is Direction.UNKNOWN]
+    worse = folding.told(changes, Direction.WORSE)
+    unknown = folding.told(changes, Direction.UNKNOWN)
     if doubts:
         outcome, headline = Outcome.INCONCLUSIVE, doubts[0]
     elif worse:
         more = f"; {len(worse) - 1} more got worse" if len(worse) > 1 else ""
-        outcome, headline = Outcome.FAIL, worse[0].message + more
+        outcome, headline = Outcome.FAIL, worse[0].headline + more
     elif unknown:
         outcome, headline = Outcome.INCONCLUSIVE, unknown[0].message
     else:
@@ -71,10 +71,11 @@ def with_findings(report: Report, findings: Sequence[Finding]) -> Report:
 def _changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     yield coverage.outcome(old, new)
     yield from coverage.outputs(old, new)
-    yield from measures.changes(old, new, allow)
+    # What was agreed comes before what was measured: figures mean little under other terms.
     yield from terms.limits(old, new)
     yield from terms.policy(old, new)
     yield from coverage.rows(old, new, allow)
+    yield from measures.changes(old, new, allow)
     yield from coverage.batch_sizes(old, new)
     yield from coverage.suites(old, new)
     yield from coverage.strata(old, new)
@@ -86,16 +87,18 @@ def _findings(found: Diff, baseline: Report) -> list[Finding]:
     remedy = "If that is intended, accept this run as the new baseline"
     if found.doubts:
         return [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {doubt}", remedy=remedy) for doubt in found.doubts]
-    findings = []
+    findings, name = [], "baseline"
     if baseline.outcome is Outcome.FAIL:
-        told = "baseline: the accepted run is a FAIL itself"
-        findings.append(Finding(BASELINE, Severity.WARNING, told, remedy="Accept a run that passes"))
+        name = "baseline, a FAIL itself"
+        warning = "baseline: the accepted run is a FAIL itself"
+        findings.append(Finding(BASELINE, Severity.WARNING, warning, remedy="Accept a run that passes"))
     severities = {Direction.WORSE: Severity.FAILURE, Direction.UNKNOWN: Severity.INCONCLUSIVE}
-    for change in found.told(*severities):
+    for told in folding.told(found.changes, *severities):
+        change = told.change
         # The outcome and the findings of this run are in its own verdict already.
         if change.subject in ("outcome", "finding"):
             continue
         severity = severities[change.direction] if change.blocks else Severity.WARNING
-        findings.append(Finding(BASELINE, severity, f"baseline: {change.message}", change.output, remedy))
-        remedy = ""
+        findings.append(Finding(BASELINE, severity, f"{name}: {told.message}", change.output, remedy))
+        remedy, name = "", "baseline"
     return findings

@@ -10,6 +10,9 @@ from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.judging import Finding, Outcome, Severity
 from likewise.contracts.reporting import Report
 
+NOT_ASKED = "not asked for this time"
+"""What became of a suite that the settings of the new run leave out."""
+
 SELECTION = ("samples", "sample", "seed", "stratify")
 """Settings that choose rows from the data."""
 
@@ -73,8 +76,10 @@ def suites(old: Report, new: Report) -> Iterator[Change]:
     for key, was in before.items():
         name = " ".join(key)
         if key not in after:
-            message = f"the suite {name} is gone"
-            yield Change("suite", name, Direction.WORSE, message, old=str(was.outcome), blocks=was.blocks)
+            why = _left_out(new, *key)
+            message = f"the suite {name} was {why}" if why else f"the suite {name} is gone"
+            told = (message, str(was.outcome), why or None)
+            yield Change("suite", name, Direction.WORSE, *told, blocks=was.blocks)
             continue
         now = after[key]
         if was.blocks and not now.blocks:
@@ -168,7 +173,23 @@ def _towards(old: Outcome, new: Outcome) -> Direction:
     return Direction.BETTER if new is Outcome.PASS else Direction.WORSE
 
 
+def _left_out(report: Report, kind: str, name: str) -> str:
+    """Which setting of the run leaves a suite out; nothing if none does."""
+    settings = report.origin.settings
+    if kind == "edge" and settings.get("edge") == "off":
+        return f"{NOT_ASKED} (--edge off)"
+    if kind == "edge" and name in settings.get("skip_suites", ()):
+        return f"{NOT_ASKED} (--skip-suite)"
+    if kind == "setting" and not settings.get("matrix"):
+        return f"{NOT_ASKED} (no --matrix)"
+    return ""
+
+
+def without_figures(text: str) -> str:
+    """What two messages have in common that differ in their figures only."""
+    return re.sub(r"[-+]?\d[\d,.]*(e[-+]?\d+)?", "#", text)
+
+
 def _kind(finding: Finding) -> tuple[str, ...]:
     """What makes two findings the same: everything but their figures."""
-    words = re.sub(r"[-+]?\d[\d,.]*(e[-+]?\d+)?", "#", finding.message)
-    return (finding.code, str(finding.severity), finding.output or "", words)
+    return (finding.code, str(finding.severity), finding.output or "", without_figures(finding.message))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.measuring import OutputFacts, Tolerance
@@ -41,13 +43,13 @@ def _of_output(
     tolerances: tuple[Tolerance, Tolerance],
 ) -> Iterator[Change]:
     old, new = pair
-    where = "" if place is None else f" at batch size {place}"
+    where = "" if place is None else f"at batch size {place}"
     for measure in [name for name in old.measures if name in AT_MOST | AT_LEAST]:
         name, value = f"{old.name}.{measure}", old.measures[measure]
         bound = limits.get((old.name, measure, place))
         if measure not in new.measures:
-            message = f"{name}{where} is no longer measured"
-            yield Change("measure", name, Direction.WORSE, message, value, None, None, old.name, place)
+            gone = Change("measure", name, Direction.WORSE, "", value, None, None, old.name, place)
+            yield replace(gone, message=moved(gone, where))
             continue
         now = new.measures[measure]
         weighed = weigh(measure, value, now, scale=scale, bound=bound, allow=allow)
@@ -56,8 +58,8 @@ def _of_output(
             direction = Direction.OTHER
         if measure in BY_TOLERANCE and tolerances[0] != tolerances[1]:
             direction = _under_another(direction, *tolerances)
-        message = _told(name, where, (value, now), percent, direction)
-        yield Change("measure", name, direction, message, value, now, percent, old.name, place)
+        change = Change("measure", name, direction, "", value, now, percent, old.name, place)
+        yield replace(change, message=moved(change, where))
 
 
 def _under_another(direction: Direction, old: Tolerance, new: Tolerance) -> Direction:
@@ -66,22 +68,36 @@ def _under_another(direction: Direction, old: Tolerance, new: Tolerance) -> Dire
     return direction if telling else Direction.UNKNOWN
 
 
-def _told(name: str, where: str, values: tuple[float, float], percent: float | None, direction: Direction) -> str:
-    old, new = (value_text(name, value) for value in values)
-    if direction is Direction.UNKNOWN:
-        return f"{name}{where} was {old} and is {new} under another tolerance: whether it got worse cannot be told"
-    if direction is Direction.SAME:
-        return f"{name}{where} is {new}, as before" if old == new else f"{name}{where} is {new}, it was {old}"
-    share = "" if percent is None else f" ({percent_text(percent)})"
-    return f"{name}{where} went from {old} to {new}{share}"
+def moved(change: Change, where: str, *, of_several: bool = False) -> str:
+    """One measure, then and now, as the start of a sentence."""
+    name = f"{change.name} {where}".rstrip()
+    if change.new is None:
+        return f"{name} is no longer measured"
+    old, new = (value_text(change.name, float(value)) for value in (change.old, change.new))
+    worst = "at worst " if of_several else ""
+    if change.direction is Direction.UNKNOWN:
+        told = f"{name} was {worst}{old} and is {new}, but counts what is beyond another tolerance now"
+        return f"{told}: what it would be under the old one is not known"
+    if change.direction is Direction.SAME:
+        return f"{name} is {worst}{new}, " + ("as before" if old == new else f"it was {old}")
+    share = change_text(change)
+    return f"{name} went {worst}from {old} to {new}" + (f" ({share})" if share else "")
 
 
-def percent_text(percent: float) -> str:
-    """A change as a person reads it: above zero is worse."""
-    if percent >= MANY_TIMES:
-        return f"{percent / 100 + 1:,.0f} times as much"
-    whole = f"{abs(percent):.0f}" if abs(percent) >= 10 else f"{abs(percent):.2g}"
-    return f"{whole}% {'worse' if percent > 0 else 'better'}"
+def change_text(change: Change) -> str:
+    """How much worse or better, as a person reads it; nothing where both figures say it best."""
+    measure = change.name.rpartition(".")[2]
+    if measure in AT_LEAST:
+        lacking = [1 - float(value) for value in (change.new, change.old)]
+        told = measure != "sqnr_db" and all(map(math.isfinite, lacking))
+        return f"lacks {figure(lacking[0])}, lacked {figure(lacking[1])}" if told else ""
+    if change.percent is None:
+        return ""
+    if change.percent >= MANY_TIMES:
+        return f"{change.percent / 100 + 1:,.0f} times as much"
+    size = abs(change.percent)
+    shown = f"{size:.0f}" if size >= 10 else f"{size:.2g}"
+    return f"{shown}% {'worse' if change.percent > 0 else 'better'}"
 
 
 def value_text(name: str, value: float) -> str:

@@ -7,9 +7,10 @@ for that measure. Both sides of the noise are chosen small: what is not known to
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from likewise.contracts.diffing import Direction
+from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.measuring import OutputFacts, Tolerance
 from likewise.policies import AT_LEAST, AT_MOST
 
@@ -83,6 +84,18 @@ def badness(measure: str, value: float, rows: int) -> float:
     if measure in AT_LEAST:
         return 1.0 - value
     return value / rows if measure in COUNTS and rows else value
+
+
+def worst_of(changes: Sequence[Change]) -> Change:
+    """The change of one measure that leaves it worst."""
+
+    def order(change: Change) -> tuple[bool, float]:
+        if change.new is None:
+            return False, 0.0
+        found = badness(change.name.rpartition(".")[2], float(change.new), rows=0)
+        return (True, 0.0) if math.isnan(found) else (False, found)
+
+    return max(changes, key=order)
 
 
 def largest_answer(*outputs: OutputFacts) -> float:

@@ -79,6 +79,18 @@ def severities(pair: Pair) -> Array:
     return np.concatenate([row_max(_severities(found, pair.tolerance)) for found in blocks])
 
 
+def at_worst(pair: Pair, positions: Array) -> tuple[list[int], list[float]]:
+    """Which element of each of these rows of numbers is the worst one, and how far it is apart."""
+    worst: list[int] = []
+    distance: list[float] = []
+    for found in differences(pair.reference[positions], pair.candidate[positions]):
+        places = _severities(found, pair.tolerance).argmax(axis=1)
+        apart = found.by_row(np.abs(found.difference), broken=math.inf)
+        worst += places.tolist()
+        distance += apart[np.arange(found.rows), places].tolist()
+    return worst, distance
+
+
 def _rank(row: WorstRow) -> tuple[float, float, int]:
     return -row.severity, -row.distance, row.number
 
@@ -86,13 +98,8 @@ def _rank(row: WorstRow) -> tuple[float, float, int]:
 def _worst_numbers(pair: Pair) -> WorstRows:
     severity = severities(pair)
     positions = _contenders(severity, severity > 0)
-    worst, distance = [], []
     # Which element of a row is the worst one is asked only of rows that may be kept.
-    for found in differences(pair.reference[positions], pair.candidate[positions]):
-        places = _severities(found, pair.tolerance).argmax(axis=1)
-        apart = found.by_row(np.abs(found.difference), broken=math.inf)
-        worst += places.tolist()
-        distance += apart[np.arange(found.rows), places].tolist()
+    worst, distance = at_worst(pair, positions)
     numbers = pair.batch.rows.numbers[positions].tolist()
     entries = zip(severity[positions].tolist(), distance, numbers, positions.tolist(), worst, strict=True)
     kept = heapq.nsmallest(KEPT, entries, key=lambda entry: (-entry[0], -entry[1], entry[2]))

@@ -55,20 +55,19 @@ def refused(found: Mapping[str, Sequence[Movement]], answered: Sequence[Spread],
     reasons = []
     for spread in answered:
         moved = noise_of(found, spread.output)
-        if round_up(margin * moved) > spread.most and (spread.range or _moves(found, spread.output)):
-            part = (
-                f"{margin * moved / spread.range:.0%} of their range" if spread.range else "and they are all the same"
-            )
+        needed = round_up(margin * moved)
+        if needed > spread.most and (spread.range or _moves(found, spread.output)):
+            part = f"{needed / spread.range:.0%} of their range" if spread.range else "and they are all the same"
             reasons.append(
-                f"the answers of {spread.output} themselves move by {moved:.2g}, "
-                f"{margin:g} times that is {margin * moved:.2g}, {part}"
+                f"the answers of {spread.output} themselves move by {moved:.2g}; "
+                f"{margin:g} times that, rounded up, is {needed:g}, {part}"
             )
-    for name, entries in found.items():
-        for movement in entries:
-            if not movement.numeric and movement.changed > SHARE * movement.values:
-                share = movement.changed / movement.values
-                reasons.append(f"{share:.0%} of {movement.output} themselves change ({name})")
-    return tuple(dict.fromkeys(reasons))
+    changed: dict[str, float] = {}
+    for movement in (movement for entries in found.values() for movement in entries if not movement.numeric):
+        share = movement.changed / max(movement.values, 1)
+        changed[movement.output] = max(changed.get(movement.output, 0.0), share)
+    reasons += [f"{share:.0%} of {output} change by themselves" for output, share in changed.items() if share > SHARE]
+    return tuple(reasons)
 
 
 def suits_all(tolerance: Tolerance, answered: Sequence[Spread]) -> bool:

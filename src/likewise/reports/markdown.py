@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from likewise.consoles import printable
 from likewise.contracts.judging import Check, Outcome, Severity
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
 from likewise.showing import (
+    answer_text,
     baseline_told,
     batches_told,
     figure,
@@ -23,6 +25,7 @@ from likewise.showing import (
 MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
 ROWS_SHOWN = 5
 CHECKS_SHOWN = 30
+ENTRIES_SHOWN = 12
 
 
 class MarkdownRenderer:
@@ -106,8 +109,9 @@ def _worst(report: Report) -> Iterator[str]:
         yield "| row | reference | candidate | inputs |"
         yield "|---|---|---|---|"
         for row in rows:
-            inputs = ", ".join(f"{name}={value}" for name, value in list(row["inputs"].items())[:12])
-            cells = [text(row["row"]), text(row["reference"]), text(row["candidate"]), text(inputs, limit=400)]
+            inputs = ", ".join(f"{name}={answer_text(value)}" for name, value in list(row["inputs"].items())[:12])
+            answers = [text(answer_text(row[side], most=ENTRIES_SHOWN)) for side in ("reference", "candidate")]
+            cells = [text(row["row"]), *answers, text(inputs, limit=400)]
             yield f"| {' | '.join(cells)} |"
         yield ""
         yield "</details>"
@@ -131,7 +135,7 @@ def _origin(report: Report) -> Iterator[str]:
 def text(value: object, *, limit: int = 200) -> str:
     """Any value as plain text: no character of it is read as Markdown or HTML."""
     plain = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = " ".join(plain.split())
+    plain = printable(" ".join(plain.split()))
     plain = plain if len(plain) <= limit else plain[: limit - 1] + "…"
     plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An @ would notify people, a bare address would become a link.

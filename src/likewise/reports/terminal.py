@@ -10,6 +10,7 @@ from likewise.contracts.judging import Outcome, Severity
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
 from likewise.showing import (
+    answer_text,
     baseline_told,
     batches_told,
     figure,
@@ -104,7 +105,7 @@ def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
     yield from (Text(f"Shape: {sentence(text)}", style="dim") for text in found.shape)
     if full:
         for value in found.unusual:
-            yield Text(f"Row {value.row}: {value.column} = {_answer(value.value)}: {value.why}", style="dim")
+            yield Text(f"Row {value.row}: {value.column} = {answer_text(value.value)}: {value.why}", style="dim")
     if found.excluded:
         yield Text(f"Excluded by experiment: {', '.join(found.excluded)}.", style="dim")
     yield from (Text(f"Not tested: {sentence(text)}", style="dim") for text in found.not_tested)
@@ -207,7 +208,7 @@ def _worst(report: Report) -> Iterator[RenderableType]:
         for row in rows[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             apart = f", {figure(difference)} apart" if difference is not None else ""
-            changed = f": {_answer(row['reference'])} became {_answer(row['candidate'])}{apart}"
+            changed = f": {answer_text(row['reference'])} became {answer_text(row['candidate'])}{apart}"
             yield Padding(Text.assemble(("row ", "dim"), (str(row["row"]), "bold"), changed), (0, 0, 0, 2))
             yield Padding(Text(_inputs(row["inputs"]), style="dim"), (0, 0, 0, 4))
 
@@ -272,17 +273,8 @@ def _reach(report: Report) -> Iterator[RenderableType]:
         yield Text(sentence(line), style="dim")
 
 
-def _answer(answer: Any) -> str:
-    if isinstance(answer, list):
-        shown = ", ".join(_answer(entry) for entry in answer[:4])
-        return f"[{shown}{', …' if len(answer) > 4 else ''}]"
-    if isinstance(answer, Mapping):
-        return _answer(answer.get("worst", answer.get("head")))
-    return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
-
-
 def _inputs(inputs: Mapping[str, Any]) -> str:
-    shown = [f"{name}={_answer(value)}" for name, value in list(inputs.items())[:8]]
+    shown = [f"{name}={answer_text(value)}" for name, value in list(inputs.items())[:8]]
     return ", ".join(shown) + (f" and {len(inputs) - 8} more" if len(inputs) > 8 else "")
 
 

@@ -20,7 +20,10 @@ from likewise.drawing import Column, described
 from likewise.errors import UsageError
 from likewise.sharding import split
 
-NAMED = re.compile(r"generated(?::(?P<rows>[\d_,]+))?")
+NAMED = re.compile(r"generated(?::(?P<rows>.*))?", re.DOTALL)
+
+MOST_CELLS = 1 << 31
+"""Values that are drawn at most, whatever is asked for."""
 
 DEFAULT_ROWS = 1_000
 DEFAULT_CELLS = 16_000_000
@@ -104,9 +107,14 @@ class NamedOnly:
 
 def rows_wanted(columns: Sequence[Column], *, asked: int | None) -> int:
     """The rows asked for; else a thousand, or as many as a bounded number of values makes."""
+    cells = sum(column.cells for column in columns)
+    if max(asked or 1, 1) * cells > MOST_CELLS:
+        raise UsageError(
+            f"{asked or 1:,} rows of {cells:,} values each are too many to make up",
+            remedy=f"At most {MOST_CELLS:,} values are generated: ask for fewer rows, or give data",
+        )
     if asked is not None:
         return asked
-    cells = sum(column.cells for column in columns)
     return max(1, min(DEFAULT_ROWS, DEFAULT_CELLS // max(cells, 1)))
 
 
@@ -121,10 +129,13 @@ class GeneratedReader:
     def open(self, target: object) -> Source:
         found = NAMED.fullmatch(str(target))
         assert found is not None
-        digits = re.sub(r"\D", "", found["rows"] or "")
-        if found["rows"] is not None and not int(digits or 0):
+        asked = found["rows"]
+        if asked is None:
+            return NamedOnly(None)
+        digits = re.sub(r"[_,]", "", asked)
+        if not (digits.isascii() and digits.isdigit() and int(digits)):
             raise UsageError(f"--data is {target!r}", remedy="Ask for at least one row: --data generated:500")
-        return NamedOnly(int(digits) if digits else None)
+        return NamedOnly(int(digits))
 
 
 def _without_models() -> UsageError:

@@ -23,8 +23,8 @@ __all__ = ["stress"]
 BUDGET = 60.0
 """Seconds that a search may take."""
 
-LAST = 3
-"""Calls after all others: the worst rows in order, as they are in the file, and the worst real rows."""
+LAST = 2
+"""Calls after all others: the worst rows as they are in the file, and again with the worst real row among them."""
 
 POLICY = ("preset", "abs_tol", "rel_tol", "mean_tol", "limits", "nan_equal", "confidence", "max_failure_rate")
 DATA = ("samples", "sample", "seed", "drop", "id", "feed")
@@ -56,7 +56,7 @@ def stress(
     policy = settings.policy()
     _sensible(budget, calls, widen)
     began = time.monotonic()
-    from likewise.stressing import opening, telling
+    from likewise.stressing import opening, repeating, telling
 
     told = {"budget": budget, "calls": calls, "seed": settings.seed, "widen": widen, "preset": policy.preset}
     empty = StressResult(
@@ -77,9 +77,10 @@ def stress(
             search = opening.open_search(
                 plan, settings, stack, budget=budget, calls=calls, widen=widen, output=output, progress=progress
             )
-            data_worst = search.kept.worst
             facts = _searched(search, began, budget, calls, progress)
-            result = telling.result(search, policy, empty, facts, output=output, data_worst=data_worst)
+            result = telling.result(search, policy, empty, facts, output=output)
+            if result.file is not None:
+                result = replace(result, again=repeating.command(settings, result))
     except UsageError:
         raise
     except LikewiseError as error:

@@ -21,7 +21,7 @@ from likewise.contracts.measuring import Mismatch, Pair
 from likewise.contracts.models import Kind
 from likewise.differing import is_numeric, row_any, rows_of, same_labels
 from likewise.errors import LikewiseError
-from likewise.metrics.worst_rows import severities
+from likewise.metrics.worst_rows import at_worst, severities
 
 CALLS_TO_ISOLATE = 64
 """Calls of one model spent on finding the rows of one batch that it refuses."""
@@ -35,12 +35,20 @@ class Measured:
     """What each row of a batch showed. Severity is zero where a row was not answered by both.
 
     `refused` is 0 for a row that both answered, 1 if only the reference refused it, 2 if only the
-    candidate, 3 if both, 4 where finding out would have taken too many calls.
+    candidate, 3 if both, 4 where finding out would have taken too many calls. `apart` is the absolute
+    difference that the severity is of, NaN where no output holds numbers.
     """
 
     severity: Array
     beyond: Array
     refused: Array
+    apart: Array
+
+    def take(self, positions: Array) -> Measured:
+        """Some of the rows."""
+        return Measured(
+            self.severity[positions], self.beyond[positions], self.refused[positions], self.apart[positions]
+        )
 
 
 ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE, BOTH, NOT_TOLD = range(5)
@@ -68,35 +76,41 @@ def measure(prepared: Prepared, batch: Batch, meter: Meter, *, size: int | None 
     """Ask both models, and compare."""
     ours, theirs = (_answered(side, batch, meter, size) for side in (prepared.reference, prepared.candidate))
     refused = _refused(ours, theirs)
-    severity, beyond = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool)
+    severity, beyond, apart = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool), np.full(len(batch), np.nan)
     good = np.flatnonzero(refused == ANSWERED)
     if len(good):
         asked = batch if len(good) == len(batch) else rows_at(batch, good)
         reference, candidate = _rows(ours, good), _rows(theirs, good)
-        severity[good], beyond[good] = compared(prepared, asked, reference, candidate)
-    return Measured(severity, beyond, refused)
+        severity[good], beyond[good], apart[good] = compared(prepared, asked, reference, candidate)
+    return Measured(severity, beyond, refused, apart)
 
 
-def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> tuple[Array, Array]:
-    """The severity of each row, and whether it is beyond the tolerance."""
+def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> tuple[Array, Array, Array]:
+    """The severity of each row, whether it is beyond the tolerance, and how far its numbers are apart there."""
     severity, beyond = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool)
+    apart, decided = np.full(len(batch), np.nan), np.full(len(batch), -1.0)
     pairs = pairs_of(
         prepared.pairing.pairs, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal
     )
     for pair in pairs:
         if isinstance(pair, Mismatch):
             # One row of another shape makes all of a call so: the whole call is what differs.
-            return np.full(len(batch), np.inf), np.ones(len(batch), dtype=bool)
-        severity = np.maximum(severity, severity_of(pair))
+            everywhere = np.full(len(batch), np.inf)
+            return everywhere, np.ones(len(batch), dtype=bool), everywhere
+        own = severity_of(pair)
+        severity = np.maximum(severity, own)
         beyond |= rows_beyond(pair)
-    return severity, beyond
+        if _holds_numbers(pair):
+            worse = np.flatnonzero(own > decided)
+            apart[worse], decided[worse] = at_worst(pair, worse)[1], own[worse]
+    return severity, beyond, apart
 
 
 def severity_of(pair: Pair) -> Array:
     """How far each row is apart in units of what is tolerated, so that labels and numbers can be ranked together."""
     if not pair.reference.size:
         return np.zeros(len(pair.reference))
-    if pair.spec.kind is not Kind.LABEL and is_numeric(pair.reference) and is_numeric(pair.candidate):
+    if _holds_numbers(pair):
         return severities(pair)
     differs = row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
     if pair.margin is None or pair.noise is None:
@@ -105,6 +119,11 @@ def severity_of(pair: Pair) -> Array:
     with np.errstate(over="ignore"):
         sure = np.minimum(margin / np.maximum(pair.noise, sys.float_info.min), sys.float_info.max)
     return np.where(differs, np.where(np.isnan(sure), BARELY, sure), 0.0)
+
+
+def _holds_numbers(pair: Pair) -> bool:
+    numeric = is_numeric(pair.reference) and is_numeric(pair.candidate)
+    return numeric and pair.spec.kind is not Kind.LABEL and bool(pair.reference.size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,11 +6,12 @@ Where many values changed, groups of them are put back first. All attempts of a 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.stressing.searching import Ranked, Search, SpentError
+from likewise.stressing.searching import Ranked, Search, SpentError, of_call
 from likewise.stressing.space import Rows
 
 STAYS = 0.9
@@ -20,10 +21,11 @@ GROUPS, MOST_GROUPS = 48, 256
 """Groups of values that are put back in one call, first and where none of them can be."""
 
 
-def minimised(search: Search, row: Rows, severity: float, *, beyond: bool) -> Ranked:
-    """The row nearest to a real one that is still nearly as bad."""
-    best = Ranked(_rebased(search, row), np.array([severity]), np.array([beyond]))
-    needed = severity if math.isinf(severity) else STAYS * severity
+def minimised(search: Search, row: Ranked) -> Ranked:
+    """The row nearest to a real one that is still nearly as bad, and no less bad than every real one if it was."""
+    severity = row.worst
+    best = replace(row, rows=_rebased(search, row.rows))
+    needed = severity if math.isinf(severity) else max(STAYS * severity, min(severity, search.start.worst))
     try:
         groups = GROUPS
         while len(changed := changes(search, best.rows)):
@@ -53,8 +55,7 @@ def _put_back(search: Search, best: Ranked, parts: list[Array], needed: float) -
     order = np.flatnonzero(good)[np.argsort(-found.severity[good], kind="stable")]
     if not len(order):
         return None
-    first = int(order[0])
-    single = Ranked(tried.take(order[:1]), found.severity[[first]], found.beyond[[first]])
+    single = of_call(tried, found).take(order[:1])
     if len(order) == 1:
         return single
     prefixes = [
@@ -65,8 +66,7 @@ def _put_back(search: Search, best: Ranked, parts: list[Array], needed: float) -
     held = np.flatnonzero(_good(found.severity, found.beyond, best, needed))
     if not len(held):
         return single
-    last = held[-1:]
-    return Ranked(tried.take(last), found.severity[last], found.beyond[last])
+    return of_call(tried, found).take(held[-1:])
 
 
 def _good(severity: Array, beyond: Array, best: Ranked, needed: float) -> Array:

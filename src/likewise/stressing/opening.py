@@ -21,7 +21,7 @@ from likewise.errors import LikewiseError, ModelError, PairingError
 from likewise.stressing import files, measuring, pools
 from likewise.stressing.measuring import Measured, Meter
 from likewise.stressing.pools import Pool
-from likewise.stressing.searching import KEPT, Ranked, Search, ranked
+from likewise.stressing.searching import KEPT, Search, ranked
 from likewise.stressing.space import Space
 
 FIRST, GROWTH, CHUNK = 32, 4, 1_024
@@ -72,10 +72,10 @@ def open_search(
     refused = {kind: int((found.refused == kind).sum()) for kind in (1, 2, 3, 4) if (found.refused == kind).any()}
     if not answered.all():
         pool = pools.without(pool, np.flatnonzero(~answered))
-        found = Measured(found.severity[answered], found.beyond[answered], found.refused[answered])
+        found = found.take(answered)
     space = pools.space_for(pool, names, widen=widen)
     start = ranked(space.real(np.arange(len(pool))), found)
-    top = Ranked(start.rows.take(np.arange(min(KEPT, len(start)))), start.severity[:KEPT], start.beyond[:KEPT])
+    top = start.take(np.arange(min(KEPT, len(start))))
     search = Search(
         _case(plan, prepared, pool, space, runners, stack),
         prepared,
@@ -151,7 +151,7 @@ def _measured(
         batch = pools.batch_of(pool, space, space.real(positions))
         parts.append(measuring.measure(prepared, batch, meter, size=size))
     joined: list[Array] = [
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("severity", "beyond", "refused")
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("severity", "beyond", "refused", "apart")
     ]
     return Measured(*joined)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -68,11 +68,12 @@ class Move(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """Rows in order of severity, the worst first."""
+    """Rows in order of severity, the worst first. All figures of a row are of one and the same call."""
 
     rows: Rows
     severity: Array
     beyond: Array
+    apart: Array
 
     def __len__(self) -> int:
         return len(self.severity)
@@ -80,6 +81,11 @@ class Ranked:
     @property
     def worst(self) -> float:
         return float(self.severity[0]) if len(self.severity) else 0.0
+
+    def take(self, positions: Array) -> Ranked:
+        """Some of the rows."""
+        rows = self.rows.take(positions)
+        return Ranked(rows, self.severity[positions], self.beyond[positions], self.apart[positions])
 
 
 @dataclass(slots=True)
@@ -148,7 +154,7 @@ class Search:
         order = positions[np.argsort(place[positions], kind="stable")]
         if len(order):
             chosen = place[order]
-            self.elites = Ranked(self.start.rows.take(chosen), self.start.severity[chosen], self.start.beyond[chosen])
+            self.elites = self.start.take(chosen)
 
     def _note_refusals(self, rows: Rows, found: Measured) -> None:
         for kind in (1, 2, 3, 4):
@@ -234,7 +240,21 @@ def ranked(rows: Rows, found: Measured) -> Ranked:
     """All rows that were answered, the worst first; ties in the order of the data."""
     answered = np.flatnonzero(found.refused == measuring.ANSWERED)
     order = answered[np.argsort(-found.severity[answered], kind="stable")]
-    return Ranked(rows.take(order), found.severity[order], found.beyond[order])
+    return of_call(rows, found).take(order)
+
+
+def of_call(rows: Rows, found: Measured) -> Ranked:
+    """Rows and what was measured of them, as they are."""
+    return Ranked(rows, found.severity, found.beyond, found.apart)
+
+
+def gathered(parts: Sequence[Ranked]) -> Ranked:
+    """Several as one, the worst first; ties in the order given."""
+    severity, beyond, apart = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("severity", "beyond", "apart")
+    )
+    whole = Ranked(together([part.rows for part in parts]), severity, beyond, apart)
+    return whole.take(np.argsort(-severity, kind="stable"))
 
 
 def _best(held: Ranked, rows: Rows, found: Measured, limit: int, *, a_base: int) -> Ranked:
@@ -244,15 +264,13 @@ def _best(held: Ranked, rows: Rows, found: Measured, limit: int, *, a_base: int)
     if not len(fresh):
         return held
     fresh = fresh[np.argsort(-found.severity[fresh], kind="stable")][: 2 * limit]
-    both = together([held.rows, rows.take(fresh)])
-    severity = np.concatenate([held.severity, found.severity[fresh]])
-    beyond = np.concatenate([held.beyond, found.beyond[fresh]])
+    both = gathered([held, of_call(rows, found).take(fresh)])
     chosen: list[int] = []
     seen: set[bytes] = set()
     bases: dict[int, int] = {}
-    for position in np.argsort(-severity, kind="stable").tolist():
-        base = int(both.base[position])
-        key = b"".join(cells[position].tobytes() for cells in both.cells.values())
+    for position in range(len(both)):
+        base = int(both.rows.base[position])
+        key = b"".join(cells[position].tobytes() for cells in both.rows.cells.values())
         if key in seen or bases.get(base, 0) >= a_base:
             continue
         seen.add(key)
@@ -260,8 +278,7 @@ def _best(held: Ranked, rows: Rows, found: Measured, limit: int, *, a_base: int)
         chosen.append(position)
         if len(chosen) == limit:
             break
-    kept = np.array(chosen, dtype=np.int64)
-    return Ranked(both.take(kept), severity[kept], beyond[kept])
+    return both.take(np.array(chosen, dtype=np.int64))
 
 
 def deadline(seconds: float, calls: int | None, meter: Meter) -> Callable[[], bool]:

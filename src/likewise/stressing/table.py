@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from likewise.consoles import drawn
+from likewise.consoles import drawn, printable
 from likewise.contracts.judging import Outcome
 from likewise.contracts.stressing import StressedRow, StressResult
 from likewise.showing import figure, sentence
@@ -24,7 +24,9 @@ COLOURS = {Outcome.PASS: "black on green", Outcome.FAIL: "white on red", Outcome
 
 def render(result: StressResult, *, width: int = 80, colour: bool = False) -> str:
     """The worst input and how it was found; names are text, never markup."""
-    return drawn(_parts(result), width=width, colour=colour)
+    text = drawn(_parts(result), width=width, colour=colour)
+    # A command that is to be copied is one line, however long.
+    return text if result.again is None else f"{text}  {printable(result.again)}\n"
 
 
 def _parts(result: StressResult) -> Iterator[RenderableType]:
@@ -47,26 +49,25 @@ def _parts(result: StressResult) -> Iterator[RenderableType]:
             yield Text(f"{count:,} of the rows tried are refused by the {kind} and answered by the other model.")
     if result.refusals.both:
         yield Text(f"{result.refusals.both:,} of the rows tried are refused by both models.")
+    for note in result.notes:
+        yield Text(f"· {sentence(note)}", style="dim")
     if result.file is not None:
         rows = f"The {len(result.rows)} worst rows are" if len(result.rows) > 1 else "The row is"
         yield ""
         largest = "" if result.max_abs_diff is None else f" (max_abs_diff {figure(result.max_abs_diff)})"
-        yield Text(f"{rows} in {result.file}{largest}; to see it again:")
-        yield Text(f"  likewise check {result.reference} {result.candidate} --data {result.file}", no_wrap=True)
-    for note in result.notes:
-        yield Text(f"· {sentence(note)}", style="dim")
+        yield Text(f"{rows} in {result.file}{largest}; to measure it again:")
 
 
 def _figures(result: StressResult) -> Table:
-    table = _table("", ("max abs diff", "right"), ("× tolerance", "right"))
-    table.add_row(
-        f"worst of {result.data_rows:,} real rows", figure(result.data_max_abs_diff), _severity(result.data_worst)
-    )
+    table = _table("", ("abs diff", "right"), ("× tolerance", "right"))
+    real = f"worst of {result.data_rows:,} real rows"
+    table.add_row(real, _apart(result.data_abs_diff), _severity(result.data_worst))
     if result.rows:
         worst = result.rows[0]
-        apart = "" if worst.abs_diff is None else figure(worst.abs_diff)
-        table.add_row("worst input found", apart, _severity(worst.severity))
-        table.add_row("factor", "", _factor(result.rows[0].severity, result.data_worst))
+        table.add_row("worst input found", _apart(worst.abs_diff_in_search), _severity(worst.severity_in_search))
+        table.add_row("factor", "", _factor(worst.severity_in_search, result.data_worst))
+        if _differs_in_file(worst):
+            table.add_row("the same in the file", _apart(worst.abs_diff), _severity(worst.severity))
     return table
 
 
@@ -85,7 +86,8 @@ def _worst(row: StressedRow) -> Iterator[RenderableType]:
         if row.changed > LISTED:
             yield Text(f"… and {row.changed - LISTED:,} more")
     if row.output:
-        yield Text(f"{row.output}: {_cell(row.reference)} became {_cell(row.candidate)}")
+        where = " in the file" if _differs_in_file(row) else ""
+        yield Text(f"{row.output}{where}: {_cell(row.reference)} became {_cell(row.candidate)}")
 
 
 def _effort(result: StressResult) -> str:
@@ -97,6 +99,14 @@ def _effort(result: StressResult) -> str:
         f"{rows:,} rows in {calls:,} calls of each model, {result.seconds:.1f} s, {share:.0%} of it in the models. "
         f"Moves that made it worse: {told}."
     )
+
+
+def _differs_in_file(row: StressedRow) -> bool:
+    return figure(row.severity) != figure(row.severity_in_search)
+
+
+def _apart(value: float | None) -> str:
+    return "" if value is None else figure(value)
 
 
 def _severity(value: float) -> str:

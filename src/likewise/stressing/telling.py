@@ -22,8 +22,8 @@ from likewise.showing import figure
 from likewise.stressing import files, measuring
 from likewise.stressing.minimising import changes, minimised
 from likewise.stressing.pools import batch_of
-from likewise.stressing.searching import Ranked, Search
-from likewise.stressing.space import Rows, together
+from likewise.stressing.searching import Ranked, Search, gathered
+from likewise.stressing.space import Rows
 
 WRITTEN = 5
 """Rows that are told and written, each from another real row and brought down to the fewest changes."""
@@ -45,20 +45,17 @@ def result(
     facts: tuple[MoveFacts, ...],
     *,
     output: str | None,
-    data_worst: float,
 ) -> StressResult:
     """All that was found, as plain facts."""
     found_worst = search.kept.worst
-    rows = _worst(search)
+    worst = _worst(search)
     told: tuple[StressedRow, ...] = ()
     measured: tuple[OutputFacts, ...] = ()
-    if rows is not None:
-        rows = _in_order(search, rows)
-        batch = batch_of(search.pool, search.space, rows)
-        if output is not None:
-            files.write(output, batch)
-            batch = joined(list(open_source(output).batches(len(rows))))
-        told, measured = _told(search, rows, batch)
+    if worst is not None:
+        told, measured = _written(search, worst, output)
+        if max(row.severity for row in told) < search.start.worst and not _has_worst_real(search, worst):
+            worst = gathered([worst, search.start.take(np.array([0]))])
+            told, measured = _written(search, worst, output)
     measures = {facts.name: dict(facts.measures) for facts in measured}
     broken = _broken(policy, measures)
     refusals = _refusals(search)
@@ -67,11 +64,12 @@ def result(
         rows=told,
         measures=measures,
         max_abs_diff=_largest(measures),
-        file=output if rows is not None else None,
+        file=output if worst is not None else None,
         data_rows=len(search.pool),
         data_beyond=int(search.start.beyond.sum()),
-        data_worst=data_worst,
-        data_max_abs_diff=_data_difference(search),
+        data_worst=search.start.worst,
+        data_abs_diff=_number(search.start.apart[0]),
+        data_max_abs_diff=_number(np.max(search.start.apart)),
         found_worst=found_worst,
         calls=dict(search.meter.calls),
         evaluated=dict(search.meter.rows),
@@ -80,14 +78,31 @@ def result(
         refusals=refusals,
         notes=_notes(search, policy),
     )
-    if told and found_worst > 1 and told[0].severity < ALONE * found_worst:
-        note = "answers depend on what else is in the call: among other rows the worst input was worse than in the file"
-        final = replace(final, notes=(*final.notes, note))
+    final = replace(final, notes=(*final.notes, *_doubts(final)))
     outcome, headline = _judged(final, search, broken)
     return replace(final, outcome=outcome, headline=headline)
 
 
-def _worst(search: Search) -> Rows | None:
+def _doubts(found: StressResult) -> list[str]:
+    """What a reader would otherwise take for a contradiction."""
+    notes = []
+    if found.rows:
+        searched, alone = found.rows[0].severity_in_search, found.rows[0].severity
+        if min(searched, alone) < ALONE * max(searched, alone):
+            notes.append(
+                f"answers depend on what else is in the call: the worst input differs by {_times(searched)} the "
+                f"tolerance among the rows of the search, and by {_times(alone)} in the file"
+            )
+    largest, own = found.data_max_abs_diff, found.data_abs_diff
+    if largest is not None and own is not None and figure(largest) != figure(own):
+        notes.append(
+            f"another real row has a larger difference, {figure(largest)}: the worst is the one that is furthest "
+            "against what its tolerance allows"
+        )
+    return notes
+
+
+def _worst(search: Search) -> Ranked | None:
     """The worst rows, each from another real row, the worst of them with the fewest changes."""
     kept = search.kept
     seen: set[int] = set()
@@ -98,32 +113,41 @@ def _worst(search: Search) -> Rows | None:
         if int(kept.rows.base[place]) in seen:
             continue
         one = np.array([place])
-        row = Ranked(kept.rows.take(one), kept.severity[one], kept.beyond[one])
-        row = minimised(search, row.rows, row.worst, beyond=bool(row.beyond[0]))
+        row = minimised(search, kept.take(one))
         if chosen and search.ended():
             break
         seen |= {int(kept.rows.base[place]), int(row.rows.base[0])}
         chosen.append(row)
-    return together([row.rows for row in chosen]) if chosen else None
+    return gathered(chosen) if chosen else None
 
 
-def _in_order(search: Search, rows: Rows) -> Rows:
-    """The worst first, as they are when the models see these rows together."""
-    found = measuring.measure(
-        search.prepared, batch_of(search.pool, search.space, rows), search.meter, size=search.batch_size
-    )
-    return rows.take(np.argsort(-found.severity, kind="stable"))
+def _has_worst_real(search: Search, worst: Ranked) -> bool:
+    """Is the worst real row among these, as it is?"""
+    here = np.flatnonzero(worst.rows.base == search.start.rows.base[0])
+    return any(not len(changes(search, worst.rows.take(np.array([place])))) for place in here.tolist())
 
 
-def _told(search: Search, rows: Rows, batch: Batch) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
+def _written(
+    search: Search, worst: Ranked, output: str | None
+) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
+    """The rows as they are in the file, read again; without a file as they would be there."""
+    batch = batch_of(search.pool, search.space, worst.rows)
+    if output is not None:
+        files.write(output, batch)
+        batch = joined(list(open_source(output).batches(len(worst))))
+    return _told(search, worst, batch)
+
+
+def _told(search: Search, worst: Ranked, batch: Batch) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
     """The rows of the file, measured as the gate measures them."""
+    rows = worst.rows
     prepared, size = search.prepared, search.batch_size
     reference, _ = answers(prepared.reference, batch, size)
     candidate, _ = answers(prepared.candidate, batch, size)
     for side in ("reference", "candidate"):
         search.meter.count(side, len(batch), 0.0)
     measured = outputs(prepared, observe(prepared, batch, reference, candidate))
-    severity, beyond = measuring.compared(prepared, batch, reference, candidate)
+    severity, beyond, _ = measuring.compared(prepared, batch, reference, candidate)
     shown = _by_row(measured)
     told = []
     for position in range(len(rows)):
@@ -141,6 +165,9 @@ def _told(search: Search, rows: Rows, batch: Batch) -> tuple[tuple[StressedRow, 
                 entry.get("abs_diff"),
                 entry.get("reference"),
                 entry.get("candidate"),
+                float(worst.severity[position]),
+                bool(worst.beyond[position]),
+                _number(worst.apart[position]),
             )
         )
     return tuple(told), measured
@@ -201,11 +228,9 @@ def _refusals(search: Search) -> Refusals:
     )
 
 
-def _data_difference(search: Search) -> float | None:
-    """The largest absolute difference on the worst real rows."""
-    rows = search.start.rows.take(np.arange(min(WRITTEN, len(search.start))))
-    _, measured = _told(search, rows, batch_of(search.pool, search.space, rows))
-    return _largest({facts.name: facts.measures for facts in measured})
+def _number(value: float) -> float | None:
+    """A figure, or None where there was nothing to measure it on."""
+    return None if math.isnan(value) else float(value)
 
 
 def _largest(measures: Mapping[str, Mapping[str, float]]) -> float | None:
@@ -229,8 +254,9 @@ def _broken(policy: Policy, measures: Mapping[str, Mapping[str, float]]) -> list
 
 def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple[Outcome, str]:
     alone = found.refusals.reference_only + found.refusals.candidate_only
-    times = _times(found.rows[0].severity if found.rows else 0.0)
-    if any(row.beyond for row in found.rows):
+    beyond = [row for row in found.rows if row.beyond or row.beyond_in_search]
+    if any(row.changed for row in beyond) or (beyond and not found.data_beyond):
+        times = _times(max(max(row.severity, row.severity_in_search) for row in beyond))
         return Outcome.FAIL, f"an input was found on which the models differ by {times} the tolerance"
     if found.data_beyond:
         return Outcome.FAIL, f"{found.data_beyond:,} of {found.data_rows:,} real rows are beyond tolerance"

@@ -62,15 +62,20 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     else:
         if candidate is None:
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
+        if path is not None or chosen:
+            raise UsageError("models beside --config or --gate", remedy="Name the models, or the gates of a file")
         options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
         table = {"report": "parity_report.json", **stated, "reference": reference, "candidate": candidate}
         settings = {"": settings_from(table, where="the command")}
+    if folder is not None:
+        files = {name: _every_format(folder, name or "parity_report") for name in settings}
+        if len({*(tuple(found.values()) for found in files.values())}) < len(files):
+            raise UsageError("two gates would write the same files", remedy="Give them names that differ in letters")
+        settings = {n: replace(gate, formats={**files[n], **gate.formats}) for n, gate in settings.items()}
     worst = 0
     for name, gate in settings.items():
         if name and not shown["as_json"]:
             click.echo(f"{name}:")
-        if folder is not None:
-            gate = replace(gate, formats={**_every_format(folder, name or "parity_report"), **gate.formats})
         carried = carry_out(gate, debug=debug, **shown)
         show(carried, as_json=shown["as_json"])
         if len(settings) > 1 and not shown["as_json"]:

@@ -9,6 +9,7 @@ import click
 
 from likewise.cli import options
 from likewise.cli.exits import CODES
+from likewise.errors import UsageError
 
 
 @click.command(short_help="Judge a finished run again, without running the models.")
@@ -17,6 +18,7 @@ from likewise.cli.exits import CODES
 @options.baseline_options
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
+@options.format_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
 @options.debug_option
@@ -26,15 +28,23 @@ def judge(
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
     from likewise import verify
-    from likewise.cli.gates import colour, drawn, show, width
-    from likewise.config import require_baseline
+    from likewise.cli.gates import colour, drawn, show, width, write
+    from likewise.config import require_baseline, require_own_files
 
-    require_baseline(given["baseline"], max_worse=None, report=output)
-    judged = verify.judge(verify.load(report), **options.given(**given))
+    require_baseline(given["baseline"], max_worse=None)
+    terms = options.stated(**given)
+    formats = terms.pop("formats", {})
+    printed = "-" in formats.values()
+    if as_json and printed:
+        raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
+    require_own_files({"report": report, "baseline": given["baseline"]}, [("json", output), *formats.items()])
+    judged = verify.judge(verify.load(report), **terms)
     if output is not None:
         verify.save(judged, Path(output))
     look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
-    show(drawn(judged, None if as_json else look), as_json=as_json)
+    carried = drawn(judged, None if as_json or printed else look, [*formats.items()])
+    write(carried.files)
+    show(carried, as_json=as_json)
     ctx.exit(CODES[judged.outcome])
 
 

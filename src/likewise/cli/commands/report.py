@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.argument("report", metavar="REPORT.json")
 @click.option("--bench", metavar="BENCH.json", help="Put in what `likewise bench -o BENCH.json` measured.")
 @options.format_options
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
 @options.debug_option
-def report(*, report: str, bench: str | None, debug: bool, **given: Any) -> None:
+def report(*, report: str, bench: str | None, quiet: bool, debug: bool, **given: Any) -> None:
     """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew."""
     from likewise import verify
     from likewise.cli.gates import colour, drawn, show, width, write
@@ -30,7 +31,7 @@ def report(*, report: str, bench: str | None, debug: bool, **given: Any) -> None
     if bench is not None:
         found = replace(found, bench=_bench_of(found, bench))
     formats = options.stated(**given).get("formats", {})
-    look = None if formats else {"width": width(), "colour": colour(), "full": True}
+    look = None if formats else {"width": width(), "colour": colour(), "quiet": quiet, "full": True}
     carried = drawn(found, look, [*formats.items()])
     write(carried.files)
     show(carried, as_json=False)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from likewise.consoles import printable
 from likewise.contracts.reporting import Report
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _template() -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # What is marked as safe is ours; all other text comes from models and data.
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     return environment.get_template("page.html")
 

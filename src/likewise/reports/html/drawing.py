@@ -165,6 +165,13 @@ def noise(tolerance: Tolerance) -> float:
     return min(ROUNDING, tolerance.absolute + tolerance.relative)
 
 
+def neutral(tolerance: Tolerance) -> str:
+    """What a node without colour has in common with the others that have none."""
+    most = noise(tolerance)
+    why = "as rounding of float32 does" if most == ROUNDING else "which the tolerance allows"
+    return f"introduces at most {most:g}, {why}" if most else "introduces nothing"
+
+
 def graph_data(view: GraphView | None, tolerance: Tolerance) -> Mapping[str, Any] | None:
     """Nodes and edges around the culprit, as many as can be drawn."""
     if view is None or not view.nodes:
@@ -173,6 +180,7 @@ def graph_data(view: GraphView | None, tolerance: Tolerance) -> Mapping[str, Any
     known = {node.id for node in nodes}
     return {
         "noise": noise(tolerance),
+        "neutral": neutral(tolerance),
         "nodes": [
             {
                 "id": node.id,
@@ -219,7 +227,7 @@ def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
             for node in nodes
         ),
         sortable=len(nodes) > 1,
-        note=f"Errors are parts of the largest value of a tensor; up to {noise(tolerance):g} they are not coloured."
+        note=f"Errors are parts of the largest value of a tensor. A node that {neutral(tolerance)} has no colour."
         + (f" {left} more nodes are in the JSON report." if left else ""),
     )
 

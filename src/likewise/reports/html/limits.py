@@ -1,15 +1,15 @@
-"""Limits beside measures: over all rows, at every batch size, under every setting and in every suite."""
+"""Limits beside measures: over all rows, under every setting and in every suite."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from likewise.contracts.judging import Check, Outcome, SuiteVerdict
-from likewise.contracts.measuring import BatchSizeFacts, Incident, Mismatch, OutputFacts, SuiteFacts
+from likewise.contracts.measuring import OutputFacts, SuiteFacts
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
 from likewise.reports.html.cells import Cell, Column, Table, columns, count, outcome_cell, rows, words
-from likewise.showing import figure, most_telling, sentence
+from likewise.showing import figure, most_telling
 
 CHECKS_SHOWN = 400
 SUITES_SHOWN = 200
@@ -59,47 +59,6 @@ def measures(output: OutputFacts) -> Table | None:
     )
 
 
-def batch_sizes(report: Report) -> Table | None:
-    """The candidate at every batch size of the sweep, and with its rows in other places, one column each."""
-    swept = (*report.comparison.batch_sizes, *report.comparison.batch_orders)
-    if not swept:
-        return None
-    judged = {(c.output, c.measure, c.batch_size): c.outcome for c in report.verdict.checks}
-    body: list[tuple[Cell, ...]] = [
-        (Cell("rows compared"), count(report.samples), *(count(facts.rows) for facts in swept)),
-    ]
-    for output in report.comparison.outputs:
-        at = [{found.name: found.measures for found in facts.outputs}.get(output.name, {}) for facts in swept]
-        for measure in _telling([output.measures, *at], {name for place, name, _ in judged if place == output.name}):
-            verdicts = [None if facts.order else judged.get((output.name, measure, facts.size)) for facts in swept]
-            body.append(
-                (
-                    Cell(f"{output.name}: {measure}"),
-                    _measured(output.measures.get(measure), judged.get((output.name, measure, None))),
-                    *(_measured(here.get(measure), verdict) for here, verdict in zip(at, verdicts, strict=True)),
-                )
-            )
-    troubles = [_troubles(facts) for facts in swept]
-    if any(troubles):
-        marks = (outcome_cell(Outcome.FAIL, "see below") if found else Cell("none") for found in troubles)
-        body.append((Cell("trouble"), Cell("–"), *marks))
-    return Table(
-        "The candidate at several batch sizes" + (" and orders" if report.comparison.batch_orders else ""),
-        (Column("Measure"), Column("All rows", numeric=True), *(Column(_place(f), numeric=True) for f in swept)),
-        tuple(body),
-        note=" ".join(sentence(message) for found in troubles for message in found),
-    )
-
-
-def _troubles(facts: BatchSizeFacts) -> list[str]:
-    found = (*facts.mismatches, *facts.incidents, *facts.reference)
-    return [entry.message for entry in found if isinstance(entry, Mismatch | Incident)]
-
-
-def _place(facts: BatchSizeFacts) -> str:
-    return f"Batch {facts.size}" + (f", {facts.order}" if facts.order else "")
-
-
 def settings(report: Report) -> Table | None:
     """The candidate under other runtime settings, one column each."""
     found = [both for both in _suites(report) if both[0].kind == SETTING][:24]
@@ -118,7 +77,7 @@ def settings(report: Report) -> Table | None:
             (
                 Cell(f"{name}: {measure}"),
                 *(
-                    _measured(here.get(measure), verdicts.get((name, measure)))
+                    measured(here.get(measure), verdicts.get((name, measure)))
                     for here, verdicts in zip(at, judged, strict=True)
                 ),
             )
@@ -166,7 +125,8 @@ def _verdict(facts: SuiteFacts, verdict: SuiteVerdict) -> Cell:
     return Cell("not covered", tone="quiet", mark="–") if facts.not_covered else outcome_cell(verdict.outcome)
 
 
-def _measured(value: float | None, outcome: Outcome | None) -> Cell:
+def measured(value: float | None, outcome: Outcome | None) -> Cell:
+    """A figure with the mark of its verdict, if it has one."""
     if value is None:
         return Cell("–", tone="quiet")
     return count(value) if outcome is None else outcome_cell(outcome, figure(value))

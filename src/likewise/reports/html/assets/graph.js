@@ -5,12 +5,12 @@ const graph = (holder, data) => {
   const HEIGHT = 58;
   const sides = ["candidate", "reference"].filter((side) => data.nodes.some((node) => node.side === side));
   for (const node of data.nodes) if (!sides.includes(node.side)) sides.push(node.side);
-  const known = data.nodes.map((node) => node.introduced).filter((value) => value !== null && value > 0);
+  const known = data.nodes.map((node) => node.introduced).filter((value) => value !== null && value > data.noise);
   const [least, most] = [Math.min(...known), Math.max(...known)];
-  // Five shades from the smallest to the largest error on a logarithmic scale; 0 is no error.
+  // Five shades from the smallest to the largest error on a logarithmic scale; what is no more than rounding has none.
   const shade = (value) => {
     if (value === null) return "unmeasured";
-    if (value === 0 || !known.length) return "heat-0";
+    if (value <= data.noise) return "heat-0";
     if (most === least) return "heat-5";
     return `heat-${1 + Math.round((4 * Math.log(value / least)) / Math.log(most / least))}`;
   };
@@ -163,7 +163,7 @@ const graph = (holder, data) => {
     item.append(key, make("span", "", text));
     legend.append(item);
   };
-  entry("heat-0", "introduces nothing");
+  entry("heat-0", data.neutral);
   if (known.length) {
     if (most !== least) entry("heat-1", `introduces ${figure(least, 2)}`);
     entry("heat-5", `introduces ${figure(most, 2)}`);
