@@ -8,7 +8,7 @@ from likewise.contracts.judging import Confidence, Finding, Policy, Severity
 from likewise.contracts.measuring import Comparison
 
 NAMED = 6
-"""Columns without a clue that are named in the warning."""
+"""Columns of one kind that are named in the warning."""
 
 
 def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
@@ -16,9 +16,11 @@ def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
     columns = comparison.generated
     if not columns:
         return
-    blind = [column.name for column in columns if not column.known]
-    told = ", ".join(blind[:NAMED]) + (f" and {len(blind) - NAMED} more" if len(blind) > NAMED else "")
-    guessed = f"; nothing is known about {len(blind):,} of {len(columns):,} columns: {told}" if blind else ""
+    rounded = [column.name for column in columns if column.fractions_untried]
+    blind = [column.name for column in columns if not column.known and not column.fractions_untried]
+    guessed = f"; nothing is known about {len(blind):,} of {len(columns):,} columns: {_named(blind)}" if blind else ""
+    if rounded:
+        guessed += f"; only whole numbers were tried, because the candidate takes no others, in {_named(rounded)}"
     yield Finding(
         "generated-data",
         Severity.WARNING,
@@ -32,6 +34,10 @@ def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
             "generated rows cannot show how many real ones are beyond tolerance",
             remedy="Give real rows, or leave --max-failure-rate out",
         )
+
+
+def _named(columns: list[str]) -> str:
+    return ", ".join(columns[:NAMED]) + (f" and {len(columns) - NAMED} more" if len(columns) > NAMED else "")
 
 
 def confidence(violations: int, rows: int, level: float) -> Confidence | None:

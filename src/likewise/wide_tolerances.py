@@ -11,9 +11,16 @@ from likewise.noise_floor import allowed
 ENOUGH = 10
 """Fewer rows may lie close together by chance."""
 
+ALIKE = 0.25
+"""A candidate that stays within this part of the reference's spread follows it, whatever the tolerance."""
+
 
 def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
-    """Where the tolerance covers everything the reference says: inconclusive, unless the user chose it."""
+    """Where the tolerance covers everything the reference says.
+
+    That is inconclusive where the candidate does not follow the reference either and the user did not choose the
+    tolerance; else it is a warning.
+    """
     if not comparison.varied:
         return
     for output in comparison.outputs:
@@ -27,9 +34,11 @@ def findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
         chosen = any(
             limit.explicit and limit.output in (None, output.name, output.pair.candidate) for limit in policy.limits
         )
+        # Written so that NaN does not follow.
+        follows = output.measures.get("max_abs_diff", 0.0) <= ALIKE * (high - low)
         yield Finding(
             "wide-tolerance",
-            Severity.WARNING if chosen or comparison.rows < ENOUGH else Severity.INCONCLUSIVE,
+            Severity.WARNING if chosen or follows or comparison.rows < ENOUGH else Severity.INCONCLUSIVE,
             f"the reference's {output.name!r} goes from {low:.4g} to {high:.4g} and may differ by {bound:.3g}: "
             "a model that always answers the same would be within tolerance",
             output.name,

@@ -24,10 +24,14 @@ def tiny():
 
 def test_answers_smaller_than_the_tolerance_are_not_compared_by_it(tiny):
     model, faithful, opposite, rows = tiny
-    for candidate in (faithful, opposite):
+    constant = lambda batch: np.zeros(len(batch))  # noqa: E731
+    for candidate in (opposite, constant):
         report = likewise.check(model, candidate, rows)
         assert report.outcome == "INCONCLUSIVE"
         assert "a model that always answers the same would be within tolerance" in report.verdict.headline
+    report = likewise.check(model, faithful, rows)
+    assert report.passed, "it follows the reference to a part of its spread"
+    assert "wide-tolerance" in {finding.code for finding in report.verdict.findings}
 
 
 def test_with_the_tolerance_of_the_remedy_the_two_are_told_apart(tiny):
@@ -48,9 +52,11 @@ def test_who_chooses_such_a_tolerance_is_warned(tiny):
 def test_a_relative_tolerance_is_wide_where_answers_are_far_from_zero():
     rows = pd.DataFrame({"x": np.linspace(0, 1, 50)})
     year = lambda frame: 2000.0 + frame["x"].to_numpy()  # noqa: E731
-    report = likewise.check(year, year, rows)
+    other = lambda frame: 2000.4 + 0.0 * frame["x"].to_numpy()  # noqa: E731
+    report = likewise.check(year, other, rows)
     assert report.outcome == "INCONCLUSIVE"
-    assert verify.judge(report, abs_tol=0.01, rel_tol=0).passed
+    assert verify.judge(report, abs_tol=0.01, rel_tol=0).outcome == "FAIL"
+    assert likewise.check(year, year, rows).passed
 
 
 def test_answers_that_move_more_than_the_tolerance_are_compared(tiny):

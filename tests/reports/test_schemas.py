@@ -188,4 +188,4 @@ def test_suites_and_strata_are_told_in_a_line(reports, format):
     strata = (Stratum("country", "DE", 30, 0), Stratum("country", "FR", 10, 3, {"value": 1.0}))
     comparison = replace(reports["fail"].comparison, strata=strata)
     told = " ".join(render(replace(reports["fail"], comparison=comparison), format).split())
-    assert "By country: 1 of 2 values have rows beyond tolerance, 'FR' most: 3 of 10 rows." in told
+    assert "By country: 1 of 2 values have rows beyond tolerance, 'FR' most: 3 of 10 rows; the rarest, 'FR'" in told

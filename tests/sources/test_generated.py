@@ -357,6 +357,37 @@ def test_what_cannot_be_guessed_is_said():
     assert "nothing is known about 1 of 1 columns: X" in warning.message
 
 
+def test_whole_numbers_that_only_the_candidate_asks_for_are_told():
+    """The fee was trained on fractions, and the export cuts them off: rows of whole numbers cannot show it."""
+    from skl2onnx import convert_sklearn
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
+    from sklearn.compose import make_column_transformer
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"fee": random.gamma(4, 15, 200), "usage": random.random(200), "grade": np.arange(200) % 4})
+    steps = make_column_transformer((StandardScaler(), ["fee", "usage"]), (OrdinalEncoder(), ["grade"]))
+    model = make_pipeline(steps, LinearRegression()).fit(frame, frame["fee"])
+    types = [("fee", Int64TensorType), ("usage", FloatTensorType), ("grade", Int64TensorType)]
+    cutting = convert_sklearn(model, initial_types=[(name, kind([None, 1])) for name, kind in types])
+    report = check(model, cutting)
+    assert report.outcome is Outcome.PASS
+    lines = described(report)
+    assert lines["fee"].why.endswith("whole numbers, because the candidate takes int64: fractions were not tried")
+    assert {name: line.known for name, line in lines.items()} == {"fee": False, "usage": True, "grade": True}
+    (warning,) = [finding for finding in report.verdict.findings if finding.code == "generated-data"]
+    assert "only whole numbers were tried, because the candidate takes no others, in fee" in warning.message
+    assert "nothing is known" not in warning.message
+    assert not likewise.check(model, cutting, frame, **QUICK).passed
+
+
+def test_whole_numbers_that_both_take_are_not_doubted(reader_onnx):
+    report = check(reader_onnx, reader_onnx)
+    assert not any(line.fractions_untried for line in report.comparison.generated)
+
+
 def test_trees_are_asked_on_both_sides_of_their_thresholds(people, target, tmp_path):
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.pipeline import make_pipeline

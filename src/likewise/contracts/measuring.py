@@ -178,6 +178,10 @@ class Stratum:
     worst: Mapping[str, float] = field(default_factory=dict)
 
 
+FRACTIONS_UNTRIED = "fractions were not tried"
+"""How the reason of a column ends that was drawn in whole numbers only because the candidate's type wants it."""
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratedColumn:
     """What stood in for real values of one column: what was drawn, why, and whether the model itself says so."""
@@ -186,6 +190,11 @@ class GeneratedColumn:
     values: str
     why: str
     known: bool
+
+    @property
+    def fractions_untried(self) -> bool:
+        """The reference may take fractions, and none was drawn."""
+        return self.why.endswith(FRACTIONS_UNTRIED)
 
 
 @dataclass(frozen=True, slots=True)

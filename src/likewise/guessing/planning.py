@@ -11,7 +11,7 @@ from typing import Any
 from likewise import feeding
 from likewise.calling import Side, answers
 from likewise.contracts.data import Batch
-from likewise.contracts.measuring import Progress
+from likewise.contracts.measuring import FRACTIONS_UNTRIED, Progress
 from likewise.contracts.models import InputSpec, Model, Runner, Signature
 from likewise.discovery import adapter
 from likewise.drawing import Between, Column, OneOf, Padded, Part, Places, WithGaps, Words
@@ -124,10 +124,11 @@ def _columns(opened: Sequence[Opened], feed: Mapping[str, str], sizes: Sizes) ->
     names = [feed.get(spec.name, spec.name) for spec in lead.inputs]
     told = [_under_names(one, lead, names, feed) for one in opened]
     clues = merged([found for found, _ in told], [{name: name for name in names}] * len(told))
-    others = [specs for _, specs in told]
+    others = {one.side: specs for one, (_, specs) in zip(opened, told, strict=True)}
     form = Form(lead.runner.signature.table, len(names) > 1, clues.sequence)
     return tuple(
-        _column(name, [specs[name] for specs in others if name in specs], clues, sizes, form) for name in names
+        _column(name, {side: specs[name] for side, specs in others.items() if name in specs}, clues, sizes, form)
+        for name in names
     )
 
 
@@ -166,15 +167,21 @@ def _place(
     return None
 
 
-def _column(name: str, specs: Sequence[InputSpec], clues: Clues, sizes: Sizes, form: Form) -> Column:
-    """One column: its type and shape as declared, its values by the clues."""
+def _column(name: str, declared: Mapping[str, InputSpec], clues: Clues, sizes: Sizes, form: Form) -> Column:
+    """One column: its type and shape as declared by each side, its values by the clues."""
+    specs = list(declared.values())
     dtype = _dtype(name, specs, clues)
     shape = _shape(name, specs, clues, sizes, form)
     suggested = _suggested(name, (None, *shape), dtype)
     if len(shape) == 1 and clues.columns(name) > 0 and shape[0] <= MOST_PARTS:
-        parts = [part_of([*suggested, *clues.of(name, index)], dtype=dtype) for index in range(shape[0])]
+        said = [[*suggested, *clues.of(name, index)] for index in range(shape[0])]
     else:
-        parts = [part_of([*suggested, *clues.of(name)], dtype=dtype)]
+        said = [[*suggested, *clues.of(name)]]
+    parts = [part_of(found, dtype=dtype) for found in said]
+    if _whole_by_candidate(declared, dtype):
+        parts = [
+            part if _says_whole(part, own) else _untried(part, dtype) for part, own in zip(parts, said, strict=True)
+        ]
     return Column(name, dtype, shape, tuple(_fitting(part, dtype) for part in parts))
 
 
@@ -243,6 +250,27 @@ def _of_text(clue: Clue) -> bool:
     if isinstance(drawn, OneOf | Words):
         return True
     return clue.about in (About.CATEGORIES, About.FILL) and any(isinstance(value, str) for value in clue.told)
+
+
+def _whole_by_candidate(declared: Mapping[str, InputSpec], dtype: str) -> bool:
+    """Is the column of whole numbers because of the type that the candidate alone declares?"""
+    reference = declared.get("reference")
+    if "candidate" not in declared or not dtype.startswith(("int", "uint")):
+        return False
+    return reference is None or reference.dtype is None or reference.floating
+
+
+def _says_whole(part: Part, clues: Sequence[Clue]) -> bool:
+    """Do the models say by more than a type that the values are whole numbers?"""
+    values = part.values.values if isinstance(part.values, WithGaps) else part.values
+    if isinstance(values, Cells):
+        return values.whole
+    return any(clue.about in (About.ROLE, About.CATEGORIES, About.IDS) for clue in clues)
+
+
+def _untried(part: Part, dtype: str) -> Part:
+    why = f"{part.why}; whole numbers, because the candidate takes {dtype}: {FRACTIONS_UNTRIED}"
+    return Part(part.values, why, known=False)
 
 
 def _fitting(part: Part, dtype: str) -> Part:

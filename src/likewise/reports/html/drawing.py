@@ -252,7 +252,7 @@ def _error(value: float | None) -> Cell:
 
 def embedded(data: Mapping[str, Any]) -> str:
     """JSON that stands in a page: no character of it can end the element or begin another."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
