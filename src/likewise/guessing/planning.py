@@ -14,7 +14,7 @@ from likewise.contracts.data import Batch
 from likewise.contracts.measuring import FRACTIONS_UNTRIED, Progress
 from likewise.contracts.models import InputSpec, Model, Runner, Signature
 from likewise.discovery import adapter
-from likewise.drawing import Between, Column, OneOf, Padded, Part, Places, WithGaps, Words
+from likewise.drawing import Between, Cells, Column, OneOf, Padded, Part, Places, WithGaps, Words
 from likewise.errors import DataError, LikewiseError
 from likewise.guessing import estimators, graphs, modules
 from likewise.guessing.clues import About, Clue, Clues, merged, part_of
