@@ -75,7 +75,8 @@ class StressResult:
     """What a search for the worst input found.
 
     `max_abs_diff` and `measures` are those of the rows in `file`, by output, as `check` measures them.
-    `rows` begin with the worst as the search met it, which is never less bad than the worst real row.
+    `rows` begin with the worst as the search met it, which is never less bad than the worst real row, and is that
+    row itself where no change made it worse by a tenth.
     `data_worst` and `found_worst` are severities: of the real rows, and of the worst input before it was
     brought down to the fewest changes; `data_abs_diff` is the absolute difference of that worst real row, and
     `data_max_abs_diff` the largest of any real row, each where it counts most against its tolerance. `calls` and

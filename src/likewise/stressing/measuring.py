@@ -101,7 +101,7 @@ def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Te
         severity = np.maximum(severity, own)
         beyond |= rows_beyond(pair)
         if _holds_numbers(pair):
-            worse = np.flatnonzero(own > decided)
+            worse = np.flatnonzero((own > decided) & ~_nothing(pair))
             apart[worse], decided[worse] = at_worst(pair, worse)[1], own[worse]
     return severity, beyond, apart
 
@@ -119,6 +119,12 @@ def severity_of(pair: Pair) -> Array:
     with np.errstate(over="ignore"):
         sure = np.minimum(margin / np.maximum(pair.noise, sys.float_info.min), sys.float_info.max)
     return np.where(differs, np.where(np.isnan(sure), BARELY, sure), 0.0)
+
+
+def _nothing(pair: Pair) -> Array:
+    """The rows that are NaN through and through on both sides: they agree, and nothing was measured on them."""
+    ours, theirs = rows_of(np.isnan(pair.reference)), rows_of(np.isnan(pair.candidate))
+    return np.asarray((ours & theirs).all(axis=1))
 
 
 def _holds_numbers(pair: Pair) -> bool:

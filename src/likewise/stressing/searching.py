@@ -248,13 +248,14 @@ def of_call(rows: Rows, found: Measured) -> Ranked:
     return Ranked(rows, found.severity, found.beyond, found.apart)
 
 
-def gathered(parts: Sequence[Ranked]) -> Ranked:
-    """Several as one, the worst first; ties in the order given."""
+def gathered(parts: Sequence[Ranked], *, lead: bool = False) -> Ranked:
+    """Several as one, the worst first; ties in the order given. With `lead` the very first stays so."""
     severity, beyond, apart = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("severity", "beyond", "apart")
     )
     whole = Ranked(together([part.rows for part in parts]), severity, beyond, apart)
-    return whole.take(np.argsort(-severity, kind="stable"))
+    order = np.argsort(-np.where(lead & (np.arange(len(severity)) == 0), np.inf, severity), kind="stable")
+    return whole.take(order)
 
 
 def _best(held: Ranked, rows: Rows, found: Measured, limit: int, *, a_base: int) -> Ranked:

@@ -75,7 +75,7 @@ def _worst(row: StressedRow) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not row.changed:
-        yield Text(f"The worst input is row {row.base} as it is: no change made it worse.")
+        yield Text(f"The worst input is row {row.base} as it is: no change made it much worse.")
     else:
         what = "one value" if row.changed == 1 else f"{row.changed:,} values"
         yield Text(f"The worst input is row {row.base} with {what} changed:")

@@ -16,11 +16,12 @@ from likewise.comparing import observe, outputs
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.judging import Outcome, Policy
 from likewise.contracts.measuring import OutputFacts
+from likewise.contracts.models import Kind
 from likewise.contracts.stressing import Change, MoveFacts, Refusals, StressedRow, StressResult
 from likewise.discovery import open_source
 from likewise.showing import figure
 from likewise.stressing import files, measuring
-from likewise.stressing.minimising import changes, minimised
+from likewise.stressing.minimising import STAYS, changes, minimised
 from likewise.stressing.pools import batch_of
 from likewise.stressing.searching import Ranked, Search, gathered
 from likewise.stressing.space import Rows
@@ -69,7 +70,7 @@ def result(
         data_beyond=int(search.start.beyond.sum()),
         data_worst=search.start.worst,
         data_abs_diff=_number(search.start.apart[0]),
-        data_max_abs_diff=_number(np.max(search.start.apart)),
+        data_max_abs_diff=_number(np.fmax.reduce(search.start.apart)),
         found_worst=found_worst,
         calls=dict(search.meter.calls),
         evaluated=dict(search.meter.rows),
@@ -105,8 +106,9 @@ def _doubts(found: StressResult) -> list[str]:
 def _worst(search: Search) -> Ranked | None:
     """The worst rows, each from another real row, the worst of them with the fewest changes."""
     kept = search.kept
-    seen: set[int] = set()
-    chosen: list[Ranked] = []
+    lead = _nothing_worse(search)
+    seen = set() if lead is None else {int(lead.rows.base[0])}
+    chosen = [] if lead is None else [lead]
     for place in range(len(kept)):
         if kept.severity[place] <= 0 or len(chosen) == WRITTEN:
             break
@@ -118,7 +120,14 @@ def _worst(search: Search) -> Ranked | None:
             break
         seen |= {int(kept.rows.base[place]), int(row.rows.base[0])}
         chosen.append(row)
-    return gathered(chosen) if chosen else None
+    return gathered(chosen, lead=lead is not None) if chosen else None
+
+
+def _nothing_worse(search: Search) -> Ranked | None:
+    """The worst real row as it is, if no change made it worse than putting values back is allowed to undo."""
+    start, kept = search.start, search.kept
+    as_bad = STAYS * kept.worst <= start.worst and bool(start.beyond[0] or not kept.beyond[0])
+    return start.take(np.array([0])) if start.worst > 0 and as_bad else None
 
 
 def _has_worst_real(search: Search, worst: Ranked) -> bool:
@@ -264,6 +273,11 @@ def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple
         return Outcome.FAIL, broken[0]
     if alone:
         return Outcome.FAIL, f"{alone:,} of the rows tried are refused by one model and answered by the other"
+    if not len(search.space.free()):
+        return Outcome.INCONCLUSIVE, "no column takes more than one value, so that there was nothing to change"
+    numbers = any(spec.kind is not Kind.LABEL for spec in search.prepared.pairing.pairs)
+    if numbers and np.isnan(search.start.apart).all():
+        return Outcome.INCONCLUSIVE, "no answer to a real row is a number on both sides: there was nothing to measure"
     if not search.tried or not search.answered:
         return Outcome.INCONCLUSIVE, "there was no time to search: not one changed row was compared"
     if found.refusals.not_told:
@@ -285,6 +299,4 @@ def _notes(search: Search, policy: Policy) -> tuple[str, ...]:
     averages = sorted({limit.measure for limit in policy.limits} - {*ROWWISE, "mismatch_rate"})
     if averages:
         notes.append(f"limits on {', '.join(averages)} are not judged: the worst rows say nothing about averages")
-    if not len(search.space.free()):
-        notes.append("no column takes more than one value, so that there was nothing to change")
     return tuple(notes)
