@@ -14,12 +14,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import likewise
 from likewise import config, verify
 from likewise.cli.changes import markdown, terminal
+from likewise.cli.commands import diff as command_line
 from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.judging import Finding, Outcome, Severity
 from likewise.contracts.measuring import Stratum, SuiteFacts, Tolerance
@@ -29,6 +31,7 @@ from likewise.diffing.measures import moved
 from likewise.diffing.weighing import Scale, weigh
 from likewise.errors import UsageError
 from likewise.policies import AT_LEAST, AT_MOST
+from likewise.reports.json import loads
 
 ROWS = 400
 TABLE = pd.DataFrame({"a": np.linspace(-1.0, 1.0, ROWS)})
@@ -61,7 +64,8 @@ def runs():
 
 
 def of(found, name, batch_size=None):
-    (change,) = (c for c in found.changes if (c.subject, c.name, c.batch_size) == ("measure", name, batch_size))
+    wanted = ("measure", name, batch_size, "")
+    (change,) = (c for c in found.changes if (c.subject, c.name, c.batch_size, c.place) == wanted)
     return change
 
 
@@ -378,6 +382,133 @@ def test_values_of_a_column_that_fail_or_are_no_longer_told_apart_are_worse(runs
     assert worse(diff(told_apart(0, 3), runs["old"])) == ["the values of country are no longer told apart"]
     assert worse(diff(told_apart(0, 3), told_apart(2, 3))) == ["2 rows with country = a are beyond tolerance now"]
     assert worse(diff(told_apart(2, 3), told_apart(0, 3))) == []
+
+
+@pytest.fixture(scope="module")
+def stored(example_folder):
+    """A stored report of real models that blocks on two settings, tells values of a column apart and has a suite."""
+    settings = {"matrix": {"threads": ["1", "2"]}, "stratify": "purpose", "samples": 600, **PLAIN}
+    files = [str(example_folder / name) for name in ("model.joblib", "model.onnx", "test.parquet")]
+    report = likewise.check(*files, **settings)
+    assert report.passed
+    edge = tuple(
+        replace(facts, kind="edge", name=f"made {facts.name}", blocks=False) for facts in report.comparison.suites
+    )
+    comparison = replace(report.comparison, suites=(*report.comparison.suites, *edge))
+    return verify.render(verify.judge(replace(report, comparison=comparison)), "json")
+
+
+def edited(text, edit):
+    """The report after a change in its JSON."""
+    document = json.loads(text)
+    edit(document)
+    return loads(json.dumps(document))
+
+
+def drop_output_at_a_batch_size(document):
+    del document["batch_sizes"][-1]["outputs"][0]
+
+
+def drop_output_in_an_order(document):
+    del document["batch_orders"][0]["outputs"][0]
+
+
+def drop_output_in_a_setting(document):
+    del document["suites"][0]["facts"]["comparison"]["outputs"][0]
+
+
+def drop_values_of_a_column(document):
+    del document["coverage"]["strata"][1:]
+
+
+def make_a_value_rare(document):
+    document["coverage"]["strata"][0]["rows"] = 1
+
+
+def raise_differences(places):
+    for place in places:
+        for output in place["outputs"]:
+            raised = {name: 9e-5 for name in output["measures"] if name.endswith("_abs_diff")}
+            output["measures"].update(raised)
+
+
+def worsen_a_setting(document):
+    raise_differences([document["suites"][0]["facts"]["comparison"]])
+
+
+def worsen_settings(document):
+    raise_differences([suite["facts"]["comparison"] for suite in document["suites"]])
+
+
+def worsen_orders(document):
+    raise_differences(document["batch_orders"])
+
+
+def leave_one_row(kind, *, of="facts"):
+    def edit(document):
+        for suite in (suite for suite in document["suites"] if suite["facts"]["kind"] == kind):
+            (suite["facts"]["comparison"] if of == "facts" else suite["verdict"])["rows"] = 1
+
+    return edit
+
+
+def leave_one_row_at_batch_sizes(document):
+    for size in document["batch_sizes"]:
+        size["rows"] = 1
+
+
+EDITS = [
+    (drop_output_at_a_batch_size, r"output '\w+' is no longer compared at batch size 32"),
+    (drop_output_in_an_order, r"output '\w+' is no longer compared at batch size \d+, rows reversed"),
+    (drop_output_in_a_setting, r"output '\w+' is no longer compared in the suite setting threads=1"),
+    (drop_values_of_a_column, r"\d values of purpose have no rows any more.*: \w+.*, \w+"),
+    (make_a_value_rare, r"rows with purpose = .* went from \d+ to 1"),
+    (worsen_a_setting, r"probabilities.max_abs_diff in the suite setting threads=1 went from \S+ to 9e-05 .*"),
+    (worsen_settings, r"probabilities.max_abs_diff in 2 setting suites went at worst from .*: threads=1, threads=2"),
+    (worsen_orders, r"probabilities.max_abs_diff with rows in other places went at worst from \S+ to 9e-05 .*"),
+    (leave_one_row("setting"), r"rows compared in 2 setting suites went at worst from 600 to 1: threads=1, threads=2"),
+    (leave_one_row("edge", of="verdict"), r"rows compared in 2 edge suites went at worst from 600 to 1: made .*"),
+    (leave_one_row_at_batch_sizes, r"rows compared at batch sizes 1, 32 went at worst from \d+ to 1"),
+]
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITS, ids=[message for _, message in EDITS])
+def test_less_of_anything_in_a_stored_report_is_worse_and_short(stored, edit, message, tmp_path):
+    old, new = loads(stored), edited(stored, edit)
+    assert diff(old, old).outcome is Outcome.PASS
+    found = diff(old, new)
+    assert found.outcome is Outcome.FAIL
+    lines = [line.message for line in told(found.changes, Direction.WORSE)]
+    assert any(re.fullmatch(message, line) for line in lines), lines
+    assert len(lines) <= 2
+    assert diff(new, old, allow=10).outcome is Outcome.PASS
+    assert len(terminal(found, width=80, colour=False).splitlines()) <= 36
+    paths = [tmp_path / name for name in ("old.json", "new.json")]
+    for report, path in zip((old, new), paths, strict=True):
+        verify.save(report, path)
+    assert CliRunner().invoke(command_line.EXTENSION, [*map(str, paths)]).exit_code == 1
+    # What the accepted run does not block on is a warning, and everything else fails.
+    held = against(old, new, max_worse=10)
+    assert held.outcome is (Outcome.PASS if "edge suites" in message else Outcome.FAIL)
+
+
+def test_values_that_are_gone_count_on_other_data_and_how_many_rows_each_has_does_not(stored):
+    old = loads(stored)
+    gone = diff(old, edited(stored, drop_values_of_a_column), other_data=True)
+    assert gone.outcome is Outcome.FAIL
+    assert "have no rows any more, which counts on other data too" in gone.headline
+    assert diff(old, edited(stored, make_a_value_rare), other_data=True).outcome is Outcome.PASS
+
+
+def test_fewer_rows_in_all_tell_of_fewer_rows_elsewhere_unless_that_is_worse(stored):
+    def drop_half(document, rows=300):
+        document["samples"] = document["coverage"]["rows"] = 300
+        for suite in document["suites"]:
+            suite["facts"]["comparison"]["rows"] = suite["verdict"]["rows"] = rows
+
+    halved, more = (diff(loads(stored), edited(stored, partial(drop_half, rows=rows))) for rows in (300, 1))
+    assert len(told(halved.changes, Direction.WORSE)) == 1
+    assert len(told(more.changes, Direction.WORSE)) == 3
 
 
 def test_failing_where_it_passed_is_worse_and_failing_as_before_is_not(runs):

@@ -23,9 +23,11 @@ class Direction(StrEnum):
 class Change:
     """One thing in both runs, or in one of them only.
 
-    `subject` is what kind of thing: outcome, output, measure, limit, policy, rows, batch-size, suite,
+    `subject` is what kind of thing: outcome, output, measure, limit, policy, rows, batch-size, suite, suite-measure,
     stratum, finding, reference, candidate or data. `percent` is by how much a measure got worse (below zero: better),
     None where there is nothing to divide by. `blocks`: a gate that is held against the old run depends on it.
+    `place` is where beside all rows it was found: how the rows of a batch were moved, or else the kind and name of
+    a suite.
     """
 
     subject: str
@@ -38,6 +40,12 @@ class Change:
     output: str | None = None
     batch_size: int | None = None
     blocks: bool = True
+    place: str = ""
+
+    @property
+    def suite(self) -> str:
+        """Kind and name of the suite it was found in; nothing if it was found on the data."""
+        return self.place if self.batch_size is None else ""
 
 
 @dataclass(frozen=True, slots=True)

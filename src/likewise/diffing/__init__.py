@@ -1,7 +1,7 @@
 """Two runs of a gate → what got worse and what got better. No files, no models.
 
-Less is worse too: an output, a measure, a batch size or a suite that is no longer there, fewer rows, a
-limit that was loosened. Two runs that do not answer the same question are not compared.
+Less is worse too: an output, a measure, a batch size, a suite or a value of a column that is no longer there,
+fewer rows anywhere, a limit that was loosened. Two runs that do not answer the same question are not compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def diff(
     old: Report, new: Report, *, allow: float = ALLOW, other_data: bool = False, names: Sequence[str] = ("old", "new")
 ) -> Diff:
     """What changed from one run to the next. `allow` is in percent; `other_data`: other rows are intended."""
-    changes = tuple(_changes(old, new, allow))
+    changes = tuple(_changes(old, new, allow, other_data=other_data))
     doubts = tuple(coverage.doubts(old, new, other_data=other_data))
     worse = folding.told(changes, Direction.WORSE)
     unknown = folding.told(changes, Direction.UNKNOWN)
@@ -68,7 +68,7 @@ def with_findings(report: Report, findings: Sequence[Finding]) -> Report:
     return replace(report, verdict=replace(verdict, outcome=outcome, headline=headline, findings=tuple(together)))
 
 
-def _changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
+def _changes(old: Report, new: Report, allow: float, *, other_data: bool) -> Iterator[Change]:
     yield coverage.outcome(old, new)
     yield from coverage.outputs(old, new)
     # What was agreed comes before what was measured: figures mean little under other terms.
@@ -76,9 +76,9 @@ def _changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     yield from terms.policy(old, new)
     yield from coverage.rows(old, new, allow)
     yield from measures.changes(old, new, allow)
-    yield from coverage.batch_sizes(old, new)
-    yield from coverage.suites(old, new)
-    yield from coverage.strata(old, new)
+    yield from coverage.batch_sizes(old, new, allow)
+    yield from coverage.suites(old, new, allow)
+    yield from coverage.strata(old, new, allow, other_data=other_data)
     yield from coverage.findings(old, new)
     yield from coverage.artefacts(old, new)
 

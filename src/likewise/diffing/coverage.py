@@ -1,17 +1,26 @@
-"""What both runs cover: outcome, outputs, rows, batch sizes, suites, findings, and which models and data."""
+"""What both runs cover: outcome, outputs, rows, batch sizes, suites, strata, findings, and which models and data."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.judging import Finding, Outcome, Severity
+from likewise.contracts.measuring import BatchSizeFacts
 from likewise.contracts.reporting import Report
+from likewise.diffing.measures import where
 
 NOT_ASKED = "not asked for this time"
 """What became of a suite that the settings of the new run leave out."""
+
+COMPARED, TRIED = "rows compared", "rows tried"
+"""Rows of a batch size or a suite: answered by both models, and those with what both refuse."""
+
+NAMES_SHOWN = 20
+"""Suites or values named in one line; the rest is counted."""
 
 SELECTION = ("samples", "sample", "seed", "stratify")
 """Settings that choose rows from the data."""
@@ -49,7 +58,7 @@ def outputs(old: Report, new: Report) -> Iterator[Change]:
 def rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
     """How many rows were compared: fewer show less."""
     before, after = old.samples, new.samples
-    percent = 100 * (before - after) / before if before else None
+    percent = _percent_fewer(before, after)
     if percent is not None and percent > allow:
         direction = Direction.WORSE
     else:
@@ -58,19 +67,24 @@ def rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
     yield Change("rows", "rows", direction, message, before, after, percent)
 
 
-def batch_sizes(old: Report, new: Report) -> Iterator[Change]:
-    """Batch sizes, and rows in other places of a batch, that one of the runs measured and the other did not."""
+def batch_sizes(old: Report, new: Report, allow: float) -> Iterator[Change]:
+    """Batch sizes, and rows in other places of a batch, that are gone, new, or measured on fewer rows."""
     before, after = _batches(old), _batches(new)
-    for name, size in ((name, size) for name, size in before.items() if name not in after):
-        message = f"{name} is no longer tried"
-        yield Change("batch-size", name, Direction.WORSE, message, old=size, batch_size=size)
-    for name, size in ((name, size) for name, size in after.items() if name not in before):
+    for name, was in before.items():
+        if name not in after:
+            message = f"{name} is no longer tried"
+            yield Change("batch-size", name, Direction.WORSE, message, old=was.size, batch_size=was.size)
+            continue
+        told = Change("rows", COMPARED, Direction.WORSE, "", batch_size=was.size, place=was.order)
+        yield from _fewer(told, was.rows, after[name].rows, allow)
+    for name, size in ((name, facts.size) for name, facts in after.items() if name not in before):
         message = f"{name} is tried now too"
         yield Change("batch-size", name, Direction.OTHER, message, new=size, batch_size=size)
 
 
-def suites(old: Report, new: Report) -> Iterator[Change]:
-    """Suites by their outcome; one that is gone, or no longer blocks, is worse."""
+def suites(old: Report, new: Report, allow: float) -> Iterator[Change]:
+    """Suites by their outcome and their rows; one that is gone, or no longer blocks, is worse."""
+    yield from _suite_rows(old, new, allow)
     before = {(suite.kind, suite.name): suite for suite in old.verdict.suites}
     after = {(suite.kind, suite.name): suite for suite in new.verdict.suites}
     for key, was in before.items():
@@ -95,13 +109,17 @@ def suites(old: Report, new: Report) -> Iterator[Change]:
         yield Change("suite", name, Direction.OTHER, message, new=str(now.outcome), blocks=False)
 
 
-def strata(old: Report, new: Report) -> Iterator[Change]:
-    """Columns whose values are no longer told apart, and values that have rows beyond tolerance now."""
+def strata(old: Report, new: Report, allow: float, *, other_data: bool) -> Iterator[Change]:
+    """Columns whose values are no longer told apart, and values that are gone, rarer or beyond tolerance now."""
     before = {(stratum.column, stratum.value): stratum for stratum in old.comparison.strata}
     after = {(stratum.column, stratum.value): stratum for stratum in new.comparison.strata}
     columns = {column for column, _ in after}
     for column in dict.fromkeys(column for column, _ in before if column not in columns):
         yield Change("stratum", column, Direction.WORSE, f"the values of {column} are no longer told apart", old=column)
+    for column in sorted(columns):
+        was_rows = {value: stratum.rows for (known, value), stratum in before.items() if known == column}
+        now_rows = {value: stratum.rows for (known, value), stratum in after.items() if known == column}
+        yield from _values(column, was_rows, now_rows, allow, other_data=other_data)
     for key in (key for key in before if key in after):
         was, now = before[key].rows_beyond, after[key].rows_beyond
         if not was and now:
@@ -150,11 +168,73 @@ def other_rows(old: Report, new: Report) -> str:
     return ""
 
 
-def _batches(report: Report) -> dict[str, int]:
+def fewer_rows(change: Change, where: str, *, of_several: bool = False) -> str:
+    """That there are fewer rows somewhere, as the start of a sentence."""
+    worst = "at worst " if of_several else ""
+    return f"{change.name} {where} went {worst}from {change.old:,} to {change.new:,}"
+
+
+def _fewer(told: Change, was: int, now: int, allow: float) -> Iterator[Change]:
+    """The change if there are clearly fewer rows; more or nearly as many are no news beside those of all data."""
+    percent = _percent_fewer(was, now)
+    if percent is not None and percent > allow:
+        change = replace(told, old=was, new=now, percent=percent)
+        yield replace(change, message=fewer_rows(change, where(change)))
+
+
+def _percent_fewer(was: int, now: int) -> float | None:
+    return 100 * (was - now) / was if was else None
+
+
+def _suite_rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
+    """Suites of both runs with fewer rows. What both models refuse was tried, and shows less than an answer."""
+    before, after = _rows_of_suites(old), _rows_of_suites(new)
+    blocking = {f"{suite.kind} {suite.name}" for suite in old.verdict.suites if suite.blocks}
+    for name in (name for name in before if name in after):
+        told = Change("rows", COMPARED, Direction.WORSE, "", blocks=name in blocking, place=name)
+        (compared, tried), (compared_now, tried_now) = before[name], after[name]
+        found = tuple(_fewer(told, compared, compared_now, allow))
+        yield from found or _fewer(replace(told, name=TRIED), tried, tried_now, allow)
+
+
+def _rows_of_suites(report: Report) -> dict[str, tuple[int, int]]:
+    """Rows compared and rows tried, by kind and name. Where facts and verdict do not agree, the fewer."""
+    found = {}
+    for facts, verdict in zip(report.comparison.suites, report.verdict.suites, strict=True):
+        compared = min(facts.comparison.rows, verdict.rows)
+        found[f"{facts.kind} {facts.name}"] = compared, compared + min(facts.refused, verdict.refused)
+    return found
+
+
+def _values(
+    column: str, was: Mapping[str, int], now: Mapping[str, int], allow: float, *, other_data: bool
+) -> Iterator[Change]:
+    """Values of a column that are gone, or that have fewer rows. How many of each there are is up to the data."""
+    gone = [value for value in was if not now.get(value) and was[value]]
+    if gone:
+        values = f"the value {gone[0]} of {column} has" if len(gone) == 1 else f"{len(gone)} values of {column} have"
+        told = f"{values} no rows any more{', which counts on other data too' if other_data else ''}"
+        message = f"{told}: {named(gone)}" if len(gone) > 1 else told
+        yield Change("stratum", column, Direction.WORSE, message, old=gone)
+    fewer = {value: _percent_fewer(was[value], now[value]) or 0.0 for value in was if now.get(value)}
+    rarer = [value for value, percent in fewer.items() if percent > allow]
+    if rarer and not other_data:
+        worst = max(rarer, key=lambda value: fewer[value])
+        more = f"; {len(rarer) - 1} more of its values have fewer" if len(rarer) > 1 else ""
+        message = f"rows with {column} = {worst} went from {was[worst]:,} to {now[worst]:,}{more}"
+        yield Change("stratum", column, Direction.WORSE, message, was[worst], now[worst], fewer[worst])
+
+
+def named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _batches(report: Report) -> dict[str, BatchSizeFacts]:
     """Every batch size at which something was measured, by its name."""
     facts = report.comparison
-    sizes = {f"batch size {found.size}": found.size for found in facts.batch_sizes if found.outputs}
-    orders = {f"batch size {o.size}, {o.order}": o.size for o in facts.batch_orders if o.outputs}
+    sizes = {f"batch size {found.size}": found for found in facts.batch_sizes if found.outputs}
+    orders = {f"batch size {o.size}, {o.order}": o for o in facts.batch_orders if o.outputs}
     return {**sizes, **orders}
 
 

@@ -1,10 +1,10 @@
-"""The measures of both runs, output by output and batch size by batch size."""
+"""The measures of both runs, output by output: on all rows, in other batches, under other settings and shapes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from likewise.contracts.diffing import Change, Direction
 from likewise.contracts.measuring import OutputFacts, Tolerance
@@ -17,39 +17,80 @@ from likewise.showing import figure
 MANY_TIMES = 900.0
 """Percent from which a factor reads better."""
 
-Place = int | None
-"""A batch size, or None for all rows."""
+MEASURED_SUITES = ("setting", "shape")
+"""Kinds of suites that are worth comparing by their figures; edge cases are made to magnify differences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where outputs were measured: on all rows, or as the fields of a change with these names say."""
+
+    batch_size: int | None = None
+    place: str = ""
+
+    @property
+    def subject(self) -> str:
+        return "suite-measure" if self.place and self.batch_size is None else "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run measured in one place, and the bounds it was judged by there."""
+
+    rows: int
+    outputs: Mapping[str, OutputFacts]
+    bounds: Mapping[Key, float]
+    blocks: bool = True
 
 
 def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
-    """Every measure that stands in the old run, for outputs and batch sizes that stand in both."""
-    limits = tighter(bounds(old), bounds(new))
-    before, after = _places(old), _places(new)
+    """Every output and measure that stands in the old run, wherever something was measured in both."""
+    before, after = dict(_places(old)), dict(_places(new))
     for place in [place for place in before if place in after]:
-        old_rows, old_outputs = before[place]
-        new_rows, new_outputs = after[place]
-        for name in [name for name in old_outputs if name in new_outputs]:
-            pair = old_outputs[name], new_outputs[name]
-            scale = Scale(old_rows, new_rows, _tighter_tolerance(old, new), largest_answer(*pair))
-            yield from _of_output(pair, place, limits, scale, allow, _tolerances(old, new))
+        ours, theirs = before[place], after[place]
+        limits = tighter(ours.bounds, theirs.bounds)
+        told = Change(place.subject, "", Direction.WORSE, "", None, None, None, None, place.batch_size)
+        told = replace(told, blocks=ours.blocks, place=place.place)
+        for name, output in ours.outputs.items():
+            if name in theirs.outputs:
+                pair = output, theirs.outputs[name]
+                scale = Scale(ours.rows, theirs.rows, _tighter_tolerance(old, new), largest_answer(*pair))
+                yield from _of_output(pair, replace(told, output=name), limits, scale, allow, _tolerances(old, new))
+            # Those that are gone from all rows are told with the outputs.
+            elif place != Place():
+                gone = replace(told, subject="output", name=name, old=name, output=name)
+                yield replace(gone, message=output_gone(gone, where(gone)))
+
+
+def output_gone(change: Change, where: str) -> str:
+    """That an output is not there any more, as the start of a sentence."""
+    return f"output {change.name!r} is no longer compared {where}".rstrip()
+
+
+def where(change: Change) -> str:
+    """Where something was found, as the end of a name; nothing for all rows."""
+    if change.suite:
+        return f"in the suite {change.suite}"
+    if change.batch_size is None:
+        return ""
+    return f"at batch size {change.batch_size}" + (f", {change.place}" if change.place else "")
 
 
 def _of_output(
     pair: tuple[OutputFacts, OutputFacts],
-    place: Place,
+    told: Change,
     limits: Mapping[Key, float],
     scale: Scale,
     allow: float,
     tolerances: tuple[Tolerance, Tolerance],
 ) -> Iterator[Change]:
     old, new = pair
-    where = "" if place is None else f"at batch size {place}"
     for measure in [name for name in old.measures if name in AT_MOST | AT_LEAST]:
-        name, value = f"{old.name}.{measure}", old.measures[measure]
-        bound = limits.get((old.name, measure, place))
+        value = old.measures[measure]
+        told = replace(told, name=f"{old.name}.{measure}", old=value)
+        bound = limits.get((old.name, measure, None if told.suite else told.batch_size))
         if measure not in new.measures:
-            gone = Change("measure", name, Direction.WORSE, "", value, None, None, old.name, place)
-            yield replace(gone, message=moved(gone, where))
+            yield replace(told, message=moved(told, where(told)))
             continue
         now = new.measures[measure]
         weighed = weigh(measure, value, now, scale=scale, bound=bound, allow=allow)
@@ -58,8 +99,8 @@ def _of_output(
             direction = Direction.OTHER
         if measure in BY_TOLERANCE and tolerances[0] != tolerances[1]:
             direction = _under_another(direction, *tolerances)
-        change = Change("measure", name, direction, "", value, now, percent, old.name, place)
-        yield replace(change, message=moved(change, where))
+        change = replace(told, direction=direction, new=now, percent=percent)
+        yield replace(change, message=moved(change, where(change)))
 
 
 def _under_another(direction: Direction, old: Tolerance, new: Tolerance) -> Direction:
@@ -107,12 +148,21 @@ def value_text(name: str, value: float) -> str:
     return f"1 − {1 - value:.2g}" if near_one else shown
 
 
-def _places(report: Report) -> dict[Place, tuple[int, dict[str, OutputFacts]]]:
-    facts = report.comparison
-    found: dict[Place, tuple[int, dict[str, OutputFacts]]] = {None: (facts.rows, {o.name: o for o in facts.outputs})}
-    for size in facts.batch_sizes:
-        found[size.size] = (size.rows, {output.name: output for output in size.outputs})
-    return found
+def _places(report: Report) -> Iterator[tuple[Place, Found]]:
+    facts, limits = report.comparison, bounds(report.verdict.checks)
+    yield Place(), Found(facts.rows, _by_name(facts.outputs), limits)
+    # Orders are judged by the limits of their batch size. Where nothing is measured, nothing is tried.
+    for batch in (batch for batch in (*facts.batch_sizes, *facts.batch_orders) if batch.outputs):
+        yield Place(batch.size, batch.order), Found(batch.rows, _by_name(batch.outputs), limits)
+    for suite, verdict in zip(facts.suites, report.verdict.suites, strict=True):
+        if suite.kind in MEASURED_SUITES:
+            measured = suite.comparison
+            found = Found(measured.rows, _by_name(measured.outputs), bounds(verdict.checks), suite.blocks)
+            yield Place(place=f"{suite.kind} {suite.name}"), found
+
+
+def _by_name(outputs: tuple[OutputFacts, ...]) -> dict[str, OutputFacts]:
+    return {output.name: output for output in outputs}
 
 
 def _tolerances(old: Report, new: Report) -> tuple[Tolerance, Tolerance]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from likewise.contracts.diffing import Change, Direction
+from likewise.contracts.judging import Check
 from likewise.contracts.measuring import Tolerance
 from likewise.contracts.reporting import Report
 from likewise.policies import AT_LEAST
@@ -14,10 +15,10 @@ Key = tuple[str, str, int | None]
 """Output, measure, batch size."""
 
 
-def bounds(report: Report) -> dict[Key, float]:
+def bounds(checks: Sequence[Check]) -> dict[Key, float]:
     """The tightest bound that each measure was judged by."""
     found: dict[Key, float] = {}
-    for check in report.verdict.checks:
+    for check in checks:
         key = (check.output, check.measure, check.batch_size)
         found[key] = _tightest(check.measure, check.bound, found.get(key, check.bound))
     return found
@@ -30,7 +31,7 @@ def tighter(old: Mapping[Key, float], new: Mapping[Key, float]) -> dict[Key, flo
 
 def limits(old: Report, new: Report) -> Iterator[Change]:
     """Limits that were loosened, tightened, dropped or added. Those of an output that is gone go with it."""
-    before, after = bounds(old), bounds(new)
+    before, after = bounds(old.verdict.checks), bounds(new.verdict.checks)
     outputs = {output.name for output in new.comparison.outputs}
     sizes = {None, *(facts.size for facts in new.comparison.batch_sizes)}
     for key, bound in before.items():

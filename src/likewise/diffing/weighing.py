@@ -26,8 +26,8 @@ FLOAT64_NOISE = 2.0**-50
 ONLY_WITH_A_LIMIT = frozenset({"max_ulp_diff", "max_rel_diff", "cosine", "sqnr_db"})
 """They magnify answers near zero, or say on another scale what is said already: they count where they are limited."""
 
-SIZES = frozenset({"batch_drift", *(name for name in AT_MOST if name.endswith("_abs_diff"))})
-LARGEST = frozenset({"max_abs_diff", "batch_drift"})
+SIZES = frozenset(name for name in AT_MOST if name.endswith(("_abs_diff", "_drift")))
+LARGEST = frozenset({"max_abs_diff", *(name for name in AT_MOST if name.endswith("_drift"))})
 COUNTS = frozenset({"label_flips", "material_flips", "nonfinite_mismatch"})
 BY_TOLERANCE = frozenset({"mismatch_rate", "material_flips"})
 """They count what is beyond the tolerance of the run: under another tolerance they are other measures."""
