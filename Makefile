@@ -15,7 +15,7 @@ demo: $(READY)
 		echo "\n$$ python $$step"; ../../$(BIN)/python $$step || exit 1; done
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -131,6 +131,7 @@ def test_init_writes_a_configuration_that_check_runs(example_folder, tmp_path):
 
 def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path):
     gate = "reference = '{0}/model.joblib'\ncandidate = '{0}/{1}'\ndata = '{0}/test.parquet'\nsamples = 50\n"
+    gate += "explain = false\nedge = 'off'\n"
     gates = {"good": "model.onnx", "int8": "model.int8.onnx", "gone": "nowhere.onnx"}
     tables = [f"[tool.likewise.gates.{name}]\n" + gate.format(example_folder, file) for name, file in gates.items()]
     (tmp_path / "pyproject.toml").write_text("\n".join(tables))

@@ -14,22 +14,23 @@ from likewise.pytest_plugin import assert_parity
 
 EXAMPLE = Path({folder!r})
 ROWS = pd.read_parquet(EXAMPLE / "test.parquet")[:200]
+QUICK = dict(explain=False, edge="off")
 
 def test_faithful(parity):
-    report = parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS)
+    report = parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS, **QUICK)
     assert report.samples == 200
 
 def test_quantised(parity):
-    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, explain=False)
+    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
 
 def test_function():
-    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, abs_tol=0.5)
+    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, abs_tol=0.5, **QUICK)
 
 def test_function_fails():
-    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, explain=False)
+    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
 
 def test_no_rows(parity):
-    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS[:0])
+    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS[:0], **QUICK)
 """
 
 
@@ -80,7 +81,7 @@ def test_two_checks_of_a_test_keep_two_reports(pytester, example_folder):
         + """
 def test_both(parity):
     for name in ("model.onnx", "model.onnx"):
-        parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / name), ROWS)
+        parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / name), ROWS, **QUICK)
 """
     )
     pytester.runpytest_subprocess(*PLUGIN, "--likewise-reports", "reports").assert_outcomes(passed=1)

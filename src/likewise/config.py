@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -114,7 +115,8 @@ def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str 
 
 
 def _place(path: str | PathLike[str]) -> Path:
-    return Path(path).resolve()
+    # A link that leads in a circle has no place; what is wrong with it is said where it is opened.
+    return Path(os.path.realpath(path))
 
 
 PATHS = ("reference", "candidate", "data", "report", "baseline")

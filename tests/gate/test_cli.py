@@ -139,6 +139,8 @@ def test_the_worst_of_several_gates_is_the_exit_code(models, tmp_path):
         f"""
 reference = "{models.joblib.classifier}"
 data = "{models.data}"
+explain = false
+edge = "off"
 [gates.good]
 candidate = "{models.onnx.classifier}"
 [gates.bad]
