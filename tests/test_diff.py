@@ -751,7 +751,8 @@ def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
 @pytest.mark.parametrize("format", ["terminal", "markdown", "junit", "sarif"])
 def test_every_format_tells_what_the_baseline_says(baseline, format):
     report = checked(0.03, baseline=baseline)
-    text = " ".join(verify.render(report, format).replace("\\", "").split())
+    wide = {"width": 400} if format == "terminal" else {}
+    text = " ".join(verify.render(report, format, **wide).replace("\\", "").split())
     assert "baseline: value.max_abs_diff went from 0.02 to 0.03" in text.replace("Baseline", "baseline")
     assert "baseline: value.mean_abs_diff went from" in text.replace("Baseline", "baseline")
     if format in ("terminal", "markdown"):
