@@ -9,7 +9,6 @@ from typing import Any
 
 from likewise.contracts.judging import Finding, Severity
 from likewise.contracts.reporting import Report
-from likewise.diffing import ALLOW, BASELINE, against, with_findings
 from likewise.errors import DataError
 from likewise.reports.json import loads
 
@@ -30,6 +29,8 @@ def held(report: Report) -> Report:
     path = settings.get("baseline")
     if path is None:
         return report
+    from likewise.diffing import ALLOW, against
+
     max_worse = float(settings.get("max_worse", ALLOW))
     try:
         content = Path(path).read_bytes()
@@ -45,10 +46,16 @@ def held(report: Report) -> Report:
 
 def alone(report: Report) -> bool:
     """Does nothing but the baseline keep this report from passing?"""
+    if "baseline" not in report.origin.settings:
+        return False
+    from likewise.diffing import BASELINE
+
     decisive = [f for f in report.verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
     return bool(decisive) and all(finding.code == BASELINE for finding in decisive)
 
 
 def _undecided(report: Report, told: str) -> Report:
+    from likewise.diffing import BASELINE, with_findings
+
     remedy = "Give the JSON report of an accepted run: --baseline FILE"
     return with_findings(report, [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {told}", remedy=remedy)])

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from likewise import matrixing, shaping, suites
+from likewise import shaping
 from likewise.comparing import Prepared
 from likewise.config import Settings
 from likewise.contracts.measuring import Comparison, Plan, SuiteFacts
+from likewise.contracts.models import Model
 from likewise.sweeping import Head
 
 EDGE, SHAPES = "edge suites", "shapes"
@@ -28,18 +29,39 @@ def run(
     compared: Comparison,
 ) -> tuple[SuiteFacts, ...]:
     """Everything that was asked for, and what is tried anyway. `tell` is given what is known, and what follows."""
-    found = matrixing.run(plan, prepared, settings.matrix)
+    # Imported where used: most gates have no matrix, and a gate starts no faster than its imports.
+    found: tuple[SuiteFacts, ...] = ()
+    if settings.matrix:
+        from likewise import matrixing
+
+        found = matrixing.run(plan, prepared, settings.matrix)
     if plan.shapes:
         found += shaping.run(plan, prepared, head)
     if settings.edge == "fail":
+        from likewise import suites
+
         found += suites.run(plan, prepared, head, blocks=True, skipped=settings.skip_suites, seed=settings.seed)
     if shaping.applies(plan, prepared, head):
         tell(replace(compared, suites=found), SHAPES)
         found += shaping.run(plan, prepared, head)
     if settings.edge == "report":
+        from likewise import suites
+
         tell(replace(compared, suites=found), EDGE)
         found += suites.run(plan, prepared, head, blocks=False, skipped=settings.skip_suites, seed=settings.seed)
     return found
+
+
+def require_possible(settings: Settings, candidate: Model) -> None:
+    """A usage error for settings and suites that there are not, before anything is run."""
+    if settings.matrix:
+        from likewise import matrixing
+
+        matrixing.require_possible(candidate, settings.matrix)
+    if settings.skip_suites:
+        from likewise import suites
+
+        suites.require_known(settings.skip_suites)
 
 
 def lost(doing: str, message: str, compared: Comparison) -> SuiteFacts:

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise import baselines, beside, judging, matrixing, notebooks, provenance, selecting, suites
+from likewise import baselines, beside, judging, provenance, selecting
 from likewise.config import Settings, require_baseline
 from likewise.contracts.data import Source
 from likewise.contracts.judging import Policy
@@ -47,6 +47,8 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
+    from likewise import notebooks
+
     with notebooks.following() as progress:
         report = run(chosen, progress=progress)
     if chosen.report:
@@ -91,8 +93,7 @@ def run(
     try:
         models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
         models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
-        matrixing.require_possible(models["candidate"], settings.matrix)
-        suites.require_known(settings.skip_suites)
+        beside.require_possible(settings, models["candidate"])
         source = _source(settings, models, progress)
         plan = _plan(settings, policy, models, source, progress)
         hashing = threading.Thread(target=provenance.fingerprint_of, args=(source,), daemon=True)
@@ -121,6 +122,8 @@ def run(
     from likewise import explaining
 
     began = time.perf_counter()
+    from likewise import matrixing
+
     looked_at, measured = matrixing.to_explain(plan, comparison, report.verdict)
     verdict = report.verdict if measured is comparison else judging.judge(measured, policy)
     diagnoses, explanation = explaining.explain(looked_at, measured, policy, verdict, budget=settings.explain_budget)
