@@ -12,13 +12,13 @@ pytest_plugins = ["pytester"]
 @pytest.fixture(scope="session")
 def example_folder(tmp_path_factory):
     """The example of `likewise demo` with 3,000 rows to check on. Read it; do not write into it."""
-    from likewise import example
+    from likewise.tasks import demo
 
     folder = tmp_path_factory.mktemp("example")
-    example.write_data(folder, rows=3_000)
-    example.train(folder)
-    example.export(folder)
-    example.quantize(folder)
+    demo.write_data(folder, rows=3_000)
+    demo.train(folder)
+    demo.export(folder)
+    demo.quantize(folder)
     return folder
 
 
@@ -28,13 +28,14 @@ def _what_takes_long_runs_only_where_it_is_the_subject():
 
     For a session, because fixtures of a session or module check too. Lengths that are asked for are always tried.
     """
-    from likewise import explaining, shaping, suites
-    from likewise.contracts.reporting import Explanation
+    from likewise.compare.variations import edge, lengths
+    from likewise.contracts.report import Explanation
+    from likewise.explain import driver
 
     switched = [
-        (explaining, "explain", "tests/explain/", ((), Explanation())),
-        (suites, "run", "tests/edge/", ()),
-        (shaping, "applies", "tests/test_shapes.py", False),
+        (driver, "explain", "tests/explain/", ((), Explanation())),
+        (edge, "run", "tests/edge/", ()),
+        (lengths, "applies", "tests/test_shapes.py", False),
     ]
     with pytest.MonkeyPatch.context() as patch:
         for module, name, subject, nothing in switched:

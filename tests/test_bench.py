@@ -18,14 +18,16 @@ import pytest
 from onnx import TensorProto, helper
 
 import likewise
-from likewise.benching import measuring, plot, statistics, stored, table
-from likewise.benching.measuring import measure
-from likewise.benching.subject import Subject
-from likewise.columns import ArrayColumns
-from likewise.contracts.benching import Round
+from likewise.contracts.bench import Round
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
+from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
+from likewise.report import bench
+from likewise.tasks.bench import measure as measuring
+from likewise.tasks.bench import measure as statistics
+from likewise.tasks.bench.measure import measure
+from likewise.tasks.bench.subject import Subject
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def percentile(values, share):
 
 
 def test_the_statistics_are_those_of_the_samples_in_the_json(result):
-    for timing in json.loads(stored.to_json(result))["timings"]:
+    for timing in json.loads(bench.to_json(result))["timings"]:
         medians = {}
         for side in ("reference", "candidate"):
             samples = [value for entry in timing["rounds"] for value in entry[side]]
@@ -118,10 +120,10 @@ def test_noise_that_hits_both_sides_does_not_hide_a_difference():
     assert 1 < low <= 2 <= high < 4
     same = statistics.timing(16, rounds(factor=1.0), seed=0)
     assert same.interval[0] <= 1 <= same.interval[1]
-    assert stored.faster(same) == "as fast"
-    assert stored.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
+    assert bench.faster(same) == "as fast"
+    assert bench.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
     slower = statistics.timing(16, rounds(factor=0.5), seed=0)
-    assert "slower" in stored.faster(slower)
+    assert "slower" in bench.faster(slower)
     assert statistics.timing(1, rounds(count=2), seed=0).interval is None
 
 
@@ -203,7 +205,7 @@ def test_the_collector_is_off_while_calls_are_timed_and_on_again_after():
 def test_frames_are_built_before_the_timed_part(example_folder):
     import pandas as pd
 
-    from likewise.discovery import open_source
+    from likewise.registry import open_source
 
     subject = Subject()
     subject.open(Model("sklearn", joblib.load(example_folder / "model.joblib")))
@@ -228,7 +230,7 @@ def test_a_live_object_that_cannot_travel_is_timed_here_without_memory():
     assert found.reference.file_bytes is None
     assert sum("live object" in note for note in found.notes) == 2
     assert any("20 rows" in note for note in found.notes)
-    assert "not measured" in table.render(found)
+    assert "not measured" in bench.table(found)
 
 
 def test_a_live_model_that_can_travel_gets_a_process_of_its_own(example_folder):
@@ -313,18 +315,18 @@ def test_what_cannot_be_opened_or_fed_is_said_with_its_side(example_folder, tmp_
 
 def test_the_table_fits_eighty_columns_and_names_are_text(result):
     named = replace(result, reference=replace(result.reference, name="[red]a[/red].joblib"))
-    text = table.render(named)
+    text = bench.table(named)
     assert max(map(len, text.splitlines())) <= 80
     assert "[red]a[/red].joblib → " in text
     assert "\x1b" not in text
-    assert "\x1b[" in table.render(named, colour=True)
+    assert "\x1b[" in bench.table(named, colour=True)
     for timing in result.timings:
-        assert stored.faster(timing) in text
+        assert bench.faster(timing) in text
 
 
 def test_the_plot_is_xml_with_a_title_and_a_line_for_every_size(result):
     named = replace(result, candidate=replace(result.candidate, name='a<b>&"c".onnx'))
-    root = ElementTree.fromstring(plot.render(named))
+    root = ElementTree.fromstring(bench.plot(named))
     space = "{http://www.w3.org/2000/svg}"
     assert root.get("role") == "img"
     assert {root.find(f"{space}title").get("id"), root.find(f"{space}desc").get("id")} == set(
@@ -333,14 +335,14 @@ def test_the_plot_is_xml_with_a_title_and_a_line_for_every_size(result):
     assert 'a<b>&"c".onnx' in root.find(f"{space}title").text
     circles = [float(circle.get("cx")) for circle in root.iter(f"{space}circle")]
     assert len(circles) == len(result.timings)
-    assert all(plot.LEFT <= x <= plot.WIDTH - plot.RIGHT for x in circles)
+    assert all(bench.LEFT <= x <= bench.WIDTH - bench.RIGHT for x in circles)
     labels = [text.text for text in root.iter(f"{space}text")]
     assert {"batch 1", "batch 8", "1×"} <= set(labels)
 
 
 def test_a_result_survives_json(result):
-    plain = json.loads(stored.to_json(result))
-    assert stored.result_from(plain) == stored.result_from(asdict(result))
+    plain = json.loads(bench.to_json(result))
+    assert bench.result_from(plain) == bench.result_from(asdict(result))
     assert plain["schema_version"] == 1
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise import verify
-from likewise.consoles import drawn, printable
-from likewise.recording import atomically
+from likewise.models.recorded.store import atomically
+from likewise.report.console import drawn, printable
+from likewise.tasks import check
 
 HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
 
@@ -28,7 +28,7 @@ def test_no_control_character_of_a_name_is_in_a_report(colour):
     report = likewise.check(
         lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
     )
-    text = verify.render(report, "terminal", colour=colour)
+    text = check.render(report, "terminal", colour=colour)
     assert "income" in text
     for evil in ("\x1b[8m", "\x1b]", "\x07", "\r", "\x9b", "\u202e"):
         assert evil not in text
@@ -41,7 +41,7 @@ def test_no_control_character_of_a_name_is_in_a_page(format):
     report = likewise.check(
         lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
     )
-    text = verify.render(report, format)
+    text = check.render(report, format)
     assert "income" in text
     assert not any(evil in text for evil in ("\x1b", "\x07", "\x9b", "\u202e"))
 

@@ -19,19 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import likewise
-from likewise import config, verify
-from likewise.cli.changes import markdown, terminal
 from likewise.cli.commands import diff as command_line
-from likewise.contracts.diffing import Change, Direction
-from likewise.contracts.judging import Finding, Outcome, Severity
-from likewise.contracts.measuring import Stratum, SuiteFacts, Tolerance
-from likewise.diffing import against, diff
-from likewise.diffing.folding import told
-from likewise.diffing.measures import moved
-from likewise.diffing.weighing import Scale, weigh
+from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
+from likewise.contracts.verdict import Finding, Outcome, Severity
 from likewise.errors import UsageError
-from likewise.policies import AT_LEAST, AT_MOST
-from likewise.reports.json import loads
+from likewise.judge.diff import against, diff
+from likewise.judge.diff.change import Change, Direction
+from likewise.judge.diff.folding import told
+from likewise.judge.diff.measures import Scale, moved, weigh
+from likewise.judge.policy import AT_LEAST, AT_MOST
+from likewise.report.diff import markdown, terminal
+from likewise.report.formats.json import loads
+from likewise.tasks import check as verify
+from likewise.tasks import settings as config
 
 ROWS = 400
 TABLE = pd.DataFrame({"a": np.linspace(-1.0, 1.0, ROWS)})

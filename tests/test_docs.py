@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from likewise.cli import likewise
-from likewise.policies import AT_LEAST, AT_MOST, PRESETS
+from likewise.judge.policy import AT_LEAST, AT_MOST, PRESETS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from likewise.columns import ArrayColumns, ArrowColumns
 from likewise.contracts.data import Batch, RowIds
-from likewise.discovery import adapter, describe_model, open_source
-from likewise.elsewhere import ModelProcessEnded, open_elsewhere
+from likewise.data.columns import ArrayColumns, ArrowColumns
 from likewise.errors import ModelError
+from likewise.models.remote import ModelProcessEnded, open_elsewhere
+from likewise.registry import adapter, describe_model, open_source
 
 FUNCTIONS = """
 import os, sys, warnings

@@ -15,16 +15,16 @@ import onnxruntime
 import pandas as pd
 import pytest
 
-from likewise import example
+from likewise.tasks import demo
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
-    example.write_data(folder)
-    example.train(folder)
-    example.export(folder)
-    example.quantize(folder)
+    demo.write_data(folder)
+    demo.train(folder)
+    demo.export(folder)
+    demo.quantize(folder)
     return folder
 
 
@@ -50,8 +50,8 @@ def booster(folder, table):
 
 
 def feeds(table):
-    numbers = {name: table[[name]].to_numpy(np.float32) for name in example.NUMBERS}
-    return numbers | {name: table[[name]].to_numpy(object) for name in example.CATEGORIES}
+    numbers = {name: table[[name]].to_numpy(np.float32) for name in demo.NUMBERS}
+    return numbers | {name: table[[name]].to_numpy(object) for name in demo.CATEGORIES}
 
 
 def probabilities(path, table, classes, batch=16_384):
@@ -64,14 +64,14 @@ def probabilities(path, table, classes, batch=16_384):
 
 
 def test_the_table_looks_like_a_scoring_table(folder, table):
-    assert len(table) == example.TEST_ROWS >= 300_000
-    assert list(table.columns) == [*example.NUMBERS, *example.CATEGORIES]
+    assert len(table) == demo.TEST_ROWS >= 300_000
+    assert list(table.columns) == [*demo.NUMBERS, *demo.CATEGORIES]
     assert table["months_employed"].isna().mean() == pytest.approx(1 / 16, rel=0.05)
     assert (folder / "test.parquet").stat().st_size < 25e6
 
 
 def test_fewer_rows_are_the_first_rows(tmp_path, folder, table):
-    example.write_data(tmp_path, rows=1_000)
+    demo.write_data(tmp_path, rows=1_000)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "test.parquet"), table[:1_000])
     assert (tmp_path / "train.parquet").read_bytes() == (folder / "train.parquet").read_bytes()
 
@@ -120,7 +120,7 @@ def test_the_full_table_does(booster):
 
 def test_the_cause_is_a_scaled_value_on_the_other_side_of_a_shared_threshold(folder, table, booster):
     row = table.iloc[[booster.worst]]
-    column = example.NUMBERS.index("income")
+    column = demo.NUMBERS.index("income")
     income = np.float32(row["income"].item())
     assert income == row["income"].item()  # the cast of the input is not to blame
 
@@ -159,5 +159,5 @@ def test_another_process_makes_the_same_files_and_says_nothing(folder, tmp_path)
 
 def test_logging_is_left_as_it_was(folder):
     before = list(logging.root.handlers), logging.root.manager.disable
-    example.quantize(folder)
+    demo.quantize(folder)
     assert (list(logging.root.handlers), logging.root.manager.disable) == before

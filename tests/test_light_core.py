@@ -38,8 +38,8 @@ def loaded_by(code: str) -> set[str]:
         "import likewise; likewise.Report; likewise.LikewiseError; dir(likewise)",
         "import sys; from likewise.cli import likewise\n"
         "try: likewise(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
-        "import likewise.cli.supervisor, likewise.cli.gates, likewise.config",
-        "from likewise.discovery import extensions\nfor kind in ('adapters', 'sources', 'reports'): extensions(kind)",
+        "import likewise.cli.supervisor, likewise.cli.gates, likewise.tasks.settings",
+        "from likewise import registry\nregistry.adapters()\nfor folder in ('data.readers', 'report.formats'): registry.extensions(folder)",
     ],
     ids=["import", "public types", "help", "supervisor", "extensions"],
 )
@@ -49,7 +49,7 @@ def test_no_framework_is_loaded_before_it_is_needed(code):
 
 def test_adapters_recognise_targets_without_loading_their_frameworks():
     code = (
-        "from likewise.discovery import describe_model\n"
+        "from likewise.registry import describe_model\n"
         "for name in ('a.joblib', 'a.pkl', 'a.skops', 'a.onnx', 'a.parquet', 'pkg.mod:model', 'file.py:model'):\n"
         "    describe_model(name)"
     )

@@ -22,9 +22,11 @@ from torch import nn
 
 import likewise
 from likewise.contracts.data import Array
-from likewise.contracts.judging import Outcome, Severity
+from likewise.contracts.verdict import Outcome, Severity
 from likewise.errors import DataError, LikewiseError, UsageError
-from likewise.noising import movements, stored, table
+from likewise.report import noise as stored
+from likewise.report import noise as table
+from likewise.tasks.noise import movements
 
 ROWS = 200
 
@@ -177,7 +179,7 @@ def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_p
     assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
     (why,) = result.refused
     assert f"move by {moved:.2g}; 10 times that, rounded up, is" in why
-    shown = table.render(result)
+    shown = table.table(result)
     assert "No tolerance can be proposed" in shown
     assert "--abs-tol" not in shown
     np.savez(tmp_path / "rows.npz", x=x)
@@ -225,7 +227,7 @@ def test_outputs_that_one_tolerance_does_not_suit_get_a_limit_each(numbers):
     assert limits["large"] == 10
     assert limits["small"] < 1e-5
     assert result.options.startswith("--limit ")
-    assert result.options in " ".join(table.render(result, width=200).split())
+    assert result.options in " ".join(table.table(result, width=200).split())
 
 
 def test_inputs_rounded_to_float32(numbers):
@@ -275,7 +277,7 @@ def test_threads_are_as_before(network, numbers):
 def test_labels_alone_need_no_tolerance(numbers):
     result = likewise.noise(lambda x: np.where(x[:, 0] > 0, "yes", "no"), {"x": numbers})
     assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
-    assert "no tolerance to propose" in table.render(result)
+    assert "no tolerance to propose" in table.table(result)
 
 
 def test_trees_that_the_runtime_computes_in_float32_only(numbers):
@@ -364,7 +366,7 @@ def test_the_command(example_folder, tmp_path):
     assert done.returncode == 0, done.stderr
     result = stored.result_from(json.loads(done.stdout))
     assert (result.framework, result.rows, result.margin) == ("onnx", 300, 10.0)
-    shown = table.render(result)
+    shown = table.table(result)
     assert result.options in shown
     assert all(found.name in shown for found in result.sources)
     assert run(tmp_path, "nowhere.onnx", "--data", str(example_folder / "test.parquet")).returncode == 3

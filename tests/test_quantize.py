@@ -17,11 +17,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import likewise
-from likewise.contracts.quantizing import CALIBRATIONS, FORMATS
 from likewise.errors import LikewiseError, ModelError, UsageError
-from likewise.quantizing import AlreadyQuantizedError, NothingToQuantizeError
-from likewise.quantizing.processors import reduce_range
-from likewise.shrinking import summary
+from likewise.models.onnx.quantize import reduce_range
+from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError, summary
 
 INTEGERS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "DynamicQuantizeMatMul", "QGemm"}
 
@@ -283,13 +281,13 @@ def test_what_was_there_survives_an_input_that_is_half_written(images, tmp_path)
 
 
 def test_a_result_that_does_not_load_does_not_take_the_place_of_the_file(images, tmp_path, monkeypatch):
-    from likewise.quantizing import integers
+    from likewise.models.onnx import quantize
 
     def broken(model, *_, **__):
         model.graph.node.append(helper.make_node("DequantizeLinear", ["nothing"], ["more"], name="broken"))
         return model
 
-    monkeypatch.setattr(integers, "to_integers", broken)
+    monkeypatch.setattr(quantize, "to_integers", broken)
     (tmp_path / "q.onnx").write_bytes(b"before")
     with pytest.raises(ModelError, match="does not load and was not kept"):
         likewise.quantize(images / "net.onnx", tmp_path / "q.onnx")
@@ -297,9 +295,9 @@ def test_a_result_that_does_not_load_does_not_take_the_place_of_the_file(images,
 
 
 def test_a_result_that_crashes_the_runtime_is_an_error_here(images, tmp_path, monkeypatch):
-    from likewise.quantizing import files
+    from likewise.models.onnx import quantize
 
-    monkeypatch.setattr(files, "OPEN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(quantize, "OPEN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     with pytest.raises(ModelError, match=r"ONNX Runtime crashed on it \(SIGSEGV\)"):
         likewise.quantize(images / "net.onnx", tmp_path / "q.onnx")
     assert not list(tmp_path.iterdir())

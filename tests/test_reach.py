@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.confidence import rows_needed, upper_bound
 from likewise.contracts.data import RowIds
-from likewise.discovery import open_source
+from likewise.data.selection import select
+from likewise.data.strata import MISSING, equal_shares
 from likewise.errors import UsageError
-from likewise.selecting import select
-from likewise.stratifying import MISSING, equal_shares
+from likewise.judge.confidence import rows_needed, upper_bound
+from likewise.registry import open_source
 
 
 def binomial_tail(violations: int, rows: int, rate: float) -> float:

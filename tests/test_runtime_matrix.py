@@ -14,10 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import likewise
-from likewise import matrixing, settings_matrix, verify
-from likewise.config import load_gates
-from likewise.contracts.judging import Outcome, Severity, SuiteVerdict
+from likewise.compare.variations import settings
+from likewise.contracts.verdict import Outcome, Severity, SuiteVerdict
 from likewise.errors import UsageError
+from likewise.tasks import check as verify
+from likewise.tasks.settings import load_gates
 
 LEVELS = ["disable", "basic", "extended", "all"]
 
@@ -109,16 +110,16 @@ def test_the_report_is_read_back_and_judged_again(diverging, tmp_path):
 
 def test_the_search_for_the_cause_looks_at_the_setting_that_differs(diverging):
     plan = planned()
-    looked_at, measured = matrixing.to_explain(plan, diverging.comparison, diverging.verdict)
+    looked_at, measured = settings.to_explain(plan, diverging.comparison, diverging.verdict)
     assert looked_at.candidate.options == {"optimization": "basic", "threads": "1"}
     assert measured is diverging.comparison.suites[2].comparison
     failing = replace(diverging.comparison, mismatches=())
     verdict = replace(diverging.verdict, findings=(*diverging.verdict.findings, _other_failure()))
-    assert matrixing.to_explain(plan, failing, verdict) == (plan, failing)
+    assert settings.to_explain(plan, failing, verdict) == (plan, failing)
 
 
 def planned():
-    from likewise.contracts.measuring import Plan, Tolerance
+    from likewise.contracts.comparison import Plan, Tolerance
     from likewise.contracts.models import Model
 
     model = Model("onnx", b"", {"optimization": "disable"})
@@ -126,7 +127,7 @@ def planned():
 
 
 def _other_failure():
-    from likewise.contracts.judging import Finding
+    from likewise.contracts.verdict import Finding
 
     return Finding("max_abs_diff", Severity.FAILURE, "the data differs")
 
@@ -145,10 +146,10 @@ def test_a_correct_model_agrees_everywhere(example_folder):
 
 
 def test_rows_are_bounded(images):
-    many = {"x": np.resize(images["x"], (matrixing.ROWS + 900, 3, 6, 6))}
+    many = {"x": np.resize(images["x"], (settings.ROWS + 900, 3, 6, 6))}
     report = checked(many, {"threads": [1]}, candidate_options={"optimization": "disable"}, batch_sizes=())
-    assert report.comparison.rows == matrixing.ROWS + 900
-    assert report.comparison.suites[0].comparison.rows == matrixing.ROWS
+    assert report.comparison.rows == settings.ROWS + 900
+    assert report.comparison.suites[0].comparison.rows == settings.ROWS
 
 
 def test_a_provider_that_is_not_there_is_listed_and_does_not_block(images):
@@ -217,12 +218,12 @@ def test_recorded_answers_have_no_settings(images, tmp_path):
 
 def test_both_forms_of_the_option_say_the_same():
     expected = {"optimization": ("disable", "all"), "threads": ("1", "2")}
-    assert settings_matrix.axes_from(["optimization=disable,all threads=1,2"]) == expected
-    assert settings_matrix.axes_from(["optimization=disable,all", "threads=1,2"]) == expected
-    assert settings_matrix.axes_from(["threads=1", "threads=2"]) == {"threads": ("1", "2")}
+    assert settings.axes_from(["optimization=disable,all threads=1,2"]) == expected
+    assert settings.axes_from(["optimization=disable,all", "threads=1,2"]) == expected
+    assert settings.axes_from(["threads=1", "threads=2"]) == {"threads": ("1", "2")}
     for wrong in ("threads", "=1", "threads=", "threads=,"):
         with pytest.raises(UsageError, match="NAME=VALUE"):
-            settings_matrix.axes_from([wrong])
+            settings.axes_from([wrong])
 
 
 def suites(outcomes):
@@ -253,7 +254,7 @@ def suites(outcomes):
     ],
 )
 def test_where_the_answers_begin_to_differ(outcomes, told):
-    messages = [finding.message for finding in settings_matrix.findings(suites(outcomes))]
+    messages = [finding.message for finding in settings.findings(suites(outcomes))]
     assert len(messages) == len(told)
     for message, part in zip(messages, told, strict=True):
         assert part in message
@@ -265,7 +266,7 @@ def test_a_gate_of_the_configuration_has_a_matrix(tmp_path):
         'matrix = {optimization = ["disable", "all"], threads = [1, 2]}\n'
     )
     gate = load_gates(tmp_path / "likewise.toml")["net"]
-    assert [settings_matrix.name_of(setting) for setting in settings_matrix.settings_of(gate.matrix)] == [
+    assert [settings.name_of(setting) for setting in settings.settings_of(gate.matrix)] == [
         "optimization=disable, threads=1",
         "optimization=disable, threads=2",
         "optimization=all, threads=1",

@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 import likewise
-from likewise import verify
 from likewise.cli import likewise as command
-from likewise.columns import ArrayColumns
+from likewise.compare.variations.axes import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
+from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError
-from likewise.openaxes import Axis, at_length
-from likewise.reports.json import EXTENSION as JSON
-from likewise.reports.json import loads
+from likewise.report.formats.json import EXTENSION as JSON
+from likewise.report.formats.json import loads
+from likewise.tasks import check
 
 ROWS, LENGTH, WIDTH = 24, 6, 4
 RNG = np.random.default_rng(5)
@@ -393,7 +393,7 @@ def test_shapes_are_kept_in_the_report_and_told(nets):
     report = likewise.check(*nets.traced, {"x": SERIES}, shapes={"seq": (9,)})
     read = loads(JSON.render(report), name="report")
     assert suites(read)["seq=9"].headline == suites(report)["seq=9"].headline
-    assert "seq=9" in verify.render(report, "terminal")
+    assert "seq=9" in check.render(report, "terminal")
 
 
 def test_the_command_takes_lengths(nets, tmp_path):
@@ -415,7 +415,7 @@ def test_the_command_takes_lengths(nets, tmp_path):
     (tmp_path / "likewise.toml").write_text(
         "[gates.net]\nreference = 'ours.onnx'\ncandidate = 'theirs.onnx'\ndata = 'rows.npz'\nshapes = {seq = [2, 3]}\n"
     )
-    from likewise.config import load_gates
+    from likewise.tasks.settings import load_gates
 
     assert load_gates(tmp_path / "likewise.toml")["net"].shapes == {"seq": (2, 3)}
 

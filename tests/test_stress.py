@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import likewise
-from likewise.contracts.judging import Outcome
-from likewise.discovery import extensions
+from likewise.contracts.verdict import Outcome
 from likewise.errors import UsageError
-from likewise.stressing import searching, stored, table
+from likewise.registry import extensions
+from likewise.report import stress
+from likewise.tasks.stress import search
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +90,8 @@ def tried(monkeypatch):
         batches.append(original(*arguments))
         return batches[-1]
 
-    original = searching.batch_of
-    monkeypatch.setattr(searching, "batch_of", recorded)
+    original = search.batch_of
+    monkeypatch.setattr(search, "batch_of", recorded)
     return batches
 
 
@@ -182,7 +183,7 @@ def test_a_difference_that_depends_on_the_call_is_told_and_fails(shifted):
     assert worst.abs_diff == pytest.approx(expected)
     assert worst.severity < 0.1 * worst.severity_in_search
     assert any("depend on what else is in the call" in note for note in found.notes)
-    assert "the same in the file" in table.render(found)
+    assert "the same in the file" in stress.table(found)
 
 
 def test_where_nothing_is_worse_the_real_row_is_reported_and_written(frame, tmp_path):
@@ -198,7 +199,7 @@ def test_where_nothing_is_worse_the_real_row_is_reported_and_written(frame, tmp_
     assert found.rows[0].severity_in_search == found.data_worst
     assert found.data_abs_diff == pytest.approx(1e-3 * frame["amount"].max())
     pd.testing.assert_series_equal(pd.read_parquet(output).iloc[0], frame.loc[top], check_names=False)
-    lines = table.render(found).splitlines()
+    lines = stress.table(found).splitlines()
     assert next(line for line in lines if line.startswith("factor")).split() == ["factor", "1×"]
 
 
@@ -236,7 +237,7 @@ def test_not_finite_on_one_side_is_the_worst(frame):
     assert found.outcome is Outcome.FAIL
     assert math.isinf(found.rows[0].severity)
     assert {change.column for change in found.rows[0].changes} <= {"city", "score"}
-    strict = json.loads(stored.to_json(found), parse_constant=lambda text: pytest.fail(text))
+    strict = json.loads(stress.to_json(found), parse_constant=lambda text: pytest.fail(text))
     assert strict["rows"][0]["severity"] == "Infinity"
 
 
@@ -300,7 +301,7 @@ def test_what_cannot_be_searched_is_inconclusive(frame, tmp_path, example_folder
     recorded = likewise.stress(str(golden), str(example_folder / "model.onnx"), str(example_folder / "test.parquet"))
     assert recorded.outcome is Outcome.INCONCLUSIVE
     assert "recorded" in recorded.headline
-    assert table.render(recorded).startswith(" INCONCLUSIVE")
+    assert stress.table(recorded).startswith(" INCONCLUSIVE")
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_a_budget_that_is_too_short_to_search_is_no_pass(frame):
 
 
 def test_moves_have_names_of_their_own():
-    names = [move.name for move in extensions("stressing.moves")]
+    names = [move.name for move in extensions("tasks.stress.moves")]
     assert len(set(names)) == len(names) >= 8
 
 
@@ -339,7 +340,7 @@ def test_the_command_finds_writes_and_tells(example_folder, tmp_path):
     assert max(map(len, shown)) <= 80
     assert "worst input found" in done.stdout
     assert (tmp_path / "stress.parquet").exists()
-    found = stored.result_from(json.loads((tmp_path / "report.json").read_text()))
+    found = stress.result_from(json.loads((tmp_path / "report.json").read_text()))
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].changes
 

@@ -10,10 +10,11 @@ import pytest
 from onnx import numpy_helper
 
 import likewise
-from likewise.contracts.judging import Outcome
-from likewise.discovery import open_source
-from likewise.stressing import forests, pools
-from likewise.stressing.space import number_column
+from likewise.contracts.verdict import Outcome
+from likewise.registry import open_source
+from likewise.tasks.stress import pools
+from likewise.tasks.stress.moves import trees as forests
+from likewise.tasks.stress.space import number_column
 
 
 def moved(found, name):
@@ -90,12 +91,12 @@ def test_rows_made_for_a_node_reach_it(numbers, trees):
 def _case(model, sample):
     from contextlib import ExitStack
 
-    from likewise.calling import Side
-    from likewise.cases import Case, Sample
-    from likewise.contracts.judging import Verdict
-    from likewise.contracts.measuring import Comparison, Plan, Tolerance
-    from likewise.discovery import adapter, describe_model
-    from likewise.feeding import plan as feeding
+    from likewise.compare.call import Side
+    from likewise.compare.feed import plan as feeding
+    from likewise.contracts.comparison import Comparison, Plan, Tolerance
+    from likewise.contracts.verdict import Verdict
+    from likewise.explain.case import Case, Sample
+    from likewise.registry import adapter, describe_model
 
     described = describe_model(model)
     stack = ExitStack()

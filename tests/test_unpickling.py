@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from likewise.errors import ModelError, UntrustedModelError
-from likewise.unpickling import load
+from likewise.models.pickles import load
 
 # ---------------------------------------------------------------- what must never run
 

@@ -32,7 +32,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.utils import all_estimators
 from threadpoolctl import threadpool_limits
 
-from likewise.unpickling import load
+from likewise.models.pickles import load
 
 
 @pytest.fixture(autouse=True, scope="module")

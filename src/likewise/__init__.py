@@ -6,19 +6,22 @@ report.raise_for_verdict()
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from likewise.benching import bench
-    from likewise.contracts.judging import Outcome, Policy
-    from likewise.contracts.reporting import ParityError, Report
+    from likewise.contracts.report import ParityError, Report
+    from likewise.contracts.verdict import Outcome, Policy
     from likewise.errors import LikewiseError
-    from likewise.noising import noise
-    from likewise.shipping import export
-    from likewise.shrinking import quantize
-    from likewise.stressing import stress
-    from likewise.verify import check, explain, inspect, judge, load, record
+    from likewise.tasks.bench import bench
+    from likewise.tasks.check import check, explain, inspect, judge, load, record
+    from likewise.tasks.export import export
+    from likewise.tasks.noise import noise
+    from likewise.tasks.quantize import quantize
+    from likewise.tasks.stress import stress
+
 
 __all__ = [
     "LikewiseError",
@@ -42,24 +45,36 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LikewiseError": "likewise.errors",
-    "Outcome": "likewise.contracts.judging",
-    "ParityError": "likewise.contracts.reporting",
-    "Policy": "likewise.contracts.judging",
-    "Report": "likewise.contracts.reporting",
-    "bench": "likewise.benching",
-    "export": "likewise.shipping",
-    "noise": "likewise.noising",
-    "quantize": "likewise.shrinking",
-    "stress": "likewise.stressing",
+    "Outcome": "likewise.contracts.verdict",
+    "ParityError": "likewise.contracts.report",
+    "Policy": "likewise.contracts.verdict",
+    "Report": "likewise.contracts.report",
+    "bench": "likewise.tasks.bench",
+    "export": "likewise.tasks.export",
+    "noise": "likewise.tasks.noise",
+    "quantize": "likewise.tasks.quantize",
+    "stress": "likewise.tasks.stress",
 }
 
 
 def __getattr__(name: str) -> Any:
     # Imported when used, so that `import likewise` costs next to nothing.
     if name in __all__:
-        return getattr(import_module(_HOMES.get(name, "likewise.verify")), name)
+        return getattr(import_module(_HOMES.get(name, "likewise.tasks.check")), name)
     raise AttributeError(f"module 'likewise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+class _Door(ModuleType):
+    """Two rooms are called as functions that people use: here `explain` and `judge` are always the functions."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The import system would put a room in the place of the function as soon as something in it is imported.
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Door

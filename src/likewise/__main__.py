@@ -1,5 +1,7 @@
 """`python -m likewise`."""
 
+from __future__ import annotations
+
 from likewise.cli import main
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from likewise.contracts.reporting import Report
+    from likewise.contracts.report import Report
+
 
 WIDTH = 100
 """Columns of the summary in a failure: pytest indents it."""
@@ -51,12 +52,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     """Fail unless the candidate answers like the reference. Options are those of `likewise.check`."""
     __tracebackhide__ = True
-    from likewise.verify import check
+    from likewise.tasks.check import check
 
     report = check(reference, candidate, data, **options)
     saved = _keep(report, _running[-1]) if _running else None
     if not report.passed:
-        from likewise.verify import render
+        from likewise.tasks.check import render
 
         told = options.get("report") or saved
         pytest.fail(render(report, "terminal", width=WIDTH, saved=None if told is None else str(told)), pytrace=False)
@@ -71,7 +72,7 @@ def parity() -> Callable[..., Report]:
 
 def _keep(report: Report, item: pytest.Item) -> Path:
     """Write the report beside the files of the test; the second of a test has a number."""
-    from likewise.verify import render, save
+    from likewise.tasks.check import render, save
 
     count = item.stash[_COUNT] = item.stash.get(_COUNT, 0) + 1
     saved = _folder(item) / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")

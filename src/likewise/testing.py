@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from likewise.casting import numpy_dtype
-from likewise.columns import ArrayColumns
+from likewise.compare.variations.generated import Planned, planned_for
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model, Signature
-from likewise.discovery import describe_model
-from likewise.drawing import Between, Cells, Column, Normal, OneOf, Padded, Places, Values, WithGaps, Words, typed
+from likewise.data.casts import numpy_dtype
+from likewise.data.columns import ArrayColumns
+from likewise.data.random_values import (
+    Between,
+    Cells,
+    Column,
+    Normal,
+    OneOf,
+    Padded,
+    Places,
+    Values,
+    WithGaps,
+    Words,
+    typed,
+)
 from likewise.errors import UsageError, extra
-from likewise.guessing.planning import Planned, planned_for
+from likewise.registry import describe_model
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
+
 
 __all__ = ["inputs_for", "rows_for"]
 

@@ -10,10 +10,10 @@ from onnx import helper
 from threadpoolctl import threadpool_limits
 
 import likewise
-from likewise.columns import ArrayColumns, FrameColumns
-from likewise.contracts.converting import ExportRequest
 from likewise.contracts.data import Batch, RowIds
-from likewise.discovery import adapter, describe_model, extensions
+from likewise.contracts.export import ExportRequest
+from likewise.data.columns import ArrayColumns, FrameColumns
+from likewise.registry import adapter, describe_model, exporters
 
 RNG = np.random.default_rng(0)
 ROWS = 300
@@ -55,7 +55,7 @@ def answers(target, data, **options):
 def exported(model, data, **options):
     with opened(model) as runner:
         request = ExportRequest(runner.native, runner.signature, batch_of(data), **options)
-        exporter = next(found for found in extensions("converting") if found.claims(runner.native))
+        exporter = next(found for found in exporters() if found.claims(runner.native))
         return exporter.export(request)
 
 

@@ -11,12 +11,12 @@ import onnxruntime as ort
 import torch
 from torch import nn
 
-from likewise.columns import ArrayColumns
-from likewise.contracts.converting import ExportRequest
 from likewise.contracts.data import Batch, RowIds
+from likewise.contracts.export import ExportRequest
 from likewise.contracts.models import Model, Signature
-from likewise.converting.torch import EXTENSION as EXPORTER
-from likewise.discovery import adapter
+from likewise.data.columns import ArrayColumns
+from likewise.models.torch.export import EXTENSION as EXPORTER
+from likewise.registry import adapter
 
 ROWS = 64
 

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.calling import Side, answers
-from likewise.columns import FrameColumns
+from likewise.compare.call import Side, answers
+from likewise.compare.feed import plan
 from likewise.contracts.data import Batch, RowIds
-from likewise.discovery import adapter, describe_model, extensions
-from likewise.feeding import plan
+from likewise.data.columns import FrameColumns
+from likewise.registry import adapter, describe_model, extensions
 
 NAMES = ["a", "b", "c"]
 TABLE = pd.DataFrame(np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32), columns=NAMES)
@@ -122,7 +122,7 @@ def build_recorded(folder):
 BUILDERS = {name.removeprefix("build_"): made for name, made in globals().items() if name.startswith("build_")}
 
 
-@pytest.fixture(scope="module", params=sorted(found.framework for found in extensions("adapters")))
+@pytest.fixture(scope="module", params=sorted(found.framework for found in adapters()))
 def built(request, tmp_path_factory):
     """Framework, live model or None, file; a framework without a builder here fails, so that none is forgotten."""
     return request.param, *BUILDERS[request.param](tmp_path_factory.mktemp(request.param))

@@ -15,7 +15,7 @@ from lightgbm import LGBMClassifier
 from xgboost import XGBClassifier
 
 from likewise.errors import UntrustedModelError
-from likewise.unpickling import load
+from likewise.models.pickles import load
 
 MODELS = {
     "xgboost": lambda: XGBClassifier(

@@ -39,8 +39,8 @@ from catboost import CatBoost, CatBoostClassifier, CatBoostRanker, CatBoostRegre
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from likewise.discovery import describe_model
 from likewise.errors import ModelError
+from likewise.registry import describe_model
 
 SMALL = {"iterations": 6, "depth": 3, "thread_count": 1, "verbose": 0, "allow_writing_files": False}
 TABLE = pd.DataFrame(X, columns=NAMES).assign(rooms=np.arange(ROWS) % 50)

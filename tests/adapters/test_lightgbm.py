@@ -41,8 +41,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import likewise
-from likewise.discovery import describe_model
 from likewise.errors import ModelError
+from likewise.registry import describe_model
 
 SMALL = {"n_estimators": 6, "num_leaves": 7, "min_child_samples": 5, "n_jobs": 1, "verbose": -1}
 TABLE = pd.DataFrame(X, columns=["age", "f", "f_2x", "Ertrag"]).assign(

@@ -7,11 +7,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from likewise.columns import ArrayColumns
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
-from likewise.discovery import adapter
+from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, UsageError
+from likewise.registry import adapter
 
 
 def graph(nodes, inputs, outputs, constants=()):

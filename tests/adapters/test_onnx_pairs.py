@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import likewise
-from likewise.columns import ArrayColumns
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
-from likewise.discovery import adapter
+from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, UsageError
+from likewise.registry import adapter
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 6)).astype(np.float32)

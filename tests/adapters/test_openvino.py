@@ -10,11 +10,11 @@ import pytest
 from test_onnx_pairs import WEIGHTS, X, bfloat16, by_hand, columns_first, network, quantized, said
 
 import likewise
-from likewise.columns import ArrayColumns
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
-from likewise.discovery import adapter, describe_model
+from likewise.data.columns import ArrayColumns
 from likewise.errors import MissingExtraError, ModelError, UsageError
+from likewise.registry import adapter, describe_model
 
 ONE_THREAD = {"framework": "openvino", "threads": "1"}
 

@@ -8,8 +8,8 @@ import pytest
 
 import likewise
 from likewise.contracts.models import Model
-from likewise.discovery import adapter, describe_model
 from likewise.errors import ModelError
+from likewise.registry import adapter, describe_model
 
 MODEL = """
 import numpy as np

@@ -49,11 +49,11 @@ from sklearn.svm import SVC, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from threadpoolctl import threadpool_limits
 
-from likewise.adapters.sklearn import EXTENSION
-from likewise.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError
+from likewise.models.sklearn.open import EXTENSION
 
 RNG = np.random.default_rng(0)
 ROWS = 240
@@ -137,7 +137,7 @@ def test_other_things_are_not_claimed(target):
 def test_live_estimators_are_claimed_without_importing_scikit_learn():
     assert EXTENSION.claims(LogisticRegression())
     code = (
-        "import sys; from likewise.adapters.sklearn import EXTENSION as e; "
+        "import sys; from likewise.models.sklearn.open import EXTENSION as e; "
         "assert e.claims('m.joblib') and not e.claims(object()); "
         "print([m for m in ('sklearn', 'joblib', 'numpy', 'skops') if m in sys.modules])"
     )

@@ -35,8 +35,8 @@ from torch import nn
 
 import likewise
 from likewise.contracts.models import Kind
-from likewise.discovery import describe_model
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
+from likewise.registry import describe_model
 
 CODE = """
 import torch
@@ -113,7 +113,7 @@ def network(file):
 
 def opened_by_name(target, **options):
     from likewise.contracts.models import Model
-    from likewise.discovery import adapter
+    from likewise.registry import adapter
 
     return adapter("python").open(Model("python", str(target), options))
 
@@ -980,7 +980,7 @@ def test_a_module_is_exported_and_checked_in_one_go(zoo, tmp_path):
 
 def test_files_are_recognised_without_loading_torch():
     code = (
-        "import sys; from likewise.discovery import describe_model\n"
+        "import sys; from likewise.registry import describe_model\n"
         "print({describe_model(f'a.{s}').framework for s in ('pt', 'pt2', 'pth', 'jit', 'ts')}, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -40,8 +40,8 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRanker, XGBRegressor, XGBRFClassifier
 
 from likewise.contracts.models import Kind
-from likewise.discovery import describe_model
 from likewise.errors import ModelError, UsageError
+from likewise.registry import describe_model
 
 SMALL = {"n_estimators": 6, "max_depth": 3, "n_jobs": 1}
 TABLE = pd.DataFrame(X, columns=NAMES).assign(flag=FILLED[:, 1] > 0, rooms=np.arange(ROWS) % 50)

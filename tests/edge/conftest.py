@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from edge_pairs import doubled, exported, forest, opened, pipeline, pooled, table, total
 
-from likewise.contracts.suites import Seen
+from likewise.contracts.comparison import Seen
 
 
 @pytest.fixture(scope="session")

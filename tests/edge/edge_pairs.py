@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import likewise
-from likewise import suites
+from likewise.compare.variations import edge
 
 ROWS = 240
 
@@ -98,11 +98,11 @@ def opened(reference: Any, candidate: Any, data: Any, **options: Any) -> Any:
     caught: list[Any] = []
 
     def catch(plan: Any, prepared: Any, head: Any, **_: Any) -> tuple[()]:
-        caught.append((plan, prepared, head, suites._seen(prepared, head, 0)))
+        caught.append((plan, prepared, head, edge._seen(prepared, head, 0)))
         return ()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suites, "run", catch)
+        patch.setattr(edge, "run", catch)
         report = likewise.check(reference, candidate, data, explain=False, **options)
     assert caught, report.verdict.headline
     yield caught[0]

@@ -14,8 +14,10 @@ import pytest
 from edge_pairs import table
 
 import likewise
-from likewise import config, suites, verify
-from likewise.contracts.judging import Outcome
+from likewise.compare.variations import edge
+from likewise.contracts.verdict import Outcome
+from likewise.tasks import check as verify
+from likewise.tasks import settings as config
 
 CRASHING = """
 import os
@@ -184,4 +186,4 @@ def test_eight_bits_differ_only_outside_what_they_were_made_for(example_folder):
 
 def test_every_suite_is_in_the_guide():
     page = (Path(__file__).parents[2] / "docs" / "guide" / "edge-cases.md").read_text()
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == {suite.name for suite in suites.suites()}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == {suite.name for suite in edge.suites()}

@@ -9,8 +9,8 @@ from edge_pairs import ROWS, attribute, changed, exported, graph, opened, pipeli
 from onnx import TensorProto, helper
 
 import likewise
-from likewise import suites
-from likewise.contracts.judging import Outcome, Severity
+from likewise.compare.variations import edge
+from likewise.contracts.verdict import Outcome, Severity
 
 
 def check(reference, candidate, data, **options):
@@ -133,7 +133,7 @@ def test_thresholds_are_followed_back_through_a_scaler():
     (at,) = {float(t) for t, feature in zip(tree.threshold, tree.feature, strict=True) if feature == 2}
     years = at * scaler.scale_[2] + scaler.mean_[2]
     with opened(model, exported(model), frame) as (_, _, _, seen):
-        (batch,) = next(suite for suite in suites.suites() if suite.name == "tree-thresholds").batches(seen)
+        (batch,) = next(suite for suite in edge.suites() if suite.name == "tree-thresholds").batches(seen)
     assert sorted(batch.inputs["age"].tolist()) == [np.floor(years), np.ceil(years)]
 
 

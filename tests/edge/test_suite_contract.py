@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from edge_pairs import opened, total
 
-from likewise import suites
-from likewise.suiting import COLUMNS, all_features
+from likewise.compare.variations import edge
+from likewise.compare.variations.edge.rows import COLUMNS, all_features
 
-SUITES = {suite.name: suite for suite in suites.suites()}
+SUITES = {suite.name: suite for suite in edge.suites()}
 WORLDS = ("table", "trees", "images", "ids", "wide")
 APPLYING = {
     "table": set(SUITES) - {"masks", "tree-thresholds", "rounded-thresholds"},
@@ -84,7 +84,7 @@ def test_wide_tables_are_sampled_and_that_is_said():
     wide = {f"c{place}": rng.normal(size=50) for place in range(150)}
     with opened(total, total, wide) as (plan, prepared, head, seen):
         assert len(all_features(seen)) == 150
-        found = suites.run(plan, prepared, head, blocks=False)
+        found = edge.run(plan, prepared, head, blocks=False)
     zeros = next(facts for facts in found if facts.name == "zeros")
     assert f"a sample: {COLUMNS} of 150 columns" in zeros.title
     assert zeros.comparison.rows == 2 * COLUMNS * 2
@@ -156,10 +156,10 @@ def test_slow_models_get_fewer_rows_and_that_is_said(monkeypatch):
 
     rows = np.random.default_rng(0).normal(size=(50, 40))
     with opened(slow, slow, {"x": rows}, batch_sizes=()) as (plan, prepared, head, _):
-        monkeypatch.setattr(suites.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(edge.time, "monotonic", lambda: now[0])
         now[0] = 0.0
-        found = suites.run(plan, prepared, head, blocks=False)
-    assert now[0] < 3 * suites.SECONDS
+        found = edge.run(plan, prepared, head, blocks=False)
+    assert now[0] < 3 * edge.SECONDS
     assert any(facts.not_covered.startswith("there was no time left after 20 seconds") for facts in found)
     tried = [facts for facts in found if facts.comparison.rows]
     assert tried
@@ -173,8 +173,8 @@ def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
         def batches(self, seen):
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(suites, "suites", lambda: (Broken(), SUITES["zeros"]))
+    monkeypatch.setattr(edge, "suites", lambda: (Broken(), SUITES["zeros"]))
     with opened(total, total, {"a": np.ones(9), "b": np.arange(9.0)}, batch_sizes=()) as (plan, prepared, head, _):
-        broken, zeros = suites.run(plan, prepared, head, blocks=True)
+        broken, zeros = edge.run(plan, prepared, head, blocks=True)
     assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message
     assert zeros.comparison.rows

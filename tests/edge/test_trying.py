@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from edge_pairs import opened
 
-from likewise import trying
-from likewise.columns import ArrayColumns
+from likewise.compare.variations import refusals
+from likewise.compare.variations.refusals import CALLS, try_rows
 from likewise.contracts.data import Batch, RowIds
-from likewise.trying import CALLS, try_rows
+from likewise.data.columns import ArrayColumns
 
 ROWS = 64
 
@@ -42,7 +42,7 @@ def test_a_row_that_one_refuses_is_found_and_the_others_are_compared(count):
     reference, candidate = Choosy(), Choosy(values[-1])
     found = tried(reference, candidate, values)
     (mismatch,) = found.comparison.mismatches
-    assert mismatch.code == trying.REFUSED
+    assert mismatch.code == refusals.REFUSED
     assert (
         f"the candidate refuses 1 of {count} rows that the reference answers, first value {count}: " in mismatch.message
     )

@@ -19,8 +19,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import likewise
-from likewise import explaining
-from likewise.estimators.steps import walk
+from likewise.explain import driver
+from likewise.models.sklearn.walk import walk
 
 NUMBERS, WORDS = ["age", "income", "balance"], ["city", "kind"]
 OPSETS = {"": 18, "ai.onnx.ml": 3}
@@ -98,12 +98,12 @@ def exported(model, frame=None):
 
 def ask_only(monkeypatch, *modules):
     """Test these hypotheses alone: quicker, and what they find is not hidden by what others find."""
-    every = explaining.extensions
+    every = driver.extensions
 
     def chosen(kind):
         return tuple(entry for entry in every(kind) if type(entry).__module__.rpartition(".")[2] in modules)
 
-    monkeypatch.setattr(explaining, "extensions", chosen)
+    monkeypatch.setattr(driver, "extensions", chosen)
 
 
 def diagnoses(reference, candidate, data):

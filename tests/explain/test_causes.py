@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from likewise.causes import CAUSES
-from likewise.discovery import extensions
+from likewise.contracts.causes import CAUSES
+from likewise.registry import extensions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()
 
@@ -18,7 +18,7 @@ def test_the_page_describes_exactly_these_causes():
 
 
 def test_hypotheses_look_for_causes_of_the_list_only():
-    for hypothesis in extensions("hypotheses"):
+    for hypothesis in extensions("explain.probes"):
         assert hypothesis.causes
         assert set(hypothesis.causes) <= CAUSES, type(hypothesis).__name__
 

@@ -110,7 +110,7 @@ def test_a_crash_while_explaining_leaves_the_verdict(tmp_path):
 
 
 def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, negated, monkeypatch):
-    from likewise import explaining
+    from likewise.explain import driver
 
     class Broken:
         causes = ("tokenizer",)
@@ -122,8 +122,8 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
         def test(self, case):
             raise ZeroDivisionError("planted")
 
-    found = explaining.extensions("hypotheses")
-    monkeypatch.setattr(explaining, "extensions", lambda kind: (Broken(), *found))
+    found = driver.extensions("explain.probes")
+    monkeypatch.setattr(driver, "extensions", lambda kind: (Broken(), *found))
     report = likewise.explain(model, negated, rows)
     assert report.diagnoses
     assert report.explanation is not None

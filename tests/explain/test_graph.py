@@ -20,9 +20,9 @@ from small_graphs import exported_network, graph, network, node, rows
 from torch import nn
 
 import likewise
-from likewise.locating.measuring import error
-from likewise.locating.surroundings import around
-from likewise.structure import graph_edits
+from likewise.explain.introduced import error
+from likewise.explain.located import around
+from likewise.models.onnx import edits
 
 NOISE = 1e-6
 """What single precision adds at most in graphs as small as these."""
@@ -124,7 +124,7 @@ def test_both_graphs_are_drawn_with_their_tensors(no_hypotheses):
 def test_tensors_with_other_names_are_matched_by_structure(no_hypotheses, expected):
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     for index, entry in enumerate(wrong.graph.node[:-1]):
-        graph_edits.replace_reads(wrong.graph, {entry.output[0]: f"t{index}"})
+        edits.replace_reads(wrong.graph, {entry.output[0]: f"t{index}"})
         entry.output[0] = f"t{index}"
         entry.name = ""
     found, nodes = view(exported_network(), wrong, {"x": rows()})
@@ -147,7 +147,7 @@ def test_a_graph_that_takes_one_batch_size_only_is_given_so_many_rows(side, no_h
 
 def test_where_the_optimiser_is_at_fault_its_own_graph_is_shown(monkeypatch):
     # No optimiser is known to be wrong on every machine: this one is taken to be.
-    monkeypatch.setattr("likewise.locating.running._differs_as_written", lambda *_: False)
+    monkeypatch.setattr("likewise.models.onnx.inside._differs_as_written", lambda *_: False)
     ask_only(monkeypatch, "weights")
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     found, nodes = view(exported_network(), wrong, {"x": rows()})
@@ -313,7 +313,7 @@ def test_a_function_as_the_reference_leaves_only_the_answers_to_compare(no_hypot
 
 
 def test_a_graph_that_cannot_be_opened_up_is_told(monkeypatch, no_hypotheses):
-    monkeypatch.setattr(graph_edits, "LARGEST_COPY", 10)
+    monkeypatch.setattr(edits, "LARGEST_COPY", 10)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     report = likewise.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     assert report.outcome == "FAIL"
@@ -328,7 +328,7 @@ def test_without_time_the_graph_is_drawn_without_errors(monkeypatch):
         return ()
 
     ask_only(monkeypatch, "weights")
-    monkeypatch.setattr("likewise.facts.slices.find", take_all_the_time)
+    monkeypatch.setattr("likewise.explain.facts.slices.find", take_all_the_time)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     report = likewise.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     found = report.explanation.graph

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from likewise.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.contracts.data import Batch, RowIds
-from likewise.structure.fields import MISSING, Change, Field, changed, missing_in, transplanted
-from likewise.structure.interventions import association, separates, smallest
+from likewise.data.cells import MISSING, Change, Field, changed, missing_in, transplanted
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
+from likewise.explain.interventions import association, separates, smallest
 
 FRAME = pd.DataFrame(
     {

@@ -9,8 +9,10 @@ import onnxruntime
 import pytest
 import tree_making as making
 
-from likewise.structure.trees import composed, onnx, walking, writing
-from likewise.structure.trees.ensemble import Gap
+from likewise.models.onnx import tree_edits
+from likewise.models.onnx import trees as onnx
+from likewise.models.trees import composed, walk
+from likewise.models.trees.ensemble import Gap
 
 
 def answers(proto, rows):
@@ -38,7 +40,7 @@ def test_following_rows_gives_the_answer_of_the_framework(name):
     model, (frame, _) = making.fitted(name), making.rows_of(name)
     trees = composed.trees_of(model)
     rows = frame.to_numpy()
-    found = trees.values()[walking.leaves(trees, rows)].sum(axis=1) + (trees.base if len(trees.base) else 0)
+    found = trees.values()[walk.leaves(trees, rows)].sum(axis=1) + (trees.base if len(trees.base) else 0)
     wanted = np.asarray(margins(model, frame)).reshape(found.shape)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -48,7 +50,7 @@ def test_trees_written_back_answer_the_same(name):
     proto, (frame, _) = making.exported(name), making.rows_of(name)
     held = onnx.read(proto)
     moved = replace(held.ensemble, node_numbers=held.ensemble.node_numbers + 1)  # so that all of it is written
-    for again in (writing.written(proto, held, held.ensemble), writing.written(proto, held, moved)):
+    for again in (tree_edits.written(proto, held, held.ensemble), tree_edits.written(proto, held, moved)):
         for one, other in zip(answers(proto, frame.to_numpy()), answers(again, frame.to_numpy()), strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -59,7 +61,7 @@ def test_trees_can_be_shown_other_values_than_the_graph_is_fed(name):
     held = onnx.read(proto)
     rows = frame.to_numpy()
     other = rows[::-1].copy()
-    shown = writing.with_input(proto, held, other[:, : held.widths[held.sources[0]]])
+    shown = tree_edits.with_input(proto, held, other[:, : held.widths[held.sources[0]]])
     for one, two in zip(answers(proto, other), answers(shown, rows), strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -82,7 +84,7 @@ def test_a_chain_of_equalities_is_read_as_a_set(categories):
         held = onnx.read(proto).ensemble
         sets = {tuple(group) for group in held.groups if len(group) > 1}
         assert {tuple(group) for group in reference.groups if len(group) > 1} <= sets
-        found = held.values()[walking.leaves(held, frame.to_numpy())].sum(axis=1)
+        found = held.values()[walk.leaves(held, frame.to_numpy())].sum(axis=1)
         np.testing.assert_allclose(found[:, 0], model.predict(frame), rtol=1e-5, atol=1e-5)
 
 
@@ -91,7 +93,7 @@ def test_sets_are_written_into_either_operator(categories):
     for proto in (making.export(model, 5), making.of_version_5(model.booster_, 5)):
         held = onnx.read(proto)
         (one,) = answers(proto, frame.to_numpy())
-        (other,) = answers(writing.written(proto, held, held.ensemble), frame.to_numpy())
+        (other,) = answers(tree_edits.written(proto, held, held.ensemble), frame.to_numpy())
         np.testing.assert_array_equal(one, other)
         np.testing.assert_allclose(one[:, 0], model.predict(frame), rtol=1e-4, atol=1e-4)
 
@@ -106,7 +108,7 @@ def test_what_a_missing_value_does_is_read():
 def test_nodes_that_lead_in_a_circle_are_given_up():
     proto = making.edited(making.exported("xgb"), nodes_truenodeids=lambda ids: [0 for _ in ids])
     held = onnx.read(proto)
-    assert held is None or walking.leaves(held.ensemble, np.zeros((2, 4))).shape == (2, held.ensemble.trees)
+    assert held is None or walk.leaves(held.ensemble, np.zeros((2, 4))).shape == (2, held.ensemble.trees)
 
 
 def test_a_node_that_does_not_exist_is_not_followed():

@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from weighing import ask_about_weights, cleared, silent, times, top
 
 import likewise
-from likewise.structure.constants import constants, with_values
-from likewise.structure.parameters import PREPROCESSING, parameters
+from likewise.models.onnx.constants import constants, with_values
+from likewise.models.sklearn.parameters import PREPROCESSING, parameters
 
 COLUMNS = ["height", "weight", "age", "dose"]
 

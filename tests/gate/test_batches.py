@@ -7,9 +7,9 @@ import pytest
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 import likewise
-from likewise import verify
-from likewise.reports.json import EXTENSION as JSON
-from likewise.reports.json import loads
+from likewise.report.formats.json import EXTENSION as JSON
+from likewise.report.formats.json import loads
+from likewise.tasks import check as verify
 
 COUNT = 100
 TABLE = np.random.default_rng(3).normal(size=(COUNT, 3)).astype(np.float32)

@@ -11,7 +11,7 @@ import pytest
 from planting import command, expect, planted, rows
 
 import likewise
-from likewise.verify import save
+from likewise.tasks.check import save
 
 
 @pytest.fixture(scope="module")

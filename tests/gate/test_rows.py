@@ -12,8 +12,8 @@ import pytest
 from planting import codes, expect, planted, rows, said, worst
 
 import likewise
-from likewise.columns import ArrayColumns
 from likewise.contracts.data import Batch, Provenance, RowIds
+from likewise.data.columns import ArrayColumns
 
 VALUES = np.linspace(1.0, 2.0, 400)
 FRAME = pd.DataFrame({"x": VALUES})

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from likewise.columns import ArrayColumns
+from likewise.contracts.comparison import Pair, PairSpec, Tolerance
 from likewise.contracts.data import Batch, RowIds
-from likewise.contracts.measuring import Pair, PairSpec, Tolerance
 from likewise.contracts.models import Kind
+from likewise.data.columns import ArrayColumns
 
 TOLERANCE = Tolerance(1e-4, 1e-3)
 NUMERIC_KINDS = [Kind.VALUE, Kind.PROBABILITY, Kind.EMBEDDING, Kind.SCORE, Kind.DISTANCE]

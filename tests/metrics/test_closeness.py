@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from making_pairs import FLOATS, WHOLES, make_pair, numeric_pairs
 from test_summing import nearest_double, rounded_to_53_bits
 
-from likewise.contracts.measuring import Tolerance
+from likewise.compare.metrics.closeness import EXTENSION, RELATIVE_FLOOR, rows_beyond
+from likewise.contracts.comparison import Tolerance
 from likewise.contracts.models import Kind
-from likewise.metrics.closeness import EXTENSION, RELATIVE_FLOOR, rows_beyond
 
 EXACT = Tolerance(0.0, 0.0)
 CODES = {2: ("<e", "<H"), 4: ("<f", "<I"), 8: ("<d", "<Q")}

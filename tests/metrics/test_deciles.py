@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import FLOATS, make_pair, numeric_pairs
 
-from likewise.contracts.measuring import Tolerance
-from likewise.metrics.deciles import EXTENSION
+from likewise.compare.metrics.deciles import EXTENSION
+from likewise.contracts.comparison import Tolerance
 
 
 def groups(reference, candidate, **given):

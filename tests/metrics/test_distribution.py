@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from making_pairs import make_pair, numeric_pairs
 
-from likewise.metrics.distribution import EXTENSION, QUANTILES
+from likewise.compare.metrics.distribution import EXTENSION, QUANTILES
 
 
 @settings(max_examples=80, deadline=None)

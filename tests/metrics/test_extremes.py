@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from making_pairs import make_pair, numeric_pairs
 
-from likewise.contracts.measuring import PairSpec
+from likewise.compare.metrics.extremes import EXTENSION
+from likewise.contracts.comparison import PairSpec
 from likewise.contracts.models import Kind
-from likewise.metrics.extremes import EXTENSION
 
 
 def derived(values):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from making_pairs import applicable, label_pairs, make_pair, numeric_pairs, take, text
 
 from likewise.contracts.models import Kind
-from likewise.discovery import extensions
+from likewise.registry import extensions
 
-METRICS = extensions("metrics")
+METRICS = extensions("compare.metrics")
 LARGEST_SUMMARY = 600_000
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import make_pair, numeric_pairs
 
+from likewise.compare.metrics.ranking import EXTENSION, SAMPLE
 from likewise.contracts.models import Kind
-from likewise.metrics.ranking import EXTENSION, SAMPLE
 
 
 def loops(reference, candidate):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from making_pairs import make_pair, take
 
+from likewise.compare.metrics.scatter import EXTENSION, SAMPLE
 from likewise.contracts.models import Kind
-from likewise.metrics.scatter import EXTENSION, SAMPLE
 
 MASK = 2**64 - 1
 
@@ -57,7 +57,7 @@ def test_rows_are_called_by_their_names():
 def test_a_report_of_a_wide_output_grows_by_little():
     reference = np.random.default_rng(0).normal(size=(1_200, 1_000))
     pair = make_pair(reference, reference.astype(np.float32), Kind.EMBEDDING)
-    from likewise.metrics import deciles
+    from likewise.compare.metrics import deciles
 
     added = [EXTENSION.observe(pair).details(), deciles.EXTENSION.observe(pair).details()]
     assert len(json.dumps(added, indent=12)) < 300_000

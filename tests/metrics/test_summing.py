@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from likewise.summing import Adder, ExactSum, LogHistogram, flips_above, mismatch_bounds
+from likewise.compare.sums import Adder, ExactSum, LogHistogram, flips_above, mismatch_bounds
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EXTREME = st.sampled_from([5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308])
@@ -136,7 +136,7 @@ def test_stored_spans_may_have_been_written_as_text():
 def test_stored_magnitudes_bracket_the_judgement_under_another_tolerance(elements, absolute, relative):
     from making_pairs import make_pair
 
-    from likewise.metrics.closeness import EXTENSION
+    from likewise.compare.metrics.closeness import EXTENSION
 
     reference = np.array([size for size, _ in elements])
     candidate = reference + np.array([apart for _, apart in elements])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, numeric_pairs, text
 
-from likewise.contracts.measuring import Tolerance
+from likewise.compare.metrics.worst_rows import EXTENSION, KEPT
+from likewise.contracts.comparison import Tolerance
 from likewise.contracts.models import Kind
-from likewise.metrics.worst_rows import EXTENSION, KEPT
 
 
 def severity(r, c, exact, tolerance):

@@ -23,15 +23,15 @@ from fitted_pipelines import PIPELINES, classes_of, export
 from sklearn.tree import DecisionTreeClassifier
 
 import likewise
-from likewise.calling import answers
-from likewise.comparing import Partial, finish, observe, prepare
+from likewise.compare.call import answers
+from likewise.compare.engines import local
+from likewise.compare.observe import Partial, finish, observe, prepare
+from likewise.contracts.comparison import Comparison, Plan, Tolerance
 from likewise.contracts.data import Batch, Source
-from likewise.contracts.measuring import Comparison, Plan, Tolerance
-from likewise.discovery import adapter, describe_model, extensions, open_source
-from likewise.engines import local
-from likewise.reports import json as json_report
-from likewise.reports.json import EXTENSION as JSON
-from likewise.reports.json import loads, schema
+from likewise.registry import adapter, describe_model, extensions, open_source
+from likewise.report.formats import json as json_report
+from likewise.report.formats.json import EXTENSION as JSON
+from likewise.report.formats.json import loads, schema
 
 ROWS = 700
 NONFINITE = ('"NaN"', '"Infinity"', '"-Infinity"')
@@ -214,7 +214,7 @@ def facts(comparison: Comparison) -> str:
 
 
 def local_comparison(plan: Plan) -> Comparison:
-    engine = next(engine for engine in extensions("engines") if engine.name == "local")
+    engine = next(engine for engine in extensions("compare.engines") if engine.name == "local")
     return engine.run(plan)[0]
 
 

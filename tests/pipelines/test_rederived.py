@@ -9,7 +9,7 @@ import pytest
 from rederiving import SIZES, confusion, magnitudes, within_histogram_error
 
 import likewise
-from likewise.reports.json import EXTENSION as JSON
+from likewise.report.formats.json import EXTENSION as JSON
 
 QUANTILES = {f"{name}_abs_diff" for name in ("p50", "p90", "p95", "p99", "p99_9")}
 ROUNDED = {"cosine", "sqnr_db"}

@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 
-from likewise.contracts.benching import BatchTiming, BenchResult, Footprint, Latency, Round
-from likewise.contracts.judging import Check, Outcome, SuiteVerdict
-from likewise.contracts.measuring import Comparison, Stratum, SuiteFacts
-from likewise.contracts.reporting import (
-    Diagnosis,
-    Explanation,
-    GraphEdge,
-    GraphNode,
-    GraphView,
-    Slice,
-    Unusual,
-)
+from likewise.contracts.bench import BatchTiming, BenchResult, Footprint, Latency, Round
+from likewise.contracts.comparison import Comparison, Stratum, SuiteFacts
+from likewise.contracts.report import Diagnosis, Explanation, GraphEdge, GraphNode, GraphView, Slice, Unusual
+from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{ 7*7 }} </script><!-- \x01'
 

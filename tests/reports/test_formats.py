@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.contracts.judging import Check, Outcome
-from likewise.discovery import extensions
-from likewise.verify import render
+from likewise.contracts.verdict import Check, Outcome
+from likewise.registry import extensions
+from likewise.tasks.check import render
 
 HOSTILE = '"><script>alert(1)</script> | `x` *b* [link](http://a.example) @someone \x01\n# heading'
 
@@ -47,7 +47,7 @@ def reports():
     }
 
 
-@pytest.mark.parametrize("name", [renderer.format for renderer in extensions("reports")])
+@pytest.mark.parametrize("name", [renderer.format for renderer in extensions("report.formats")])
 @pytest.mark.parametrize("which", ["pass", "fail", "inconclusive"])
 def test_every_format_renders_every_report_twice_alike(reports, which, name):
     text = render(reports[which], name)
@@ -158,7 +158,7 @@ def test_github_gets_a_summary_and_an_annotation(example_folder, tmp_path):
 
 
 def test_a_finished_run_is_rendered_again(reports, tmp_path):
-    from likewise.verify import save
+    from likewise.tasks.check import save
 
     save(reports["fail"], tmp_path / "report.json")
     command = [sys.executable, "-m", "likewise", "report", str(tmp_path / "report.json")]
@@ -172,7 +172,7 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
 
 
 def test_a_run_that_is_judged_again_is_written_in_every_format(reports, tmp_path):
-    from likewise.verify import save
+    from likewise.tasks.check import save
 
     save(reports["fail"], tmp_path / "report.json")
 

@@ -20,14 +20,14 @@ import pytest
 from making_reports import HOSTILE, bench, hostile, with_everything
 
 import likewise
-from likewise.benching import stored
-from likewise.contracts.measuring import Stratum
-from likewise.contracts.reporting import GraphNode, GraphView
+from likewise.contracts.comparison import Stratum
+from likewise.contracts.report import GraphNode, GraphView
 from likewise.errors import DataError
-from likewise.reports.html import FOLDER
-from likewise.reports.html.drawing import NODES_DRAWN, OUTPUTS_DRAWN, embedded
-from likewise.reports.json import loads
-from likewise.verify import render
+from likewise.report import bench as stored
+from likewise.report.formats.html import FOLDER
+from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
+from likewise.report.formats.json import loads
+from likewise.tasks.check import render
 
 ROWS = 400
 

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.contracts.measuring import GeneratedColumn, Tolerance
-from likewise.contracts.reporting import GraphNode, GraphView
-from likewise.reports.html.cells import telling_digits, value_cell
-from likewise.reports.html.drawing import graph_data
-from likewise.reports.json import loads
-from likewise.verify import render
+from likewise.contracts.comparison import GeneratedColumn, Tolerance
+from likewise.contracts.report import GraphNode, GraphView
+from likewise.report.formats.html.cells import telling_digits, value_cell
+from likewise.report.formats.html.charts import graph_data
+from likewise.report.formats.json import loads
+from likewise.tasks.check import render
 
 SIZES = (1, 3, 4, 7)
 

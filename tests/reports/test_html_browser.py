@@ -14,7 +14,7 @@ from browsing import every, one, size
 from making_reports import HOSTILE, hostile, with_everything
 
 import likewise
-from likewise.verify import render
+from likewise.tasks.check import render
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from browsing import every, one, size
 from making_reports import with_everything
 
 import likewise
-from likewise.verify import render
+from likewise.tasks.check import render
 
 LAPTOP, PHONE = 1280, 390
 

@@ -14,11 +14,11 @@ import pytest
 import xmlschema
 
 import likewise
-from likewise import judging
-from likewise.contracts.judging import Outcome
-from likewise.contracts.measuring import Mismatch, Stratum, SuiteFacts
-from likewise.contracts.reporting import Diagnosis, Explanation
-from likewise.verify import render, save
+from likewise.contracts.comparison import Mismatch, Stratum, SuiteFacts
+from likewise.contracts.report import Diagnosis, Explanation
+from likewise.contracts.verdict import Outcome
+from likewise.judge import verdict
+from likewise.tasks.check import render, save
 
 SCHEMAS = Path(__file__).parent / "schemas"
 HOSTILE = '"><script>alert(1)</script> ]]> <!-- & \x00\x01\x1f\ufffe \ud800 [a](b) {0} %s\n\t\u202e'
@@ -53,7 +53,7 @@ def with_hostile_names(report):
     return replace(
         report,
         comparison=comparison,
-        verdict=judging.judge(comparison, report.policy),
+        verdict=verdict.judge(comparison, report.policy),
         origin=replace(report.origin, candidate=artefact),
         diagnoses=(Diagnosis("link-function", HOSTILE, 1.0, HOSTILE, HOSTILE),),
         explanation=Explanation(failing_rows=2, shape=(HOSTILE,)),
@@ -69,7 +69,7 @@ def with_suites(report, *, blocks):
         SuiteFacts("shape", "sizes", "Other sizes", replace(failing.comparison, rows=0), blocks, 0, "no such axis"),
     )
     comparison = replace(report.comparison, suites=facts)
-    return replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy))
+    return replace(report, comparison=comparison, verdict=verdict.judge(comparison, report.policy))
 
 
 TABLE = pd.DataFrame({"a": np.arange(40.0), "word": ["x"] * 40})
@@ -152,7 +152,7 @@ def test_the_schema_of_junit_does_refuse(reports, junit_schema):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_our_own_json_is_valid_and_can_be_written(reports, name, tmp_path):
-    from likewise.reports.json import schema
+    from likewise.report.formats.json import schema
 
     save(reports[name], tmp_path / "report.json")
     document = json.loads((tmp_path / "report.json").read_bytes())

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from likewise.columns import (
+from likewise.data.columns import (
     ArrayColumns,
     ArrowColumns,
     CaseColumns,

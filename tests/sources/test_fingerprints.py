@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likewise import fingerprints
-from likewise.discovery import open_source
+from likewise.data import fingerprints
+from likewise.registry import open_source
 
 CELLS = {
     "int": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),

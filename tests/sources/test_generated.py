@@ -13,14 +13,14 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import likewise
+from likewise.compare.variations.generated import planned_for
 from likewise.contracts.data import Provenance
-from likewise.contracts.judging import Outcome, Severity
-from likewise.discovery import describe_model, open_source
-from likewise.drawing import Between, Cells, Column, Normal, OneOf, Padded, Part, WithGaps, Words
+from likewise.contracts.verdict import Outcome, Severity
+from likewise.data.random_values import Between, Cells, Column, Normal, OneOf, Padded, Part, WithGaps, Words
+from likewise.data.readers.generated import GeneratedSource
 from likewise.errors import UsageError
-from likewise.guessing.planning import planned_for
-from likewise.sources.generated import GeneratedSource
-from likewise.verify import judge, render
+from likewise.registry import describe_model, open_source
+from likewise.tasks.check import judge, render
 
 CITIES = ("Oslo", "Paris", "Rome")
 QUICK = {"explain": False, "edge": "off", "batch_sizes": ()}
@@ -521,7 +521,7 @@ def test_one_hot_widths_and_bounds_are_read_from_the_graph():
 
 
 def test_gates_in_a_file_elsewhere_may_ask_for_generated_rows(tmp_path):
-    from likewise.config import load_gates
+    from likewise.tasks.settings import load_gates
 
     folder = tmp_path / "project"
     folder.mkdir()

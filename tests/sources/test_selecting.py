@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from onnx import numpy_helper
 
-from likewise import selecting
-from likewise.discovery import open_source
+from likewise.data import selection
+from likewise.data.selection import select
 from likewise.errors import DataError, UsageError
-from likewise.selecting import select
+from likewise.registry import open_source
 
 ROWS = 57
 FRAME = pd.DataFrame({"key": [f"k{i:02}" for i in range(ROWS)], "x": np.arange(ROWS) / 2, "y": range(ROWS)})
@@ -21,13 +21,13 @@ KINDS = ["parquet", "csv", "pandas", "polars", "arrow", "arrays"]
 
 @pytest.fixture(params=KINDS)
 def source(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(selecting, "STRIDE", 16)
+    monkeypatch.setattr(selection, "STRIDE", 16)
     if request.param == "parquet":
         FRAME.to_parquet(tmp_path / "a.parquet", row_group_size=10)
         return open_source(tmp_path / "a.parquet")
     if request.param == "csv":
         FRAME.to_csv(tmp_path / "a.csv", index=False)
-        monkeypatch.setattr("likewise.sources.tables.source.TURN", 4)
+        monkeypatch.setattr("likewise.data.readers.tables.source.TURN", 4)
         return open_source(tmp_path / "a.csv")
     live = {
         "pandas": FRAME,
@@ -91,7 +91,7 @@ def test_random_samples_depend_on_the_seed_alone(source):
 
 
 def test_every_row_is_drawn_as_often(monkeypatch):
-    monkeypatch.setattr(selecting, "STRIDE", 7)
+    monkeypatch.setattr(selection, "STRIDE", 7)
     source = open_source({"x": np.arange(20) / 2})
     counts = np.zeros(20)
     for seed in range(600):
@@ -146,7 +146,7 @@ def test_ids_must_be_there_and_unique(size):
 
 
 def test_memory_for_ids_is_bounded(monkeypatch):
-    monkeypatch.setattr(selecting, "REMEMBERED_IDS", 4)
+    monkeypatch.setattr(selection, "REMEMBERED_IDS", 4)
     frame = pd.DataFrame({"id": [1, 2, 3, 4, 5, 5, 6, 1], "x": 0})
     chosen = select(open_source(frame[:5]), row_id="id")
     assert len(list(chosen.batches(1))) == 5

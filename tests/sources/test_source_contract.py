@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from likewise.contracts.data import Provenance
-from likewise.discovery import open_source
-from likewise.sources.tables import delimited, jsonlines
-from likewise.sources.tables import source as table_source
+from likewise.data.readers.tables import delimited, jsonlines
+from likewise.data.readers.tables import source as table_source
+from likewise.registry import open_source
 
 ROWS = 61
 NUMBERS = [7 * i - 100 for i in range(ROWS)]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from likewise.discovery import open_source
+from likewise.data.readers.tables import delimited, jsonlines
 from likewise.errors import DataError
-from likewise.sources.tables import delimited, jsonlines
+from likewise.registry import open_source
 
 FRAME = pd.DataFrame({"age": range(1000), "city": ["Rome"] * 1000})
 

@@ -16,9 +16,9 @@ import pytest
 from onnx import numpy_helper
 
 from likewise.contracts.data import Provenance
-from likewise.discovery import extensions, open_source
+from likewise.data.readers.onnx_testdata import recorded_outputs
 from likewise.errors import DataError
-from likewise.testdata import recorded_outputs
+from likewise.registry import extensions, open_source
 
 
 def only(target, size=1000):
@@ -28,8 +28,8 @@ def only(target, size=1000):
 
 def test_readers_claim_by_name_alone_and_import_nothing_heavy():
     program = (
-        "import sys; from likewise.discovery import extensions\n"
-        "for reader in extensions('sources'):\n"
+        "import sys; from likewise.registry import extensions\n"
+        "for reader in extensions('data.readers'):\n"
         "    for target in ('val.parquet', 'val/*.csv', 'x.npz', 'nothing', 3): reader.claims(target)\n"
         "print([name for name in ('numpy', 'pandas', 'pyarrow', 'polars', 'onnx') if name in sys.modules])"
     )
@@ -60,7 +60,7 @@ def test_readers_claim_by_name_alone_and_import_nothing_heavy():
     ],
 )
 def test_one_reader_claims(target, name):
-    assert [reader.name for reader in extensions("sources") if reader.claims(target)] == ([name] if name else [])
+    assert [reader.name for reader in extensions("data.readers") if reader.claims(target)] == ([name] if name else [])
 
 
 CSV = """id,when,city,count,ratio,flag,word
@@ -280,7 +280,7 @@ def test_recorded_outputs(cases):
 
 def test_test_cases_with_tables_beside_them_are_test_cases(cases):
     (cases / "table.csv").write_text("a\n1\n")
-    assert [reader.name for reader in extensions("sources") if reader.claims(cases)] == ["onnx_testdata"]
+    assert [reader.name for reader in extensions("data.readers") if reader.claims(cases)] == ["onnx_testdata"]
 
 
 @pytest.mark.parametrize(

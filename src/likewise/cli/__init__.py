@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from likewise.cli.exits import INCONCLUSIVE, INTERRUPTED, USAGE
-from likewise.consoles import printable
+from likewise.cli.gates import INCONCLUSIVE, INTERRUPTED, USAGE
 from likewise.errors import LikewiseError, one_line
+from likewise.report.console import printable
 
 
 class Commands(click.Group):
     """The commands are the files of a folder."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from likewise.discovery import modules
+        from likewise.registry import modules
 
         return [name.replace("_", "-") for name in modules("cli.commands")]
 

@@ -1,4 +1,9 @@
-"""Carrying out a gate from the command line: supervised, written down, shown."""
+"""What an exit code means. Only zero deploys.
+
+What GitHub Actions shows of a gate: a summary of the job, and a line where people look first.
+
+Carrying out a gate from the command line: supervised, written down, shown.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +17,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from likewise.cli import github
-from likewise.cli.supervisor import CrashError
-from likewise.cli.watching import watched
-from likewise.contracts.judging import Outcome
+from likewise.cli.supervisor import CrashError, watched
+from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
 
 if TYPE_CHECKING:
-    from likewise.config import Settings
-    from likewise.contracts.reporting import Report
+    from likewise.contracts.report import Report
+    from likewise.tasks.settings import Settings
+
+
+PASS, FAIL, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
+
+CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
+"""By outcome, in plain text: `--help` needs no more than this."""
+
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Stands for the file of that variable: what is there already stays."""
+
+
+def github_formats() -> Mapping[str, str]:
+    """The forms of a report that the job asks for by its environment, by the file they go to."""
+    return {"markdown": SUMMARY} if os.environ.get(SUMMARY) else {}
+
+
+def add_to_summary(text: str) -> None:
+    """Append to the summary of the job."""
+    with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as summary:
+        summary.write(text + "\n")
+
+
+def annotate(outcome: Outcome, message: str) -> None:
+    """Mark the job with what broke. On standard error: standard output may be read by a machine."""
+    if os.environ.get("GITHUB_ACTIONS") == "true" and outcome is not Outcome.PASS:
+        escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        sys.stderr.write(f"::error title=likewise {outcome}::{escaped}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +67,7 @@ class Carried:
     @property
     def report(self) -> Report:
         """The report itself. Reading it takes longer than showing it: only for those who look inside."""
-        from likewise.reports.json import loads
+        from likewise.report.formats.json import loads
 
         return loads(self.json, name="the worker's report")
 
@@ -50,7 +81,7 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     if as_json and "-" in settings.formats.values():
         raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
-    formats = [*settings.formats.items(), *github.formats().items()]
+    formats = [*settings.formats.items(), *github_formats().items()]
     job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look}
     try:
         found = watched(job, shown=not (quiet or as_json), timeout=settings.timeout, debug=debug)
@@ -60,17 +91,17 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     except LikewiseError as error:
         carried = drawn(_without_worker(settings, error), None if as_json else look, formats)
     write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
-    github.annotate(carried.outcome, carried.headline)
+    annotate(carried.outcome, carried.headline)
     return carried
 
 
 def write(files: Mapping[str, str]) -> None:
     """Files by their path; `-` is standard output."""
-    from likewise.recording import atomically
+    from likewise.models.recorded.store import atomically
 
     for path, text in files.items():
-        if path == github.SUMMARY:
-            github.add_to_summary(text)
+        if path == SUMMARY:
+            add_to_summary(text)
         elif path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
@@ -79,8 +110,8 @@ def write(files: Mapping[str, str]) -> None:
 
 def _without_worker(settings: Settings, error: LikewiseError) -> Report:
     """The report of a worker that died: inconclusive, or the verdict it had reached before it went further."""
-    from likewise.reports.json import loads
-    from likewise.verify import could_not_run, cut_short
+    from likewise.report.formats.json import loads
+    from likewise.tasks.check import could_not_run, cut_short
 
     if not isinstance(error, CrashError) or error.judged is None:
         return could_not_run(settings, _naming(error, settings))
@@ -90,7 +121,7 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
 
 def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
     """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
-    from likewise.verify import render
+    from likewise.tasks.check import render
 
     shown = "" if look is None else render(report, "terminal", **look)
     files = {path: render(report, name) for name, path in formats}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from likewise.errors import UsageError
-from likewise.policies import PRESETS
+from likewise.judge.policy import PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ def lengths(
 
 def axes(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """`name=value,value` words, several in one text or one text each."""
-    from likewise.settings_matrix import axes_from
+    from likewise.compare.variations.settings import axes_from
 
     return axes_from(values)
 
@@ -223,9 +223,9 @@ explain_options = _stacked(
 
 def format_options(command: F) -> F:
     """One option for every file in `reports` but those that are always there."""
-    from likewise.discovery import modules
+    from likewise.registry import modules
 
-    for name in sorted(set(modules("reports")) - {"json", "terminal"}, reverse=True):
+    for name in sorted(set(modules("report.formats")) - {"json", "terminal"}, reverse=True):
         told = f"Write the report as {name} too; `-` prints it."
         command = click.option(f"--{name}", f"format_{name}", metavar="FILE", help=told)(command)
     return command

@@ -1,7 +1,11 @@
-"""Runs a job in a worker process, so that a model that crashes, hangs or is killed takes only the worker along.
+"""One line on standard error that says how far a run is; silent where nobody is watching.
+
+Runs a job in a worker process, so that a model that crashes, hangs or is killed takes only the worker along.
 
 The parent stays light: it imports no framework, reads messages, and knows at every moment which
 model was given which rows.
+
+A job in a worker, with a line that says how far it is.
 """
 
 from __future__ import annotations
@@ -20,6 +24,33 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from likewise.errors import LikewiseError, UsageError
+from likewise.report.words import Pace
+
+
+class ProgressLine:
+    """Redraws itself in place; leaves nothing behind."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown and sys.stderr.isatty()
+        self._pace = Pace()
+        self._drawn = 0.0
+
+    def update(self, message: Mapping[str, Any]) -> None:
+        self._pace.update(message)
+        self.tick()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._shown and now - self._drawn > 0.1 and (text := self._pace.text(now)):
+            self._drawn = now
+            sys.stderr.write("\r\x1b[2K" + text[:79])
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
@@ -255,3 +286,12 @@ def _on_termination(clean_up: Callable[[], None]) -> Any:
     if threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGTERM, stop)
+
+
+def watched(job: Mapping[str, Any], *, shown: bool, debug: bool, timeout: float | None = None) -> Any:
+    """The result of a job, or an error that says what happened to it; the line is gone when it ends."""
+    line = ProgressLine(shown=shown)
+    try:
+        return supervise(job, timeout=timeout, on_progress=line.update, on_tick=line.tick, debug=debug)
+    finally:
+        line.clear()

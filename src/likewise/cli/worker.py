@@ -16,13 +16,13 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from likewise import elsewhere
-from likewise.contracts.measuring import Progress
+from likewise.contracts.comparison import Progress
 from likewise.errors import LikewiseError, one_line
-from likewise.processes import die_with_parent
+from likewise.models import remote
+from likewise.models.remote import die_with_parent
 
 if TYPE_CHECKING:
-    from likewise.contracts.reporting import Report
+    from likewise.contracts.report import Report
 
 
 class Channel:
@@ -67,7 +67,7 @@ def main() -> None:
                 side=error.side,
                 traceback=traceback.format_exc(),
             )
-        except elsewhere.ModelProcessEnded as ended:
+        except remote.ModelProcessEnded as ended:
             _end_like(ended.code)
         except MemoryError as error:
             channel.send(type="error", code="memory", message=f"memory ran out: {one_line(error)}")
@@ -95,18 +95,19 @@ def _end_like(code: int) -> None:
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     from dataclasses import replace
 
-    apart = elsewhere.worthwhile()
+    apart = remote.worthwhile()
     if apart:
-        elsewhere.prepare(job["settings"]["reference"])
-    from likewise import suites, verify
-    from likewise.config import settings_from
+        remote.prepare(job["settings"]["reference"])
+    from likewise.compare.variations import edge
+    from likewise.tasks import check
+    from likewise.tasks.settings import settings_from
 
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
     def judged(report: Report, before: str) -> None:
-        within = {verify.EXPLAINING: settings.explain_budget, verify.EDGE: suites.SECONDS}.get(before)
-        channel.send(type="judged", result=verify.render(complete(report), "json"), before=before, within=within)
+        within = {check.EXPLAINING: settings.explain_budget, check.EDGE: edge.SECONDS}.get(before)
+        channel.send(type="judged", result=check.render(complete(report), "json"), before=before, within=within)
 
     look = job["look"]
     if look is not None:
@@ -114,51 +115,51 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         threading.Thread(target=import_module, args=("rich.table",), daemon=True).start()
 
     settings = settings_from(job["settings"], where="the command")
-    report = complete(verify.run(settings, progress=channel.progress, judged=judged, apart=apart))
+    report = complete(check.run(settings, progress=channel.progress, judged=judged, apart=apart))
     from likewise.cli.gates import drawn
 
     return asdict(drawn(report, look, job["formats"]))
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:
-    from likewise import verify
+    from likewise.tasks import check
 
-    return verify.record(progress=channel.progress, **job["arguments"])
+    return check.record(progress=channel.progress, **job["arguments"])
 
 
 def _inspect(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise import verify
+    from likewise.tasks import check
 
-    return verify.inspect(**job["arguments"])
+    return check.inspect(**job["arguments"])
 
 
 def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise import shipping
+    from likewise.tasks import export
 
-    return asdict(shipping.export(check=False, progress=channel.progress, **job["arguments"]))
+    return asdict(export.export(check=False, progress=channel.progress, **job["arguments"]))
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.contracts.quantizing import Recipe
-    from likewise.quantizing import quantize
+    from likewise.tasks.quantize import Recipe
+    from likewise.tasks.quantize import write_quantized as quantize
 
     return asdict(quantize(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
 
 
 def _bench(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.benching import bench
+    from likewise.tasks.bench import bench
 
     return asdict(bench(progress=channel.progress, **_tuples(job["arguments"])))
 
 
 def _stress(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.stressing import stress
+    from likewise.tasks.stress import stress
 
     return asdict(stress(progress=channel.progress, **_tuples(job["arguments"])))
 
 
 def _noise(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.noising import noise
+    from likewise.tasks.noise import noise
 
     return asdict(noise(progress=channel.progress, **_tuples(job["arguments"])))
 
@@ -171,9 +172,9 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 def _example(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
     from pathlib import Path
 
-    from likewise import example
+    from likewise.tasks import demo
 
-    getattr(example, job["step"])(Path(job["folder"]))
+    getattr(demo, job["step"])(Path(job["folder"]))
 
 
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
+
 Array: TypeAlias = "np.ndarray[Any, Any]"
 """A numpy array; text is an object array of `str`, with None where a value is missing."""
 

@@ -62,7 +62,7 @@ def bench(
     from pathlib import Path
 
     from likewise.cli.gates import colour, width
-    from likewise.cli.watching import watched
+    from likewise.cli.supervisor import watched
 
     options.required(given["data"], "--data", "Say which rows to run: --data FILE")
     arguments = options.given(**given)
@@ -75,18 +75,20 @@ def bench(
             arguments[other] = arguments.pop(name)
     job = {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}}
     plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.benching import plot, stored, table
-    from likewise.recording import atomically
+    from likewise.models.recorded.store import atomically
+    from likewise.report import bench as plot
+    from likewise.report import bench as stored
+    from likewise.report import bench as table
 
     result = stored.result_from(plain)
     if svg is not None:
-        atomically(Path(svg), plot.render(result).encode())
+        atomically(Path(svg), plot.plot(result).encode())
     if output is not None:
         atomically(Path(output), stored.to_json(result).encode())
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
         return
-    click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+    click.echo(table.table(result, width=width(), colour=colour()), nl=False)
 
 
 EXTENSION = bench

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 from likewise.errors import UsageError, nearest
 
 FOR_EVERY_GATE = {"timeout", "trusted", "explain", "explain_budget"}
@@ -50,7 +50,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     from dataclasses import replace
 
     from likewise.cli.gates import carry_out, show
-    from likewise.config import settings_from
+    from likewise.tasks.settings import settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet")}
     debug, path, chosen, folder = (given.pop(name) for name in ("debug", "config", "gates", "reports"))
@@ -86,15 +86,15 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
 
 def _every_format(folder: str, gate: str) -> dict[str, str]:
     """A file in the folder for every format of a report, named after the gate."""
-    from likewise.discovery import modules
+    from likewise.registry import modules
 
     stem = re.sub(r"[^\w.-]", "_", gate)
-    names = [name for name in modules("reports") if name != "terminal"]
+    names = [name for name in modules("report.formats") if name != "terminal"]
     return {name: str(Path(folder) / f"{stem}.{SUFFIXES.get(name, name)}") for name in names}
 
 
 def _gates(path: str | None, chosen: tuple[str, ...]) -> dict[str, Any]:
-    from likewise.config import find, load_gates
+    from likewise.tasks.settings import find, load_gates
 
     file = Path(path) if path is not None else find(Path())
     if file is None:

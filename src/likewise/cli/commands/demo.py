@@ -37,7 +37,7 @@ def demo(*, folder: str, debug: bool) -> None:
     """Train, export, check, quantise, check and report, in an empty FOLDER (likewise-demo by default)."""
     from likewise.cli.gates import carry_out, show
     from likewise.cli.supervisor import supervise
-    from likewise.config import settings_from
+    from likewise.tasks.settings import settings_from
 
     place = Path(folder)
     if place.exists() and any(place.iterdir()):

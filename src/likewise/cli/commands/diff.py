@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 from likewise.errors import UsageError
 
 
@@ -45,14 +45,15 @@ def diff(
     Exit code 0: nothing got worse. 1: something did. 3: the two cannot be compared, because one of
     them is INCONCLUSIVE, they share no output, or they are on other data.
     """
-    from likewise import diffing, verify
-    from likewise.cli import changes
     from likewise.cli.gates import colour, width, write
+    from likewise.judge import diff as diffing
+    from likewise.report import diff as changes
+    from likewise.tasks import check
 
     if as_json and markdown == "-":
         raise UsageError("standard output is for the JSON", remedy="Give --markdown a file")
     allowed = diffing.ALLOW if allow is None else allow
-    found = diffing.diff(verify.load(old), verify.load(new), allow=allowed, other_data=other_data, names=(old, new))
+    found = diffing.diff(check.load(old), check.load(new), allow=allowed, other_data=other_data, names=(old, new))
     if markdown is not None:
         write({markdown: changes.markdown(found)})
     if as_json:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 
 
 @click.command(short_help="Why does the candidate answer differently?")
@@ -41,7 +41,7 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     likewise explain model.joblib model.onnx --data test.parquet
     """
     from likewise.cli.gates import carry_out, show
-    from likewise.config import settings_from
+    from likewise.tasks.settings import settings_from
 
     as_json, debug = given.pop("as_json"), given.pop("debug")
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")

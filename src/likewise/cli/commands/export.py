@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 
 
 @click.command(short_help="Write a trained model as ONNX, then check it.")
@@ -57,7 +57,7 @@ def export(
     """
     from likewise.cli.gates import carry_out, show
     from likewise.cli.supervisor import supervise
-    from likewise.config import settings_from
+    from likewise.tasks.settings import settings_from
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")

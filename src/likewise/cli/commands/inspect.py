@@ -23,7 +23,7 @@ def inspect(
 ) -> None:
     """Show what MODEL declares about itself."""
     from likewise.cli.supervisor import supervise
-    from likewise.consoles import printable
+    from likewise.report.console import printable
 
     own = options.given(batch_axis=batch_axis)
     job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}

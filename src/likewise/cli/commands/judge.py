@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 from likewise.errors import UsageError
 
 
@@ -27,9 +27,9 @@ def judge(
     ctx: click.Context, /, *, report: str, output: str | None, as_json: bool, quiet: bool, debug: bool, **given: Any
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
-    from likewise import verify
     from likewise.cli.gates import colour, drawn, show, width, write
-    from likewise.config import require_baseline, require_own_files
+    from likewise.tasks import check
+    from likewise.tasks.settings import require_baseline, require_own_files
 
     require_baseline(given["baseline"], max_worse=None)
     terms = options.stated(**given)
@@ -38,9 +38,9 @@ def judge(
     if as_json and printed:
         raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     require_own_files({"report": report, "baseline": given["baseline"]}, [("json", output), *formats.items()])
-    judged = verify.judge(verify.load(report), **terms)
+    judged = check.judge(check.load(report), **terms)
     if output is not None:
-        verify.save(judged, Path(output))
+        check.save(judged, Path(output))
     look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
     carried = drawn(judged, None if as_json or printed else look, [*formats.items()])
     write(carried.files)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import INCONCLUSIVE, PASS
+from likewise.cli.gates import INCONCLUSIVE, PASS
 
 
 @click.command(short_help="How far a model's own answers move, and the tolerances above that.")
@@ -40,7 +40,7 @@ def noise(
     likewise noise model.onnx --data test.npz --margin 5
     """
     from likewise.cli.gates import colour, width
-    from likewise.cli.watching import watched
+    from likewise.cli.supervisor import watched
 
     options.required(given["data"], "--data", "Say which rows to ask about: --data FILE")
     arguments = options.given(**given)
@@ -49,13 +49,14 @@ def noise(
             arguments[other] = arguments.pop(name)
     job = {"do": "noise", "arguments": {"model": model, **arguments}}
     plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.noising import stored, table
+    from likewise.report import noise as stored
+    from likewise.report import noise as table
 
     result = stored.result_from(plain)
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+        click.echo(table.table(result, width=width(), colour=colour()), nl=False)
     elif not result.refused:
         click.echo(result.options)
     ctx.exit(INCONCLUSIVE if result.refused else PASS)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried
-    from likewise.contracts.benching import BatchTiming
-    from likewise.contracts.reporting import Report
+    from likewise.contracts.bench import BatchTiming
+    from likewise.contracts.report import Report
+
 
 CHOICES = {
     "mode": ("dynamic", "static", "fp16"),
@@ -84,8 +85,8 @@ def quantize(
 
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
-    from likewise.config import settings_from
-    from likewise.contracts.quantizing import Quantized
+    from likewise.tasks.quantize import Quantized
+    from likewise.tasks.settings import settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
     timeout = stated.get("timeout")
@@ -111,7 +112,7 @@ def quantize(
         report = carried.report
         if timed:
             timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
-    from likewise.shrinking import summary
+    from likewise.tasks.quantize import summary
 
     if as_json:
         _print_json(quantized, report, timing)
@@ -140,7 +141,7 @@ def _speed(
     """How much faster the file is; None where a model cannot be run, of which the report tells."""
     from likewise.cli.supervisor import supervise
     from likewise.errors import LikewiseError
-    from likewise.shrinking import SPEED_BATCH, SPEED_SECONDS
+    from likewise.tasks.quantize import SPEED_BATCH, SPEED_SECONDS
 
     arguments = {**arguments, "batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS}
     job = {"do": "bench", "arguments": {"reference": model, "candidate": output, **arguments}}
@@ -148,7 +149,7 @@ def _speed(
         plain = supervise(job, timeout=timeout, debug=debug)
     except LikewiseError:
         return None
-    from likewise.benching.stored import result_from
+    from likewise.report.bench import result_from
 
     return result_from(plain).timings[0]
 
@@ -157,7 +158,7 @@ def _print_json(quantized: Any, report: Report | None, timing: BatchTiming | Non
     import json
     from dataclasses import asdict
 
-    from likewise.reports.json import JsonRenderer
+    from likewise.report.formats.json import JsonRenderer
 
     told = {
         "quantized": asdict(quantized),

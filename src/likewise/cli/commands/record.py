@@ -21,7 +21,7 @@ from likewise.cli import options
 @options.debug_option
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
-    from likewise.cli.watching import watched
+    from likewise.cli.supervisor import watched
 
     options.required(given["data"], "--data", "Say which rows to answer: --data FILE")
     arguments = options.given(**given)

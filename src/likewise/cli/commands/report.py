@@ -12,8 +12,8 @@ from likewise.cli import options
 from likewise.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from likewise.contracts.benching import BenchResult
-    from likewise.contracts.reporting import Report
+    from likewise.contracts.bench import BenchResult
+    from likewise.contracts.report import Report
 
 
 @click.command(short_help="Show a finished run again, or write it in another format.")
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @options.debug_option
 def report(*, report: str, bench: str | None, quiet: bool, debug: bool, **given: Any) -> None:
     """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew."""
-    from likewise import verify
     from likewise.cli.gates import colour, drawn, show, width, write
+    from likewise.tasks import check
 
-    found = verify.load(report)
+    found = check.load(report)
     if bench is not None:
         found = replace(found, bench=_bench_of(found, bench))
     formats = options.stated(**given).get("formats", {})
@@ -39,7 +39,7 @@ def report(*, report: str, bench: str | None, quiet: bool, debug: bool, **given:
 
 def _bench_of(report: Report, path: str) -> BenchResult:
     """The measured speed of the very models that were compared."""
-    from likewise.benching import stored
+    from likewise.report import bench as stored
 
     try:
         found = stored.loads(Path(path).read_bytes(), name=path)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.cli.exits import CODES
+from likewise.cli.gates import CODES
 
 
 def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -76,12 +76,13 @@ def stress(
     """
     from pathlib import Path
 
-    from likewise import stressing
     from likewise.cli.gates import colour, width
-    from likewise.cli.watching import watched
+    from likewise.cli.supervisor import watched
     from likewise.errors import LikewiseError, UsageError
-    from likewise.recording import atomically
-    from likewise.stressing import stored, table
+    from likewise.models.recorded.store import atomically
+    from likewise.report import stress as stored
+    from likewise.report import stress as table
+    from likewise.tasks import stress as stressing
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)
@@ -100,7 +101,7 @@ def stress(
     if as_json:
         click.echo(stored.to_json(result), nl=False)
     else:
-        click.echo(table.render(result, width=width(), colour=colour()), nl=False)
+        click.echo(table.table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 

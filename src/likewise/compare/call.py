@@ -1,0 +1,162 @@
+"""Calling an open model on a batch: fed, cut to the call size, checked for one answer a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from likewise.compare.feed import Feed
+from likewise.contracts.comparison import Cast
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Runner
+from likewise.data.columns import ArrayColumns
+from likewise.errors import LikewiseError, ModelError
+
+
+class RowCountError(LikewiseError):
+    """A model gave more or fewer answers than it was given rows."""
+
+    code = "row-count"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two models, open and ready to be fed."""
+
+    name: str
+    model: str
+    runner: Runner
+    feed: Feed
+    outputs: frozenset[str] | None = None
+    ignored: frozenset[str] = frozenset()
+
+    @property
+    def fixed_batch(self) -> int | None:
+        return self.runner.signature.batch
+
+
+def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...]]:
+    """The model's answers to a batch, called with at most `size` rows at a time."""
+    fed, casts = side.feed(batch)
+    if not batch.stacked:
+        return {name: array[None] for name, array in _call(side, fed).items()}, casts
+    size = side.fixed_batch or size or max(len(batch), 1)
+    parts = [
+        _answer_rows(side, fed if size >= len(fed) else fed.slice(start, start + size))
+        for start in range(0, max(len(batch), 1), size)
+    ]
+    return joined(side, parts), casts
+
+
+def _answer_rows(side: Side, fed: Batch) -> Tensors:
+    wanted = side.fixed_batch
+    tensors = _call(side, _padded(fed, wanted) if wanted is not None and len(fed) < wanted else fed)
+    expected = wanted or len(fed)
+    tensors = {name: _counted(side, name, array, expected) for name, array in tensors.items()}
+    return {name: array[: len(fed)] for name, array in tensors.items()} if wanted else tensors
+
+
+def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
+    """The answers, if there is one a row; of an output that is left out, at least its name."""
+    if array.ndim > 0 and len(array) == expected:
+        return array
+    if name in side.ignored:
+        import numpy as np
+
+        return np.zeros((expected, 0))
+    got = "a single number" if array.ndim == 0 else f"{len(array):,}"
+    raise RowCountError(
+        f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
+        f"of shape {array.shape}",
+        remedy=f"Every output needs one answer a row along its first axis; leave it out with --ignore {name}",
+        side=side.name,
+    )
+
+
+def _call(side: Side, fed: Batch) -> Tensors:
+    try:
+        return side.runner.run(fed, outputs=side.outputs)
+    except SystemExit as stop:
+        raise ModelError(
+            f"the {side.name} ({side.model}) tried to end the process on {rows_text(fed)}: sys.exit({stop.code!r})",
+            side=side.name,
+        ) from stop
+    except LikewiseError as error:
+        error.side = side.name
+        error.message = f"the {side.name} ({side.model}) failed on {rows_text(fed)}: {error.message}"
+        raise
+
+
+def _padded(fed: Batch, size: int) -> Batch:
+    """The last, short batch of a model that takes one batch size only: its last row again and again."""
+    import numpy as np
+
+    inputs = {
+        name: np.concatenate([array, np.repeat(array[-1:], size - len(fed), axis=0)])
+        for name, array in fed.inputs.items()
+    }
+    return Batch(fed.rows, ArrayColumns(inputs))
+
+
+def joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
+    """The answers of several calls as one, if they are of one kind."""
+    import numpy as np
+
+    if len(parts) == 1:
+        return dict(parts[0])
+    names = list(parts[0])
+    if any(list(part) != names for part in parts):
+        raise ModelError(f"the {side.name} ({side.model}) gives other outputs from call to call", side=side.name)
+    together = {}
+    for name in names:
+        shapes = {part[name].shape[1:] for part in parts}
+        if len(shapes) > 1:
+            raise ModelError(
+                f"output {name!r} of the {side.name} ({side.model}) has another shape from call to call: "
+                f"{sorted(map(str, shapes))}",
+                side=side.name,
+            )
+        together[name] = np.concatenate([part[name] for part in parts])
+    return together
+
+
+def rows_text(batch: Batch) -> str:
+    """The rows of a batch as a person would name them."""
+    if not len(batch):
+        return "no rows"
+    first, last = batch.rows.name(0), batch.rows.name(len(batch) - 1)
+    return f"row {first}" if len(batch) == 1 else f"rows {first} to {last}"
+
+
+def merged_casts(casts: Sequence[Cast]) -> tuple[Cast, ...]:
+    """The casts of many batches, one entry a column."""
+    totals: dict[tuple[str, str, str, str], Cast] = {}
+    for cast in casts:
+        key = (cast.side, cast.input, cast.column, cast.source_dtype)
+        before = totals.get(key)
+        totals[key] = cast if before is None else _sum(before, cast)
+    return tuple(totals[key] for key in sorted(totals))
+
+
+def _sum(one: Cast, other: Cast) -> Cast:
+    return Cast(
+        one.side,
+        one.input,
+        one.column,
+        one.source_dtype,
+        one.target_dtype,
+        one.values + other.values,
+        one.changed + other.changed,
+        max(one.largest_relative_change, other.largest_relative_change),
+        max(one.note, other.note),
+    )
+
+
+def columns_used(feeds: Sequence[Feed], available: Mapping[str, Array]) -> tuple[str, ...]:
+    """The columns of the data that no model takes."""
+    used: set[str] = set()
+    for feed in feeds:
+        if feed.columns is None:
+            return ()
+        used.update(feed.columns)
+    return tuple(name for name in available if name not in used)

@@ -1,0 +1,288 @@
+"""From the columns of the data to what a model's inputs declare.
+
+The route of every column is decided once, from the first rows and the model's signature, and said
+in the report. The cast a declared type forces is made here, explicitly: a value that does not
+survive it is counted, because a deployed model meets the same loss and nobody sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from likewise.contracts.comparison import Cast
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import InputSpec, Signature
+from likewise.data.casts import cast, numpy_dtype
+from likewise.data.columns import ArrayColumns
+from likewise.errors import FeedingError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which columns become one input. `split` takes column i of a lone array instead."""
+
+    input: InputSpec
+    columns: tuple[str, ...]
+    stacked: bool = False
+    split: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How the data becomes the inputs of one model."""
+
+    side: str
+    routes: tuple[Route, ...] | None
+    table: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of the data that this model takes; None if it takes them all."""
+        if self.routes is None:
+            return None
+        return tuple(dict.fromkeys(name for route in self.routes for name in route.columns))
+
+    def __call__(self, batch: Batch) -> tuple[Batch, tuple[Cast, ...]]:
+        """The batch as the model takes it, and what was lost on the way."""
+        if self.routes is None:
+            return _owned(batch), ()
+        if self.table and all(route.split is None for route in self.routes):
+            return Batch(
+                batch.rows, batch.inputs.select([route.columns[0] for route in self.routes]), batch.stacked
+            ), ()
+        inputs: dict[str, Array] = {}
+        casts: list[Cast] = []
+        for route in self.routes:
+            inputs[route.input.name] = self._input(route, batch, casts)
+        return Batch(batch.rows, ArrayColumns(inputs), batch.stacked), tuple(casts)
+
+    def _input(self, route: Route, batch: Batch, casts: list[Cast]) -> Array:
+        import numpy as np
+
+        spec = route.input
+        if route.stacked:
+            parts = [batch.inputs[name] for name in route.columns]
+            dtype = _target_dtype(spec, parts) or _common_dtype(parts)
+            stacked = np.empty((len(batch), len(parts)), dtype=object if dtype == "string" else numpy_dtype(dtype))
+            for index, (name, part) in enumerate(zip(route.columns, parts, strict=True)):
+                stacked[:, index] = self._cast(part, dtype, spec.name, name, casts)
+            return stacked
+        name = route.columns[0]
+        array = batch.inputs[name]
+        if route.split is not None:
+            array, name = array[:, route.split], f"{name}[{route.split}]"
+        target = _target_dtype(spec, [array])
+        fed = array if target is None else self._cast(array, target, spec.name, name, casts)
+        fed = fed.copy() if np.shares_memory(fed, array) else fed
+        return self._shaped(fed, spec) if batch.stacked else fed
+
+    def _cast(self, array: Array, dtype: str, input_name: str, column: str, casts: list[Cast]) -> Array:
+        result, loss = cast(array, dtype, column=column, side=self.side)
+        if loss is not None:
+            casts.append(
+                Cast(
+                    self.side, input_name, column, loss.source, dtype, array.size, loss.changed, loss.largest, loss.note
+                )
+            )
+        return result
+
+    def _shaped(self, array: Array, spec: InputSpec) -> Array:
+        """A column as the (n, 1) or (n,) its input declares; any other shape must fit as it is."""
+        if spec.shape is None:
+            return array
+        if array.ndim == 1 and len(spec.shape) == 2:
+            array = array.reshape(-1, 1)
+        elif array.ndim == 2 and array.shape[1] == 1 and len(spec.shape) == 1:
+            array = array[:, 0]
+        fits = array.ndim == len(spec.shape) and all(
+            not isinstance(want, int) or want == have
+            for want, have in zip(spec.shape[1:], array.shape[1:], strict=True)
+        )
+        if not fits:
+            raise FeedingError(
+                f"input {spec.name!r} of the {self.side} takes shape {_shape_text(spec.shape)}, "
+                f"the data has {_shape_text((None, *array.shape[1:]))}",
+                remedy="Give data of the shape the model was exported for",
+                side=self.side,
+            )
+        return array
+
+
+def _owned(batch: Batch) -> Batch:
+    """Arrays of a model's own: what it writes into them must reach neither the data nor the other model."""
+    if not isinstance(batch.inputs, ArrayColumns):
+        return batch
+    copies = {name: array.copy() for name, array in batch.inputs.items()}
+    return Batch(batch.rows, ArrayColumns(copies), batch.stacked)
+
+
+def plan(
+    first: Batch,
+    signature: Signature,
+    *,
+    side: str,
+    order: Sequence[str] | None = None,
+    mapping: Mapping[str, str] | None = None,
+) -> Feed:
+    """Decide how the data feeds a model.
+
+    `order` is the order in which the reference takes its columns, for a model that takes them
+    stacked in one input; `mapping` names the column of an input where the user says so.
+    """
+    specs = signature.inputs
+    if specs is None:
+        return Feed(side, None)
+    available = list(first.inputs)
+    named = {spec.name: (mapping or {}).get(spec.name, spec.name) for spec in specs}
+    notes: tuple[str, ...] = ()
+    # The columns of a table keep their names on the way to the model, so there a name must be the same.
+    if signature.underscored:
+        notes = _take_names_alike(named, available, side, spelled=_underscored)
+    elif not signature.table:
+        notes = _take_names_alike(named, available, side, spelled=_spelled)
+    specs = _without_absent(specs, named, available)
+    named = {spec.name: named[spec.name] for spec in specs}
+    for name, column in named.items():
+        if name != column and column not in available:
+            raise FeedingError(
+                f"input {name!r} of the {side} is to be fed from column {column!r}, which the data does not have"
+                f"{nearest(column, available)}",
+                remedy=f"The data has: {_listed(available)}",
+                side=side,
+            )
+    if all(column in available for column in named.values()):
+        return Feed(side, tuple(Route(spec, (named[spec.name],)) for spec in specs), signature.table, notes)
+    if _numbered(available) and len(available) == len(specs) > 1 and not signature.table:
+        return _in_order(specs, available, side)
+    if len(available) == 1 and (len(specs) > 1 or signature.table):
+        return _split(first, specs, side=side, order=order, table=signature.table)
+    if len(specs) == 1 and not signature.table:
+        return _gather(first, specs[0], side=side, order=order)
+    raise _missing(specs, named, available, side)
+
+
+def _without_absent(
+    specs: tuple[InputSpec, ...], named: Mapping[str, str], available: Sequence[str]
+) -> tuple[InputSpec, ...]:
+    """The inputs to feed: an optional one that the data does not have is left to its default."""
+    # One that the user has named a column for was asked for; and a model that could do without all gets its first.
+    wanted = [s for s in specs if not s.optional or named[s.name] != s.name or s.name in available]
+    return tuple(wanted) or specs[:1]
+
+
+def _numbered(names: Sequence[str]) -> bool:
+    """Are these the names that numpy gives arrays without names (`arr_0`), or mere numbers?"""
+    return all(re.fullmatch(r"(arr_|input_)?\d+", name) for name in names)
+
+
+def _in_order(specs: Sequence[InputSpec], available: Sequence[str], side: str) -> Feed:
+    ordered = sorted(available, key=lambda name: int(name.rpartition("_")[2]))
+    routes = tuple(Route(spec, (name,)) for spec, name in zip(specs, ordered, strict=True))
+    note = f"{side}: arrays without names are taken in order as {_listed(spec.name for spec in specs)}"
+    return Feed(side, routes, notes=(note,))
+
+
+def _take_names_alike(
+    named: dict[str, str], available: Sequence[str], side: str, *, spelled: Callable[[str], str]
+) -> tuple[str, ...]:
+    """Feed an input from the only column whose name an exporter or a framework spells so; what was decided."""
+    free = [name for name in available if name not in named.values()]
+    notes = []
+    for name in [name for name, column in named.items() if name == column and column not in available]:
+        alike = [column for column in free if spelled(column) == spelled(name)]
+        rivals = [other for other in named if spelled(other) == spelled(name)]
+        if len(alike) == len(rivals) == 1:
+            named[name] = alike[0]
+            notes.append(f"{side}: input {name!r} is fed from column {alike[0]!r}")
+    return tuple(notes)
+
+
+def _spelled(name: str) -> str:
+    """A name as exporters write it: what is no letter or digit becomes an underscore, and a leading digit gets one."""
+    return re.sub(r"\W", "_", name).lstrip("_")
+
+
+def _underscored(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | None) -> Feed:
+    """One input from columns of other names: the lone array of the data, or the columns side by side."""
+    available = list(first.inputs)
+    whole = len(spec.shape) == 1 if spec.shape is not None else not spec.stackable
+    if len(available) == 1 and (whole or first.inputs[available[0]].ndim > 1):
+        note = f"{side}: input {spec.name!r} is fed from {available[0]!r}, the only column of the data"
+        return Feed(side, (Route(spec, (available[0],)),), notes=(note,))
+    rank = len(spec.shape) if spec.shape is not None else 2 if spec.stackable else None
+    if rank is None or rank == 1:
+        raise FeedingError(
+            f"the {side} takes one column, and the data has {len(available)}: {_listed(available)}",
+            remedy=f"Name it with --feed {spec.name}=COLUMN, or leave the others out with --drop",
+            side=side,
+        )
+    columns = list(order) if order and all(name in available for name in order) else available
+    width = spec.shape[1] if spec.shape is not None and rank == 2 else None
+    flat = all(first.inputs[name].ndim == 1 for name in columns)
+    if rank != 2 or not flat or (isinstance(width, int) and width != len(columns)):
+        whose = "the reference takes" if columns is not available else "the data has"
+        raise FeedingError(
+            f"input {spec.name!r} of the {side} takes {_shape_text(spec.shape) if spec.shape else 'one array'}, "
+            f"{whose} {len(columns)} columns: {_listed(columns)}",
+            remedy="Leave out columns that are not features with --drop, or name the array after the input",
+            side=side,
+        )
+    where = "reference's" if columns is not available else "data's"
+    note = (
+        f"{side}: input {spec.name!r} is {len(columns)} columns side by side, in the {where} order: {_listed(columns)}"
+    )
+    return Feed(side, (Route(spec, tuple(columns), stacked=True),), notes=(note,))
+
+
+def _split(first: Batch, specs: Sequence[InputSpec], *, side: str, order: Sequence[str] | None, table: bool) -> Feed:
+    """One lone 2-D array for a model that takes a column an input: by position, and said so."""
+    name = next(iter(first.inputs))
+    array = first.inputs[name]
+    if array.ndim != 2 or array.shape[1] != len(specs):
+        raise _missing(specs, {spec.name: spec.name for spec in specs}, [name], side)
+    names = [spec.name for spec in specs]
+    positions = list(order) if order and sorted(order) == sorted(names) else names
+    routes = tuple(Route(spec, (name,), split=positions.index(spec.name)) for spec in specs)
+    note = f"{side}: the columns of {name!r} are taken by position as {_listed(positions)}"
+    return Feed(side, routes, table, (note,))
+
+
+def _missing(specs: Sequence[InputSpec], named: Mapping[str, str], available: Sequence[str], side: str) -> FeedingError:
+    missing = [spec.name for spec in specs if named[spec.name] not in available]
+    extra = [name for name in available if name not in named.values()]
+    guesses = "".join(nearest(name, extra) for name in missing[:1])
+    return FeedingError(
+        f"the {side} takes {_listed(missing)}, which the data does not have{guesses}",
+        remedy=f"It takes: {_listed(named)}. The data has: {_listed(available)}. "
+        f"Rename the column, or say --feed {missing[0]}=COLUMN",
+        side=side,
+    )
+
+
+def _target_dtype(spec: InputSpec, parts: Sequence[Array]) -> str | None:
+    """The type to cast to; None where whole numbers and booleans are to stay what they are."""
+    return None if spec.floating and all(part.dtype.kind in "biu" for part in parts) else spec.dtype
+
+
+def _common_dtype(parts: Sequence[Array]) -> str:
+    import numpy as np
+
+    if all(part.dtype.kind in "biuf" for part in parts):
+        return str(np.result_type(*parts))
+    return "object"
+
+
+def _listed(names: Iterable[str], limit: int = 12) -> str:
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:limit]) + (f" and {len(shown) - limit} more" if len(shown) > limit else "")
+
+
+def _shape_text(shape: Sequence[int | str | None]) -> str:
+    return "(" + ", ".join("n" if dim is None else str(dim) for dim in shape) + ("," if len(shape) == 1 else "") + ")"

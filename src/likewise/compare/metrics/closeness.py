@@ -1,0 +1,275 @@
+"""How far apart numbers are: largest, mean, relative, in units of last place, as a whole.
+
+Sums are exact and everything else is a count or a maximum, so the figures have the same bits
+however the rows were cut.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from likewise.compare.differences import Constancy, Differences, differences, is_numeric, row_any, rows_of, same_labels
+from likewise.compare.sums import Adder, ExactSum, ratio
+from likewise.contracts.comparison import Json, Pair, PairSpec, Tolerance
+from likewise.contracts.data import Array
+from likewise.contracts.models import Kind
+
+RELATIVE_FLOOR = 1e-6
+"""`max_rel_diff` divides by at least this much: below it a relative error tells of rounding, not of the model."""
+
+_SUBNORMAL = -1022
+_MAGNITUDES = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Exact totals over finite elements: differences of either sign, and products with themselves and each other."""
+
+    above: ExactSum = field(default_factory=ExactSum)
+    below: ExactSum = field(default_factory=ExactSum)
+    reference_squared: ExactSum = field(default_factory=ExactSum)
+    candidate_squared: ExactSum = field(default_factory=ExactSum)
+    product: ExactSum = field(default_factory=ExactSum)
+    difference_squared: ExactSum = field(default_factory=ExactSum)
+
+    def merge(self, other: Sums, /) -> Sums:
+        return Sums(
+            self.above.merge(other.above),
+            self.below.merge(other.below),
+            self.reference_squared.merge(other.reference_squared),
+            self.candidate_squared.merge(other.candidate_squared),
+            self.product.merge(other.product),
+            self.difference_squared.merge(other.difference_squared),
+        )
+
+    def cosine(self) -> float | None:
+        """The cosine of the angle between all answers of either side; None when both are zero throughout."""
+        lengths = self.reference_squared.units * self.candidate_squared.units
+        if lengths:
+            return max(-1.0, min(1.0, ratio(self.product.units, math.isqrt(lengths))))
+        return 0.0 if self.reference_squared.units or self.candidate_squared.units else None
+
+    def sqnr_db(self) -> float:
+        """Signal to noise: the reference's energy over the energy of the difference, in decibels."""
+        signal, noise = self.reference_squared.units, self.difference_squared.units
+        if not noise:
+            return math.inf
+        if not signal:
+            return -math.inf
+        quotient = ratio(signal, noise)
+        # Beyond the normal doubles the quotient has lost digits that the logarithms keep.
+        if sys.float_info.min <= quotient < math.inf:
+            return 10 * math.log10(quotient)
+        return 10 * (math.log10(signal) - math.log10(noise))
+
+
+Magnitude = tuple[int | None, int, float]
+"""The exponent of the reference (None: it is zero), how many elements have it, their largest difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """What is known about the differences of one pair of numeric outputs."""
+
+    rows: int = 0
+    values: int = 0
+    finite: int = 0
+    nan_both: int = 0
+    nonfinite_mismatch: int = 0
+    mismatches: int = 0
+    rows_beyond: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    max_ulp: int = 0
+    sums: Sums = field(default_factory=Sums)
+    magnitudes: tuple[Magnitude, ...] = ()
+    reference: Constancy = field(default_factory=Constancy)
+    candidate: Constancy = field(default_factory=Constancy)
+
+    def merge(self, other: Closeness, /) -> Closeness:
+        return Closeness(
+            rows=self.rows + other.rows,
+            values=self.values + other.values,
+            finite=self.finite + other.finite,
+            nan_both=self.nan_both + other.nan_both,
+            nonfinite_mismatch=self.nonfinite_mismatch + other.nonfinite_mismatch,
+            mismatches=self.mismatches + other.mismatches,
+            rows_beyond=self.rows_beyond + other.rows_beyond,
+            max_abs=max(self.max_abs, other.max_abs),
+            max_rel=max(self.max_rel, other.max_rel),
+            max_ulp=max(self.max_ulp, other.max_ulp),
+            sums=self.sums.merge(other.sums),
+            magnitudes=_merge_magnitudes(self.magnitudes, other.magnitudes),
+            reference=self.reference.merge(other.reference),
+            candidate=self.candidate.merge(other.candidate),
+        )
+
+    def measurements(self) -> Mapping[str, float]:
+        if not self.values:
+            return {}
+        counts = {
+            "mismatch_rate": self.mismatches / self.values,
+            "mismatches": float(self.mismatches),
+            "rows_beyond": float(self.rows_beyond),
+            "nonfinite_mismatch": float(self.nonfinite_mismatch),
+            "nan_both": float(self.nan_both),
+        }
+        if not self.finite:
+            return counts
+        cosine = self.sums.cosine()
+        return {
+            "max_abs_diff": self.max_abs,
+            "mean_abs_diff": self.sums.above.merge(self.sums.below).mean(self.finite),
+            "mean_diff": self.sums.above.minus(self.sums.below).mean(self.finite),
+            "max_rel_diff": self.max_rel,
+            "max_ulp_diff": float(self.max_ulp),
+            "sqnr_db": self.sums.sqnr_db(),
+            **({} if cosine is None else {"cosine": cosine}),
+            **counts,
+        }
+
+    def details(self) -> Mapping[str, Json]:
+        return {
+            "rows": self.rows,
+            "values": self.values,
+            "finite": self.finite,
+            "nan_both": self.nan_both,
+            "relative_floor": RELATIVE_FLOOR,
+            "magnitudes": [
+                {"exponent": exponent, "count": count, "max_abs_diff": largest}
+                for exponent, count, largest in self.magnitudes
+            ],
+            "constant_reference": self.reference.constant,
+            "constant_candidate": self.candidate.constant,
+        }
+
+
+class ClosenessMetric:
+    """Differences of numbers."""
+
+    name = "closeness"
+
+    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
+        return numeric and spec.kind is not Kind.LABEL
+
+    def empty(self) -> Closeness:
+        return Closeness()
+
+    def observe(self, pair: Pair) -> Closeness:
+        tracker = _Tracker(pair.tolerance, nan_equal=pair.nan_equal)
+        for found in differences(pair.reference, pair.candidate):
+            tracker.add(found)
+        return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
+
+
+def rows_beyond(pair: Pair) -> Array:
+    """Which rows hold an element that the tolerance does not cover, or NaN on both sides where that does not agree."""
+    if not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
+        return row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
+    parts: list[Array] = [np.zeros(0, dtype=bool)]
+    for found in differences(pair.reference, pair.candidate):
+        beyond = _beyond(np.abs(found.difference), np.abs(found.reference), pair.tolerance)
+        parts.append(row_any(found.by_row(beyond, broken=True, nan=not pair.nan_equal)))
+    return np.concatenate(parts)
+
+
+class _Tracker:
+    """Follows one pair block by block; what it found is turned into a summary once, at the end."""
+
+    def __init__(self, tolerance: Tolerance, *, nan_equal: bool) -> None:
+        self._tolerance, self._nan_equal = tolerance, nan_equal
+        self._rows = self._values = self._finite = self._nan_both = self._broken = 0
+        self._outside = self._rows_beyond = self._max_ulp = 0
+        self._max_abs = self._max_rel = 0.0
+        self._difference, self._reference, self._candidate = Adder(), Adder(), Adder()
+        self._product, self._difference_squared = Adder(), Adder()
+        self._counts = np.zeros(_MAGNITUDES, dtype=np.int64)
+        self._largest = np.zeros(_MAGNITUDES)
+
+    def add(self, found: Differences) -> None:
+        self._rows += found.rows
+        self._values += found.values
+        self._finite += found.difference.size
+        nan = found.nan_both
+        self._nan_both += nan
+        broken = 0 if found.broken is None else int(np.count_nonzero(found.broken))
+        self._broken += broken
+        distances, sizes = np.abs(found.difference), np.abs(found.reference)
+        beyond = _beyond(distances, sizes, self._tolerance)
+        outside = int(np.count_nonzero(beyond))
+        self._outside += outside
+        if outside or broken or (nan and not self._nan_equal):
+            marks = found.by_row(beyond, broken=True, nan=not self._nan_equal)
+            self._rows_beyond += int(np.count_nonzero(row_any(marks)))
+        if distances.size:
+            self._add_finite(found, distances, sizes)
+
+    def _add_finite(self, found: Differences, distances: Array, sizes: Array) -> None:
+        with np.errstate(over="ignore"):
+            relative = distances / np.maximum(sizes, RELATIVE_FLOOR)
+        self._max_abs = max(self._max_abs, float(distances.max()))
+        self._max_rel = max(self._max_rel, float(relative.max()))
+        self._max_ulp = max(self._max_ulp, found.largest_ulp())
+        self._difference.add(found.difference)
+        self._reference.add_products(found.reference, found.reference)
+        self._candidate.add_products(found.candidate, found.candidate)
+        self._product.add_products(found.reference, found.candidate)
+        self._difference_squared.add_products(found.difference, found.difference)
+        bits = sizes.view(np.int64)
+        # 0 is zero, 1 is subnormal, every further key is one power of two.
+        keys = (bits >> 52) + (bits != 0)
+        self._counts += np.bincount(keys, minlength=_MAGNITUDES)
+        np.maximum.at(self._largest, keys, distances)
+
+    def closeness(self, reference: Constancy, candidate: Constancy) -> Closeness:
+        above, below = self._difference.signed()
+        used = np.flatnonzero(self._counts)
+        magnitudes = zip(used.tolist(), self._counts[used].tolist(), self._largest[used].tolist(), strict=True)
+        return Closeness(
+            rows=self._rows,
+            values=self._values,
+            finite=self._finite,
+            nan_both=self._nan_both,
+            nonfinite_mismatch=self._broken,
+            mismatches=self._outside + self._broken,
+            rows_beyond=self._rows_beyond,
+            max_abs=self._max_abs,
+            max_rel=self._max_rel,
+            max_ulp=self._max_ulp,
+            sums=Sums(
+                above,
+                below,
+                self._reference.total(),
+                self._candidate.total(),
+                self._product.total(),
+                self._difference_squared.total(),
+            ),
+            magnitudes=tuple((key + _SUBNORMAL - 1 if key else None, *rest) for key, *rest in magnitudes),
+            reference=reference,
+            candidate=candidate,
+        )
+
+
+def _beyond(distances: Array, sizes: Array, tolerance: Tolerance) -> Array:
+    with np.errstate(over="ignore"):
+        beyond: Array = ~(distances <= tolerance.absolute + tolerance.relative * sizes)
+    return beyond
+
+
+def _merge_magnitudes(some: tuple[Magnitude, ...], others: tuple[Magnitude, ...]) -> tuple[Magnitude, ...]:
+    if not some or not others:
+        return some or others
+    merged = {exponent: (count, largest) for exponent, count, largest in some}
+    for exponent, count, largest in others:
+        before, largest_before = merged.get(exponent, (0, 0.0))
+        merged[exponent] = (before + count, max(largest_before, largest))
+    ordered = sorted(merged, key=lambda exponent: -math.inf if exponent is None else exponent)
+    return tuple((exponent, *merged[exponent]) for exponent in ordered)
+
+
+EXTENSION = ClosenessMetric()

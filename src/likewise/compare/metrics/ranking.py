@@ -1,0 +1,123 @@
+"""Whether the candidate puts rows in the same order as the reference.
+
+All pairs of rows would be too many, so the order is checked on a sample: the rows whose numbers
+have the smallest hashes. Which rows those are depends on nothing but the rows that were seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from likewise.contracts.comparison import Json, Pair, PairSpec
+from likewise.contracts.data import Array
+from likewise.contracts.models import Kind
+from likewise.data.rows import hashed, smallest
+
+SAMPLE = 512
+"""Rows whose order is compared: 130,816 pairs."""
+
+MOST_COLUMNS = 64
+"""Wider rows are not scores to sort by, and a sample of them would not be small."""
+
+_KINDS = frozenset({Kind.SCORE, Kind.PROBABILITY, Kind.VALUE, Kind.DISTANCE})
+_UNRANKABLE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A sample of rows with both sides' answers, ordered by the hash of the row number.
+
+    The arrays (int64 row numbers, float64 answers) are kept as bytes, which are immutable and can
+    be compared even where an answer is NaN. `columns` is -1 once rows are too wide or differ in width.
+    """
+
+    seen: int = 0
+    columns: int = 0
+    rows: bytes = b""
+    reference: bytes = b""
+    candidate: bytes = b""
+
+    def merge(self, other: Ranking, /) -> Ranking:
+        if not self.seen or not other.seen:
+            return self if self.seen else other
+        seen = self.seen + other.seen
+        if self.columns != other.columns or self.columns == _UNRANKABLE:
+            return Ranking(seen, _UNRANKABLE)
+        own, others = self._arrays(), other._arrays()
+        rows, reference, candidate = (np.concatenate(both) for both in zip(own, others, strict=True))
+        return _sampled(seen, rows, reference, candidate)
+
+    def measurements(self) -> Mapping[str, float]:
+        shares = [share for share in self._agreement() if share is not None]
+        return {"rank_agreement": min(shares)} if shares else {}
+
+    def details(self) -> Mapping[str, Json]:
+        if self.columns == _UNRANKABLE:
+            return {"sampled_rows": 0, "skipped": f"rows have more than {MOST_COLUMNS} columns, or not always as many"}
+        return {"sampled_rows": len(self._arrays()[0]), "rank_agreement_by_column": self._agreement()}
+
+    def _agreement(self) -> list[float | None]:
+        if self.columns <= 0:
+            return []
+        _, reference, candidate = self._arrays()
+        return [_same_order(reference[:, column], candidate[:, column]) for column in range(self.columns)]
+
+    def _arrays(self) -> tuple[Array, Array, Array]:
+        rows = np.frombuffer(self.rows, dtype=np.int64)
+        shape = (len(rows), max(self.columns, 0))
+        reference = np.frombuffer(self.reference, dtype=np.float64).reshape(shape)
+        candidate = np.frombuffer(self.candidate, dtype=np.float64).reshape(shape)
+        return rows, reference, candidate
+
+
+class RankingMetric:
+    """The order of rows under the reference and under the candidate."""
+
+    name = "ranking"
+
+    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
+        return numeric and spec.kind in _KINDS
+
+    def empty(self) -> Ranking:
+        return Ranking()
+
+    def observe(self, pair: Pair) -> Ranking:
+        count, width = len(pair.reference), math.prod(pair.reference.shape[1:])
+        if not count:
+            return Ranking()
+        if width > MOST_COLUMNS:
+            return Ranking(count, _UNRANKABLE)
+        rows = np.asarray(pair.batch.rows.numbers).astype(np.int64)
+        return _sampled(count, rows, pair.reference.reshape(count, width), pair.candidate.reshape(count, width))
+
+
+def _sampled(seen: int, rows: Array, reference: Array, candidate: Array) -> Ranking:
+    chosen = smallest(hashed(rows), SAMPLE)
+    return Ranking(
+        seen,
+        reference.shape[1],
+        rows[chosen].tobytes(),
+        reference[chosen].astype(np.float64).tobytes(),
+        candidate[chosen].astype(np.float64).tobytes(),
+    )
+
+
+def _same_order(reference: Array, candidate: Array) -> float | None:
+    """The share of pairs with different references that the candidate orders alike; its ties count half.
+
+    A NaN of the reference is in no such pair; a NaN of the candidate orders none of its pairs right.
+    """
+    ordered = reference[:, None] < reference
+    pairs = int(np.count_nonzero(ordered))
+    if not pairs:
+        return None
+    alike = int(np.count_nonzero(ordered & (candidate[:, None] < candidate)))
+    tied = int(np.count_nonzero(ordered & (candidate[:, None] == candidate)))
+    return (2 * alike + tied) / (2 * pairs)
+
+
+EXTENSION = RankingMetric()

@@ -1,0 +1,357 @@
+"""Batch → two models → pairs → summaries.
+
+`prepare` decides, from the first rows, how both models are fed and which outputs belong together.
+`observe` reduces the answers to one batch to a `Partial`; partials merge in any order; `finish`
+turns the last one into plain facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from likewise.compare import feed
+from likewise.compare import pair as pairing
+from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts
+from likewise.contracts.comparison import (
+    Cast,
+    Comparison,
+    Incident,
+    Metric,
+    Mismatch,
+    OutputFacts,
+    Pair,
+    PairSpec,
+    Plan,
+    Progress,
+    Stratum,
+    Summary,
+    Tolerance,
+)
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Kind, Runner
+from likewise.data import strata as strata_
+from likewise.errors import LikewiseError, ModelError
+from likewise.registry import extensions
+
+PROBE_ROWS = 32
+"""Rows both models are shown before the comparison starts, to learn what they give."""
+
+REFERENCE, CANDIDATE = "reference", "candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Two models that can be compared, and how."""
+
+    reference: Side
+    candidate: Side
+    pairing: pairing.Pairing
+    tolerance: Tolerance
+    varied: bool
+    notes: tuple[str, ...]
+    outputs: frozenset[str] = frozenset()
+    nan_equal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What was observed on some of the rows."""
+
+    rows: int = 0
+    rows_beyond: int = 0
+    summaries: Mapping[str, Mapping[str, Summary]] = field(default_factory=dict)
+    casts: tuple[Cast, ...] = ()
+    mismatches: frozenset[Mismatch] = frozenset()
+    incidents: tuple[Incident, ...] = ()
+    strata: Mapping[str, Stratum] = field(default_factory=dict)
+
+    def merge(self, other: Partial) -> Partial:
+        return Partial(
+            rows=self.rows + other.rows,
+            rows_beyond=self.rows_beyond + other.rows_beyond,
+            summaries=_merged(self.summaries, other.summaries),
+            casts=merged_casts([*self.casts, *other.casts]),
+            mismatches=self.mismatches | other.mismatches,
+            incidents=(*self.incidents, *other.incidents),
+            strata=strata_.merged(self.strata, other.strata),
+        )
+
+
+def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Incident:
+    """Decide how the data feeds both models and which outputs belong together."""
+    first = next(plan.source.batches(PROBE_ROWS), None)
+    if first is None or not len(first):
+        return Incident(
+            "no-rows", f"{plan.source.location} holds no rows", "Give data to compare on; nothing passes on nothing"
+        )
+    ours = feed.plan(first, reference.signature, side=REFERENCE, mapping=plan.feed)
+    order = ours.columns if reference.signature.table else None
+    theirs = feed.plan(first, candidate.signature, side=CANDIDATE, order=order, mapping=plan.feed)
+    reference_side = Side(REFERENCE, plan.reference.name, reference, ours, ignored=frozenset(plan.ignore))
+    candidate_side = Side(CANDIDATE, plan.candidate.name, candidate, theirs, ignored=frozenset(plan.ignore))
+    reference_answers = _probe(reference_side, first, plan)
+    candidate_answers = _probe(candidate_side, first, plan)
+    paired = pairing.pair(
+        pairing.observed(reference.signature, reference_answers),
+        pairing.observed(candidate.signature, candidate_answers),
+        overrides=plan.pair,
+        ignore=plan.ignore,
+    )
+    ignored = columns_used([ours, theirs], first.inputs)
+    notes = [*ours.notes, *theirs.notes]
+    if ignored:
+        notes.append(f"columns that neither model takes were ignored: {', '.join(map(repr, ignored))}")
+    if plan.ignore:
+        notes.append(f"outputs left out on request: {', '.join(map(repr, plan.ignore))}")
+    return Prepared(
+        replace(reference_side, outputs=paired.reference_outputs),
+        candidate_side,
+        paired,
+        plan.tolerance,
+        _varied(first),
+        tuple(notes),
+        frozenset(candidate_answers),
+        plan.nan_equal,
+    )
+
+
+def observe(
+    prepared: Prepared,
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    *,
+    metrics: frozenset[str] | None = None,
+) -> Partial:
+    """Reduce the answers of both models to one batch, by all metrics or by those that are named."""
+    import numpy as np
+
+    summaries: dict[str, dict[str, Summary]] = {}
+    mismatches: set[Mismatch] = set()
+    for name in sorted(candidate.keys() - prepared.outputs):
+        message = f"output {name!r} of the candidate was not there on the first rows: it has no counterpart"
+        mismatches.add(Mismatch("extra-output", message, name))
+    beyond = np.zeros(len(batch), dtype=bool)
+    distances: dict[str, Array] = {}
+    for spec in prepared.pairing.pairs:
+        pair = paired(spec, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal)
+        if isinstance(pair, Mismatch):
+            mismatches.add(pair)
+            beyond[:] = True
+            continue
+        numeric = _numeric(pair.reference) and _numeric(pair.candidate)
+        named = [metric for metric in _metrics() if metrics is None or metric.name in metrics]
+        applying = [metric for metric in named if metric.applies_to(spec, numeric=numeric)]
+        summaries[spec.name] = {metric.name: metric.observe(pair) for metric in applying}
+        beyond |= rows_beyond(pair)
+        if batch.rows.strata is not None and numeric:
+            distances[spec.name] = strata_.row_distances(pair)
+    return Partial(
+        rows=len(batch),
+        rows_beyond=int(np.count_nonzero(beyond)),
+        summaries=summaries,
+        mismatches=frozenset(mismatches),
+        strata={} if batch.rows.strata is None else strata_.counted(batch.rows.strata, beyond, distances),
+    )
+
+
+def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
+    """Plain facts."""
+    incidents = [*partial.incidents, *prepared.pairing.incidents]
+    stopped = bool(partial.incidents) or any(mismatch.code == RowCountError.code for mismatch in partial.mismatches)
+    if plan.expected_rows is not None and partial.rows < plan.expected_rows and not stopped:
+        incidents.append(
+            Incident(
+                "ended-early",
+                f"{plan.expected_rows:,} rows were expected and {partial.rows:,} were compared",
+                "Give more data, or ask for fewer --samples",
+            )
+        )
+    return Comparison(
+        rows=partial.rows,
+        expected_rows=plan.expected_rows,
+        rows_beyond=partial.rows_beyond,
+        varied=prepared.varied,
+        tolerance=plan.tolerance,
+        nan_equal=plan.nan_equal,
+        outputs=outputs(prepared, partial),
+        not_compared=prepared.pairing.not_compared,
+        casts=merged_casts(partial.casts),
+        mismatches=_ordered([*prepared.pairing.mismatches, *partial.mismatches]),
+        incidents=tuple(incidents),
+        notes=prepared.notes,
+        warnings=tuple(
+            f"the {side.name}: {text}"
+            for side in (prepared.reference, prepared.candidate)
+            for text in side.runner.details.get("warnings", ())
+        ),
+        strata=strata_.listed(partial.strata, plan.stratify),
+        fixed_batch=prepared.candidate.fixed_batch,
+        quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
+    )
+
+
+def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:
+    """Everything measured, one entry a pair; a pair on which nothing was measured has no measures."""
+    return tuple(_facts(spec, partial.summaries.get(spec.name, {})) for spec in prepared.pairing.pairs)
+
+
+def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
+    """What is kept of an output that is measured beside the data, so that another tolerance can be decided later."""
+    kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
+    return {
+        metric: {name: fact.details[metric][name] for name in names}
+        for metric, names in kept.items()
+        if metric in fact.details
+    }
+
+
+def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Array] | Mismatch:
+    """Both answers in one shape, without broadcasting; or why they cannot be."""
+    import numpy as np
+
+    if spec.columns is not None:
+        candidate = candidate[:, list(spec.columns)]
+    if spec.expand is not None and reference.size == len(reference):
+        one = reference.reshape(-1).astype(np.float64)
+        reference = np.stack([-one if spec.expand == "negate" else 1.0 - one, one], axis=1)
+    if spec.reference_column is not None and reference.ndim == 2:
+        reference = reference[:, spec.reference_column]
+    if reference.shape != candidate.shape and reference.size == candidate.size == len(reference):
+        reference, candidate = reference.reshape(-1), candidate.reshape(-1)
+    if reference.shape != candidate.shape:
+        return Mismatch(
+            "shape",
+            f"output {spec.name!r} has shape {_row_shape(reference)} in the reference "
+            f"and {_row_shape(candidate)} in the candidate",
+            spec.name,
+        )
+    if spec.kind is not Kind.LABEL and _numeric(reference) != _numeric(candidate):
+        return Mismatch(
+            "type",
+            f"output {spec.name!r} is {_type(reference)} in the reference and {_type(candidate)} in the candidate",
+            spec.name,
+        )
+    return reference, candidate
+
+
+def rows_beyond(pair: Pair) -> Array:
+    """Which rows the tolerance does not cover."""
+    from likewise.compare.metrics import agreement, closeness
+
+    inside = agreement if pair.spec.kind is Kind.LABEL else closeness
+    mask: Array = inside.rows_beyond(pair)
+    return mask
+
+
+def paired(
+    spec: PairSpec,
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    tolerance: Tolerance,
+    *,
+    nan_equal: bool = True,
+) -> Pair | Mismatch:
+    """The answers of both sides to one output, put together; or why they cannot be."""
+    if spec.candidate not in candidate or spec.reference not in reference:
+        name = spec.candidate if spec.candidate not in candidate else spec.reference
+        return Mismatch("missing-output", f"output {name!r} is no longer given", spec.name)
+    aligned = align(spec, reference[spec.reference], candidate[spec.candidate])
+    if isinstance(aligned, Mismatch):
+        return aligned
+    margin, noise = None, None
+    if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
+        margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
+    return Pair(spec, batch, *aligned, tolerance, margin, noise, nan_equal)
+
+
+def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:
+    """How far the best class is ahead of the next, and how much of that both scores may move."""
+    import numpy as np
+
+    scores = scores.astype(np.float64).reshape(len(scores), -1)
+    if scores.shape[1] == 1:
+        other = 1.0 - scores if kind is Kind.PROBABILITY else -scores
+        scores = np.concatenate([other, scores], axis=1)
+    if kind is Kind.DISTANCE:
+        scores = -scores
+    best = np.partition(scores, -2, axis=1)[:, -2:]
+    noise = 2.0 * tolerance.absolute + tolerance.relative * np.abs(best).sum(axis=1)
+    return best[:, 1] - best[:, 0], noise
+
+
+def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
+    """The model's answers to the first rows, or why it gives none."""
+    told = Progress("first rows", side.name, 0, len(first) - 1)
+    if plan.progress is not None:
+        plan.progress(told)
+    try:
+        found, _ = answers(side, first, plan.batch_size)
+        if plan.progress is not None:
+            plan.progress(replace(told, finished=True))
+        return found
+    except ModelError as error:
+        if len(first) > 1 and first.stacked and _answers_one_row(side, first):
+            error.remedy = (
+                "It does answer the first row alone; if it takes one row a call: --batch-size 1 --fixed-batch"
+            )
+        raise
+
+
+def _answers_one_row(side: Side, first: Batch) -> bool:
+    try:
+        answers(side, first.slice(0, 1))
+    except LikewiseError:
+        return False
+    return True
+
+
+def _varied(first: Batch) -> bool:
+    """Do the first rows differ from one another? Equal answers to equal rows tell nothing."""
+    if not first.stacked:
+        return False
+    return any(first.inputs.row(0) != first.inputs.row(position) for position in range(1, len(first)))
+
+
+def _facts(spec: PairSpec, summaries: Mapping[str, Summary]) -> OutputFacts:
+    measures: dict[str, float] = {}
+    details: dict[str, Any] = {}
+    for name, summary in sorted(summaries.items()):
+        measures.update(summary.measurements())
+        if found := summary.details():
+            details[name] = dict(found)
+    return OutputFacts(spec.name, spec, measures, details)
+
+
+def _merged(
+    one: Mapping[str, Mapping[str, Summary]], other: Mapping[str, Mapping[str, Summary]]
+) -> dict[str, dict[str, Summary]]:
+    merged = {name: dict(summaries) for name, summaries in one.items()}
+    for name, summaries in other.items():
+        mine = merged.setdefault(name, {})
+        for metric, summary in summaries.items():
+            mine[metric] = mine[metric].merge(summary) if metric in mine else summary
+    return merged
+
+
+def _metrics() -> tuple[Metric, ...]:
+    return extensions("compare.metrics")
+
+
+def _numeric(array: Array) -> bool:
+    return array.dtype.kind in "biuf"
+
+
+def _type(array: Array) -> str:
+    return "text" if array.dtype.kind in "OUST" else str(array.dtype)
+
+
+def _row_shape(array: Array) -> str:
+    return "(" + ", ".join(["n", *map(str, array.shape[1:])]) + ("," if array.ndim == 1 else "") + ")"
+
+
+def _ordered(mismatches: list[Mismatch]) -> tuple[Mismatch, ...]:
+    return tuple(sorted(set(mismatches), key=lambda m: (m.output or "", m.code, m.message)))

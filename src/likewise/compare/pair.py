@@ -1,0 +1,348 @@
+"""Which output of the reference is compared with which of the candidate.
+
+By kind, then by name, then by shape; never silently by position. Every decision is written down.
+What cannot be decided is an incident (inconclusive); an output of the candidate that has no
+counterpart is a mismatch (failure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from likewise.contracts.comparison import Incident, Mismatch, PairSpec
+from likewise.contracts.data import Tensors
+from likewise.contracts.models import Kind, Label, OutputSpec, Signature
+from likewise.errors import PairingError, nearest
+from likewise.models.decoding import kind_of
+
+Match: TypeAlias = Callable[[OutputSpec, OutputSpec, str], None]
+
+PREFERENCE = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE, Kind.VALUE, Kind.EMBEDDING)
+"""Of several views of one model, the one that an output of undeclared kind is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The pairs, and what is left over."""
+
+    pairs: tuple[PairSpec, ...]
+    not_compared: tuple[str, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+
+    @property
+    def reference_outputs(self) -> frozenset[str]:
+        """What the reference has to be asked for."""
+        margins = {spec.margin_from for spec in self.pairs if spec.margin_from is not None}
+        return frozenset({spec.reference for spec in self.pairs} | margins)
+
+
+def observed(signature: Signature, tensors: Tensors) -> tuple[OutputSpec, ...]:
+    """What a model declares, corrected by what it really gave."""
+    declared = {spec.name: spec for spec in signature.outputs or ()}
+    specs = []
+    for name, array in tensors.items():
+        dtype = "string" if array.dtype.kind in "OUST" else str(array.dtype)
+        spec = declared.get(name) or OutputSpec(name, kind_of(name, dtype) or Kind.VALUE)
+        specs.append(replace(spec, dtype=dtype, shape=(None, *array.shape[1:])))
+    return tuple(specs)
+
+
+def pair(
+    reference: Sequence[OutputSpec],
+    candidate: Sequence[OutputSpec],
+    *,
+    overrides: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+) -> Pairing:
+    """Decide which outputs belong together."""
+    _require_known(ignore, [*reference, *candidate], "to be ignored")
+    left_reference = {spec.name: spec for spec in reference if spec.name not in ignore}
+    left_candidate = {spec.name: spec for spec in candidate if spec.name not in ignore}
+    found: list[tuple[OutputSpec, OutputSpec, str]] = []
+
+    def match(ours: OutputSpec, theirs: OutputSpec, how: str) -> None:
+        found.append((ours, theirs, how))
+        left_reference.pop(ours.name, None)
+        left_candidate.pop(theirs.name, None)
+
+    for theirs_name, ours_name in (overrides or {}).items():
+        _require_known([theirs_name], candidate, "of the candidate")
+        _require_known([ours_name], reference, "of the reference")
+        if {theirs_name, ours_name} & set(ignore):
+            raise PairingError(
+                f"{theirs_name!r} is to be paired with {ours_name!r}, and one of them to be ignored",
+                remedy="Say --pair or --ignore, not both",
+            )
+        ours = next(spec for spec in reference if spec.name == ours_name)
+        match(ours, left_candidate[theirs_name], "the user")
+    for kind in Kind:
+        _within(
+            [spec for spec in left_reference.values() if spec.kind is kind],
+            [spec for spec in left_candidate.values() if spec.kind is kind],
+            match,
+        )
+    by_class = _one_output_a_class(left_reference, left_candidate)
+    _across(left_reference, left_candidate, match)
+
+    mismatches: list[Mismatch] = []
+    pairs = [*by_class]
+    for ours, theirs, how in found:
+        spec, mismatch = _columns(ours, theirs, how)
+        pairs.append(_with_margin(spec, ours, reference))
+        mismatches.extend([mismatch] if mismatch else [])
+    mismatches += [
+        Mismatch(
+            "extra-output",
+            f"output {spec.name!r} of the candidate ({_text(spec)}) has no counterpart in the reference, "
+            f"which gives {_listed(reference)}",
+            spec.name,
+        )
+        for spec in left_candidate.values()
+    ]
+    return Pairing(
+        pairs=tuple(sorted(pairs, key=lambda spec: (spec.reference, spec.candidate))),
+        not_compared=tuple(spec.name for spec in left_reference.values() if spec.view) if pairs else (),
+        mismatches=tuple(mismatches),
+        incidents=_unpaired(left_reference, candidate, some=bool(pairs)),
+    )
+
+
+def _within(ours: list[OutputSpec], theirs: list[OutputSpec], match: Match) -> None:
+    """Outputs of one kind: the only one, then those of equal name, then those of a unique shape."""
+    if len(ours) == len(theirs) == 1:
+        match(ours[0], theirs[0], "kind")
+        return
+    for alike, how in ((_same_name, "kind and name"), (_similar_name, "kind and similar name")):
+        for spec in list(theirs):
+            same = [other for other in ours if alike(other, spec)]
+            if len(same) == 1:
+                match(same[0], spec, how)
+                ours.remove(same[0])
+                theirs.remove(spec)
+    for spec in list(theirs):
+        same = [other for other in ours if _fits(other, spec)]
+        rivals = [other for other in theirs if same and _fits(same[0], other)]
+        if len(same) == len(rivals) == 1:
+            match(same[0], spec, "kind and shape")
+            ours.remove(same[0])
+            theirs.remove(spec)
+
+
+def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], match: Match) -> None:
+    """Outputs whose kinds differ, as an undeclared kind is only a guess: by name, then by shape."""
+    for spec in list(candidate.values()):
+        ours = reference.get(spec.name)
+        if ours is not None and _comparable(ours, spec):
+            match(ours, spec, "name")
+    for spec in list(candidate.values()):
+        fitting = [ours for ours in reference.values() if _comparable(ours, spec) and _fits(ours, spec)]
+        if all(ours.view for ours in fitting):
+            fitting = sorted(fitting, key=lambda ours: PREFERENCE.index(ours.kind) if ours.kind in PREFERENCE else 9)[
+                :1
+            ]
+        rivals = [other for other in candidate.values() if fitting and _fits(fitting[0], other)]
+        if len(fitting) == len(rivals) == 1:
+            match(fitting[0], spec, "shape")
+
+
+def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec]) -> list[PairSpec]:
+    """A candidate that gives each class as an output of its own, named after the class."""
+    for ours in list(reference.values()):
+        if ours.kind not in (Kind.PROBABILITY, Kind.SCORE) or not ours.classes:
+            continue
+        single = [spec for spec in candidate.values() if _numeric(spec) and _columns_of(spec) == 1]
+        chosen = _named_after(ours.classes, single)
+        if len(single) != len(ours.classes) or len(chosen) != len(ours.classes):
+            continue
+        del reference[ours.name]
+        for found in chosen:
+            del candidate[found.name]
+        other = "complement" if ours.kind is Kind.PROBABILITY else "negate"
+        return [
+            PairSpec(
+                ours.name,
+                found.name,
+                ours.kind,
+                "the class in its name",
+                ours.classes,
+                reference_column=index,
+                expand=other if _columns_of(ours) == 1 else None,
+            )
+            for index, found in enumerate(chosen)
+        ]
+    return []
+
+
+def _named_after(classes: Sequence[Label], outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
+    """The output that ends in each class; the longest first, as `i-1` also ends in 1. Nothing if one is not clear."""
+    left, chosen = list(outputs), dict[Label, OutputSpec]()
+    for label in sorted(classes, key=lambda label: -len(str(label))):
+        # ONNX has no booleans among its classes: True is written 1.
+        endings = (str(label), str(int(label))) if isinstance(label, bool) else (str(label),)
+        found = [spec for spec in left if spec.name.endswith(endings)]
+        if len(found) != 1:
+            return []
+        chosen[label] = found[0]
+        left.remove(found[0])
+    return [chosen[label] for label in classes]
+
+
+def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, Mismatch | None]:
+    """How the columns of two outputs correspond: by class where both name their classes."""
+    kind = ours.kind if ours.kind is not Kind.VALUE else theirs.kind
+    both_exact = not _floating(ours) and not _floating(theirs)
+    # Classes may be floats; a number that only one side calls a label may be any number.
+    if ours.kind is not theirs.kind and Kind.LABEL in (ours.kind, theirs.kind):
+        kind = Kind.LABEL if both_exact else Kind.VALUE
+    spec = PairSpec(ours.name, theirs.name, kind, how, ours.classes)
+    notes = (
+        [] if ours.kind is theirs.kind else [f"the candidate's output looks like a {theirs.kind}, not a {ours.kind}"]
+    )
+    if kind is Kind.LABEL:
+        return replace(spec, notes=(*notes, *_squeezed(ours, theirs))), None
+    wide, narrow = _columns_of(ours), _columns_of(theirs)
+    if kind in (Kind.PROBABILITY, Kind.SCORE) and narrow == 1 and wide == 2:
+        notes.append("the candidate gives the positive class only")
+        return replace(spec, reference_column=1, notes=tuple(notes)), None
+    if kind in (Kind.PROBABILITY, Kind.SCORE) and narrow == 2 and wide == 1:
+        other = "complement" if kind is Kind.PROBABILITY else "negate"
+        notes.append("the reference gives the positive class only; the other column is taken as its " + other)
+        return replace(spec, expand=other, notes=tuple(notes)), None
+    notes += _squeezed(ours, theirs)
+    if kind not in (Kind.PROBABILITY, Kind.SCORE) or not wide or wide == narrow == 1:
+        return replace(spec, notes=tuple(notes)), None
+    if wide != narrow:
+        differ = bool(ours.classes and theirs.classes) and len(ours.classes or ()) != len(theirs.classes or ())
+        return replace(spec, notes=tuple(notes)), _other_classes(ours, theirs) if differ else None
+    return _by_class(spec, ours, theirs, notes)
+
+
+def _by_class(
+    spec: PairSpec, ours: OutputSpec, theirs: OutputSpec, notes: list[str]
+) -> tuple[PairSpec, Mismatch | None]:
+    if not ours.classes or not theirs.classes or len(ours.classes) != len(theirs.classes):
+        silent = "reference" if not ours.classes else "candidate"
+        notes.append(f"the {silent} does not name its classes; columns are compared in order")
+        return replace(spec, notes=tuple(notes)), None
+    if set(ours.classes) == set(theirs.classes):
+        columns = tuple(theirs.classes.index(label) for label in ours.classes)
+        if columns != tuple(range(len(columns))):
+            notes.append(f"the candidate's class columns are in another order: {list(theirs.classes)}")
+            spec = replace(spec, columns=columns)
+        return replace(spec, notes=tuple(notes)), None
+    if theirs.classes == tuple(range(len(ours.classes))):
+        notes.append(f"the candidate numbers its classes; its columns are taken as {list(ours.classes)}")
+        return replace(spec, notes=tuple(notes)), None
+    return replace(spec, notes=tuple(notes)), _other_classes(ours, theirs)
+
+
+def _other_classes(ours: OutputSpec, theirs: OutputSpec) -> Mismatch:
+    message = (
+        f"the classes of {ours.name!r} differ: reference {list(ours.classes or ())}, "
+        f"candidate {list(theirs.classes or ())}"
+    )
+    return Mismatch("classes", message, ours.name)
+
+
+def _with_margin(spec: PairSpec, label: OutputSpec, reference: Sequence[OutputSpec]) -> PairSpec:
+    """Add the output that says how sure the reference is of a label, if it gives one label a row."""
+    if spec.kind is not Kind.LABEL or _columns_of(label) != 1:
+        return spec
+    kinds = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE)
+    telling = [ours for ours in reference if ours.kind in kinds and ours.shape is not None and len(ours.shape) <= 2]
+    # What the label is really picked from comes first: probabilities may tie where scores are far apart.
+    for ours in sorted(telling, key=lambda other: (other.name != label.decided_by, kinds.index(other.kind))):
+        # Scores without classes may be one a pair of classes: their order says nothing about the label.
+        if ours.classes is not None or ours.kind is not Kind.SCORE or _columns_of(ours) == 1:
+            return replace(spec, margin_from=ours.name, margin_kind=ours.kind)
+    return spec
+
+
+def _unpaired(left: Mapping[str, OutputSpec], candidate: Sequence[OutputSpec], *, some: bool) -> tuple[Incident, ...]:
+    if not some:
+        return (
+            Incident(
+                "nothing-paired",
+                f"no output of the candidate ({_listed(candidate)}) can be paired with one of the reference "
+                f"({_listed(left.values())})",
+                "Say which belong together: --pair candidate_output=reference_output",
+            ),
+        )
+    return tuple(
+        Incident(
+            "missing-output",
+            f"output {spec.name!r} of the reference ({_text(spec)}) has no counterpart in the candidate, "
+            f"which gives {_listed(candidate)}",
+            f"Say --pair candidate_output={spec.name}, or leave it out with --ignore {spec.name}",
+        )
+        for spec in left.values()
+        if not spec.view
+    )
+
+
+def _require_known(names: Sequence[str], specs: Sequence[OutputSpec], role: str) -> None:
+    known = [spec.name for spec in specs]
+    for name in names:
+        if name not in known:
+            raise PairingError(
+                f"there is no output {name!r} {role}{nearest(name, known)}", remedy=f"Outputs: {_listed(specs)}"
+            )
+
+
+def _columns_of(spec: OutputSpec) -> int | None:
+    """How many columns a row has; None where a row is a tensor."""
+    shape = spec.shape or (None,)
+    if len(shape) == 1:
+        return 1
+    return shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
+
+
+def _fits(ours: OutputSpec, theirs: OutputSpec) -> bool:
+    """May these two be the same thing, going by the shape of a row?"""
+    if (ours.shape or ())[1:] == (theirs.shape or ())[1:]:
+        return True
+    columns = (_columns_of(ours), _columns_of(theirs))
+    one_of_two_classes = {ours.kind, theirs.kind} & {Kind.PROBABILITY, Kind.SCORE}
+    return columns == (1, 1) or (columns in ((1, 2), (2, 1)) and bool(one_of_two_classes))
+
+
+def _comparable(ours: OutputSpec, theirs: OutputSpec) -> bool:
+    if Kind.LABEL in (ours.kind, theirs.kind):
+        return not _floating(ours) and not _floating(theirs)
+    return _numeric(ours) and _numeric(theirs)
+
+
+def _numeric(spec: OutputSpec) -> bool:
+    return spec.dtype != "string"
+
+
+def _floating(spec: OutputSpec) -> bool:
+    return (spec.dtype or "float").startswith(("float", "bfloat"))
+
+
+def _squeezed(ours: OutputSpec, theirs: OutputSpec) -> list[str]:
+    ranks = (len(ours.shape or ()), len(theirs.shape or ()))
+    if _columns_of(ours) == _columns_of(theirs) == 1 and ranks[0] != ranks[1]:
+        return ["one answer a row on both sides, (n,) on one and (n, 1) on the other"]
+    return []
+
+
+def _same_name(ours: OutputSpec, theirs: OutputSpec) -> bool:
+    return ours.name == theirs.name
+
+
+def _similar_name(ours: OutputSpec, theirs: OutputSpec) -> bool:
+    first, second = ("".join(filter(str.isalnum, spec.name.casefold())) for spec in (ours, theirs))
+    return first == second
+
+
+def _text(spec: OutputSpec) -> str:
+    shape = ", ".join("n" if dim is None else str(dim) for dim in spec.shape or ("?",))
+    return f"{spec.kind} {spec.dtype or 'of unknown type'} ({shape})"
+
+
+def _listed(specs: Iterable[OutputSpec]) -> str:
+    return ", ".join(f"{spec.name!r} ({spec.kind})" for spec in specs) or "nothing"

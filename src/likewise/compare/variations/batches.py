@@ -1,0 +1,197 @@
+"""Both models in other batches: one that is right at 1 may be wrong at 128, or in the last place of a batch.
+
+A bounded number of rows is given to the candidate again, at several batch sizes and in other places of a
+batch, and compared twice: with the reference, and with the candidate's own answers in the main run
+(`batch_drift`, `position_drift`). The reference is asked too, and compared with itself (`reference_drift`):
+where it depends on the batch, no candidate can be like it at every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from likewise.compare.call import RowCountError, answers
+from likewise.compare.observe import Prepared, align, needed_to_judge_again, observe, outputs, paired, rows_beyond
+from likewise.contracts.comparison import BatchSizeFacts, Incident, Mismatch, OutputFacts, PairSpec
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Kind
+from likewise.data.rows import rows_at
+from likewise.errors import LikewiseError
+
+DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
+"""Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""
+
+ROWS = 256
+CALLS = 16
+ENOUGH = 32
+"""A sweep looks at the first `ROWS` rows, and at each size makes full calls up to `ENOUGH` rows: at least one
+and at most `CALLS`."""
+
+PLACES = 32
+"""Rows of a batch in which rows change places, and after which one is left over for a last, short batch."""
+
+LEFT_OVER = "one row left over"
+
+JUDGED = frozenset({"closeness", "agreement"})
+"""The metrics whose limits hold for any rows; the others would take longer than the models."""
+
+DRIFTS = ("batch_drift", "position_drift", "reference_drift")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first rows and what both models answered to them in the main run."""
+
+    batch: Batch
+    reference: Tensors
+    candidate: Tensors
+
+    def slice(self, stop: int) -> Head:
+        return Head(
+            self.batch.slice(0, stop),
+            {name: array[:stop] for name, array in self.reference.items()},
+            {name: array[:stop] for name, array in self.candidate.items()},
+        )
+
+    def at(self, positions: Array) -> Head:
+        """Some of the rows, in the order of the positions."""
+        return Head(
+            rows_at(self.batch, positions),
+            {name: array[positions] for name, array in self.reference.items()},
+            {name: array[positions] for name, array in self.candidate.items()},
+        )
+
+
+def sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+    """The candidate at every size. Of a size that the rows do not fill, all rows in one call are what is covered."""
+    known = dict.fromkeys(min(size, len(head.batch)) for size in sizes)
+    return tuple(_at(prepared, head.slice(rows_swept(len(head.batch), size)), size) for size in known)
+
+
+def sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+    """The candidate with rows in other places of a batch, among others, and alone in the last call."""
+    size = _size_of_orders(head, sizes)
+    if size < 2 or prepared.candidate.fixed_batch is not None:
+        return ()
+    found = orders(len(head.batch), size)
+    return tuple(_at(prepared, head.at(positions), size, order=order) for order, positions in found.items())
+
+
+def with_reference(prepared: Prepared, head: Head, swept: Sequence[BatchSizeFacts]) -> tuple[BatchSizeFacts, ...]:
+    """The same sizes and orders, with how far the reference's own answers move there: one call each."""
+    if prepared.reference.fixed_batch is not None:
+        return tuple(swept)
+    return tuple(_beside(prepared, head, facts) for facts in swept)
+
+
+def rows_swept(available: int, size: int) -> int:
+    """How many rows are run at a size, in full calls only."""
+    return size * max(1, min(CALLS, ENOUGH // size, available // size))
+
+
+def orders(available: int, size: int) -> dict[str, Array]:
+    """Which rows go where: from end to end, the middle to the front, among rows from far away, one too many."""
+    import numpy as np
+
+    first = np.arange(min(size, available))
+    far = first * available // len(first)
+    found = {
+        "rows reversed": first[::-1],
+        "rows turned by half": np.roll(first, len(first) // 2),
+        "rows mixed with others": np.concatenate([far[::2], far[1::2]]),
+    }
+    return {**found, LEFT_OVER: np.arange(size + 1)} if available > size else found
+
+
+def with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -> tuple[OutputFacts, ...]:
+    """The largest drift of each output over all batches, as a measure that a limit can be set on."""
+    drifts: dict[str, dict[str, float]] = {}
+    for found in swept:
+        for output in found.outputs:
+            largest = drifts.setdefault(output.name, {})
+            for measure in DRIFTS:
+                if measure in output.measures:
+                    largest[measure] = max(largest.get(measure, 0.0), output.measures[measure])
+    return tuple(replace(fact, measures={**fact.measures, **drifts.get(fact.name, {})}) for fact in facts)
+
+
+def _size_of_orders(head: Head, sizes: Sequence[int]) -> int:
+    """The largest size asked for in which rows can change places without many of them."""
+    return min(len(head.batch), max((size for size in sizes if size <= PLACES), default=min(sizes)))
+
+
+def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> BatchSizeFacts:
+    where = f"at batch size {size}" + (f", {order}," if order else "")
+    try:
+        again, _ = answers(prepared.candidate, part.batch, size)
+    except RowCountError as error:
+        return BatchSizeFacts(size, 0, mismatches=(Mismatch(error.code, error.message),), order=order)
+    except LikewiseError as error:
+        incident = Incident("batch-size", f"{where} {error.message}", error.remedy, error.side)
+        return BatchSizeFacts(size, 0, incidents=(incident,), order=order)
+    partial = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
+    measure = "position_drift" if order and order != LEFT_OVER else "batch_drift"
+    facts = tuple(
+        replace(
+            fact,
+            details=needed_to_judge_again(fact),
+            measures={
+                **fact.measures,
+                measure: drift(own_output(fact.pair, fact.pair.candidate), part.candidate, again),
+            },
+        )
+        for fact in outputs(prepared, partial)
+    )
+    mismatches = tuple(sorted(partial.mismatches, key=lambda m: m.message))
+    return BatchSizeFacts(size, len(part.batch), facts, mismatches, order=order)
+
+
+def _beside(prepared: Prepared, head: Head, facts: BatchSizeFacts) -> BatchSizeFacts:
+    # Rows that are left over are asked for in a call of their own, which size 1 has covered.
+    if not facts.outputs or facts.order == LEFT_OVER:
+        return facts
+    size = min(facts.size, len(head.batch))
+    part = head.at(orders(len(head.batch), size)[facts.order]) if facts.order else head.slice(size)
+    try:
+        again, _ = answers(prepared.reference, part.batch, size)
+    except LikewiseError as error:
+        return replace(facts, reference=(Incident("reference-batch", error.message, error.remedy, error.side),))
+    return replace(facts, outputs=tuple(_with_reference_drift(prepared, fact, part, again) for fact in facts.outputs))
+
+
+def _with_reference_drift(prepared: Prepared, fact: OutputFacts, part: Head, again: Tensors) -> OutputFacts:
+    own = own_output(fact.pair, fact.pair.reference)
+    moved = paired(own, part.batch, part.reference, again, prepared.tolerance)
+    beyond = len(part.batch) if isinstance(moved, Mismatch) else int(rows_beyond(moved).sum())
+    return replace(
+        fact,
+        measures={**fact.measures, "reference_drift": drift(own, part.reference, again)},
+        details={**fact.details, "reference_drift": {"rows": len(part.batch), "rows_beyond": beyond}},
+    )
+
+
+def own_output(spec: PairSpec, output: str) -> PairSpec:
+    """An output of one model, compared with itself."""
+    return replace(
+        spec, reference=output, candidate=output, columns=None, reference_column=None, expand=None, margin_from=None
+    )
+
+
+def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
+    """How far a model's own answers move: the largest difference, or the share of other labels."""
+    import numpy as np
+
+    if own.reference not in before or own.candidate not in after:
+        return float("inf")
+    aligned = align(own, before[own.reference], after[own.candidate])
+    if isinstance(aligned, Mismatch):
+        return float("inf")
+    one, other = aligned
+    if own.kind is Kind.LABEL or one.dtype.kind not in "biuf":
+        return float(np.mean(one != other)) if one.size else 0.0
+    with np.errstate(invalid="ignore"):
+        moved = np.abs(other.astype(np.float64) - one.astype(np.float64))
+    equal = (one == other) | (np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64)))
+    moved = np.where(equal, 0.0, np.where(np.isfinite(moved), moved, np.inf))
+    return float(moved.max(initial=0.0))

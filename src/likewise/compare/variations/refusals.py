@@ -1,0 +1,279 @@
+"""Both models on rows that they may refuse, measured apart from the data.
+
+A row that both refuse agrees. A row that one of them refuses and the other answers is a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from likewise.compare.call import Side, answers, joined, rows_text
+from likewise.compare.differences import same_labels
+from likewise.compare.observe import (
+    CANDIDATE,
+    REFERENCE,
+    Partial,
+    Prepared,
+    align,
+    finish,
+    margins,
+    needed_to_judge_again,
+    observe,
+)
+from likewise.contracts.comparison import Cast, Comparison, Incident, Mismatch, OutputFacts, Plan, Tolerance
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Kind
+from likewise.data.rows import rows_at
+from likewise.errors import LikewiseError, ModelError
+
+REFUSED, TIED = "refused-by-one", "tie-rule"
+SHOWN = 3
+"""Rows refused by one side that are named."""
+
+CALLS = 20
+"""Calls of a model with parts of a batch that it refuses, to find out which rows those are."""
+
+SINGLY = 64
+"""Rows that are asked one by one where both refuse a part of a batch: each may do so for another row."""
+
+JUDGED = frozenset({"closeness", "agreement"})
+"""The metrics whose limits hold for any rows; the others speak of rows as they come."""
+
+SHOWING = JUDGED | {"worst_rows"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What was measured on the rows that both answered, and how many both refused."""
+
+    comparison: Comparison
+    refused: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one model says to the rows of a batch.
+
+    `refused` has the words by row. `together` are rows that were refused as part of a batch, with no calls
+    left to find out which of them it was.
+    """
+
+    parts: list[tuple[Array, Tensors]] = field(default_factory=list)
+    casts: list[Cast] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    together: set[int] = field(default_factory=set)
+    words: str = ""
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The rows that one side refuses and the other answers: the first of them, what was said, and how many."""
+
+    refusing: str
+    first: str = ""
+    words: str = ""
+    rows: int = 0
+    together: int = 0
+
+
+def try_rows(
+    plan: Plan, prepared: Prepared, batches: Iterable[Batch], *, batch_size: int | None = None, apart: bool = False
+) -> Tried:
+    """Compare both models on these rows, whatever they do with them.
+
+    `apart`: the rows have nothing to do with each other. A quantised model may scale all rows of a call by
+    the largest value among them, so that it is asked about one at a time.
+    """
+    partial, refused, asked = Partial(), 0, 0
+    incidents: list[Incident] = []
+    sides = (prepared.reference, prepared.candidate)
+    calls = dict.fromkeys((REFERENCE, CANDIDATE), CALLS)
+    one_sided = {side: _Refusals(side) for side in calls}
+    for batch in batches:
+        ours, theirs = (_told(side, batch, _size(side, batch_size, apart=apart), calls) for side in sides)
+        asked += len(batch)
+        undecided = _ask_singly(sides, batch, (ours, theirs), batch_size)
+        if undecided:
+            incidents.append(_undecided(undecided))
+        refused += len(ours.refused.keys() & theirs.refused.keys())
+        _note_refusals(batch, ours, theirs, one_sided)
+        partial = partial.merge(_compared(prepared, batch, ours, theirs))
+    mismatches = frozenset(_mismatch(found, asked) for found in one_sided.values() if found.rows or found.together)
+    comparison = finish(prepared, partial.merge(Partial(mismatches=mismatches)), replace(plan, expected_rows=None))
+    # What is said of the models and the data as a whole is said once, beside the data.
+    known = frozenset(prepared.pairing.mismatches)
+    comparison = replace(
+        comparison,
+        outputs=tuple(replace(output, details=_needed(output)) for output in comparison.outputs),
+        mismatches=tuple(mismatch for mismatch in comparison.mismatches if mismatch not in known),
+        notes=(),
+        warnings=(),
+        not_compared=(),
+        incidents=(*comparison.incidents, *incidents),
+        varied=False,
+        quantized_nodes=0,
+    )
+    return Tried(comparison, refused)
+
+
+def _size(side: Side, size: int | None, *, apart: bool) -> int | None:
+    return 1 if apart and side.runner.details.get("quantized_nodes") else size
+
+
+def _told(side: Side, batch: Batch, size: int | None, calls: dict[str, int]) -> _Told:
+    """What a model answers; where it refuses, half by half, as far as there are calls.
+
+    The first row that is refused is looked for first, to have something to show; then the largest parts
+    are asked, to lose as few rows as possible that would be answered.
+    """
+    import numpy as np
+
+    told = _Told()
+    waiting = [np.arange(len(batch))]
+    while waiting:
+        rows = waiting.pop(max(range(len(waiting)), key=lambda at: len(waiting[at])) if told.refused else -1)
+        part = batch if len(rows) == len(batch) else rows_at(batch, rows)
+        if part is not batch:
+            if calls[side.name] <= 0:
+                told.together.update(rows.tolist())
+                continue
+            calls[side.name] -= 1
+        try:
+            tensors, casts = answers(side, part, size)
+        except LikewiseError as error:
+            if len(rows) == 1 or not batch.stacked:
+                told.refused.update(dict.fromkeys(rows.tolist(), _words(side, part, error)))
+            else:
+                told.words = _words(side, part, error)
+                waiting += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+        else:
+            told.parts.append((rows, tensors))
+            told.casts.extend(casts)
+    return told
+
+
+def _ask_singly(sides: Sequence[Side], batch: Batch, told: Sequence[_Told], size: int | None) -> int:
+    """Ask about single rows where neither side is known to answer; how many of them are left undecided."""
+    import numpy as np
+
+    ours, theirs = told
+    unknown = (ours.together & (theirs.together | theirs.refused.keys())) | (theirs.together & ours.refused.keys())
+    for row in sorted(unknown)[:SINGLY]:
+        part = rows_at(batch, np.array([row]))
+        for side, one in zip(sides, told, strict=True):
+            if row not in one.together:
+                continue
+            one.together.discard(row)
+            try:
+                tensors, casts = answers(side, part, size)
+            except LikewiseError as error:
+                one.refused[row] = _words(side, part, error)
+            else:
+                one.parts.append((np.array([row]), tensors))
+                one.casts.extend(casts)
+    return max(0, len(unknown) - SINGLY)
+
+
+def _undecided(rows: int) -> Incident:
+    return Incident(
+        "refused-together",
+        f"{rows:,} rows were refused by both models as parts of a batch, and not asked one by one",
+        "Give data with fewer columns that both refuse",
+    )
+
+
+def _words(side: Side, part: Batch, error: LikewiseError) -> str:
+    """What the model said, without what is said around it."""
+    words = error.message.removeprefix(f"the {side.name} ({side.model}) failed on {rows_text(part)}: ")
+    return words.partition(" did not answer: ")[2] or words
+
+
+def _note_refusals(batch: Batch, ours: _Told, theirs: _Told, found: Mapping[str, _Refusals]) -> None:
+    for side, one, other in ((REFERENCE, ours, theirs), (CANDIDATE, theirs, ours)):
+        here, unanswered = found[side], other.refused.keys() | other.together
+        alone = sorted(one.refused.keys() - unanswered)
+        together = sorted(one.together - unanswered)
+        for row in (*alone, *together)[:1]:
+            here.first = here.first or str(batch.rows.name(row))
+            here.words = here.words or one.refused.get(row, one.words)
+        here.rows += len(alone)
+        here.together += len(together)
+
+
+def _mismatch(found: _Refusals, asked: int) -> Mismatch:
+    other = CANDIDATE if found.refusing == REFERENCE else REFERENCE
+    # Rows that were refused together were not asked one by one: some of them may have been answered.
+    count = f"{'up to ' if found.together else ''}{found.rows + found.together:,} of {asked:,} rows"
+    message = f"the {found.refusing} refuses {count} that the {other} answers, first {found.first}: {found.words}"
+    return Mismatch(REFUSED, message)
+
+
+def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> Partial:
+    """What was observed on the rows that both answered."""
+    import numpy as np
+
+    casts = (*ours.casts, *theirs.casts)
+    try:
+        own, reference = _joined(prepared.reference, ours)
+        other, candidate = _joined(prepared.candidate, theirs)
+    except ModelError as error:
+        return Partial(mismatches=frozenset({Mismatch("shape", error.message)}), casts=casts)
+    both = np.intersect1d(own, other)
+    if not len(both):
+        return Partial(casts=casts)
+    if len(both) < len(batch):
+        batch = rows_at(batch, both)
+        reference = {name: array[np.isin(own, both)] for name, array in reference.items()}
+        candidate = {name: array[np.isin(other, both)] for name, array in candidate.items()}
+    tied = _tied(prepared, batch, reference, candidate)
+    found = observe(prepared, batch, reference, candidate, metrics=JUDGED)
+    if found.rows_beyond:
+        found = observe(prepared, batch, reference, candidate, metrics=SHOWING)
+    return found.merge(Partial(casts=casts, mismatches=tied))
+
+
+def _joined(side: Side, told: _Told) -> tuple[Array, Tensors]:
+    """The rows a model answered, in order, and its answers."""
+    import numpy as np
+
+    if not told.parts:
+        return np.zeros(0, dtype=np.int64), {}
+    rows = np.concatenate([rows for rows, _ in told.parts])
+    tensors = joined(side, [tensors for _, tensors in told.parts])
+    order = np.argsort(rows)
+    return rows[order], {name: array[order] for name, array in tensors.items()}
+
+
+def _tied(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> frozenset[Mismatch]:
+    """Rows on which two classes tie exactly on both sides, and each side picks another: no noise, but another rule."""
+    import numpy as np
+
+    found: set[Mismatch] = set()
+    nothing = Tolerance(0.0, 0.0)
+    for spec in prepared.pairing.pairs:
+        scores = next((s for s in prepared.pairing.pairs if s.reference == spec.margin_from), None)
+        if spec.kind is not Kind.LABEL or scores is None or spec.reference not in reference:
+            continue
+        if not {spec.candidate, scores.candidate} <= candidate.keys() or scores.reference not in reference:
+            continue
+        aligned = align(spec, reference[spec.reference], candidate[spec.candidate])
+        laid = align(scores, reference[scores.reference], candidate[scores.candidate])
+        if isinstance(aligned, Mismatch) or isinstance(laid, Mismatch) or laid[0].ndim != 2 or aligned[0].ndim != 1:
+            continue
+        both = [margins(side, scores.kind, nothing)[0] == 0 for side in laid]
+        other = both[0] & both[1] & ~same_labels(*aligned)
+        if other.any():
+            row = int(np.flatnonzero(other)[0])
+            message = (
+                f"{batch.rows.name(row)}: both models give two classes the same score, and the label is "
+                f"{aligned[0][row]!s} in the reference and {aligned[1][row]!s} in the candidate"
+            )
+            found.add(Mismatch(TIED, message, spec.name))
+    return frozenset(found)
+
+
+def _needed(output: OutputFacts) -> dict[str, object]:
+    """What is needed to judge again and to show the worst rows."""
+    rows = output.details.get("worst_rows", {}).get("rows", [])
+    return {**needed_to_judge_again(output), **({"worst_rows": {"rows": rows[:SHOWN]}} if rows else {})}

@@ -1,0 +1,269 @@
+"""Several runtime settings of one candidate: which there are, and from which of them on its answers differ.
+
+The candidate under several runtime settings: opened again with each, and compared with the same answers.
+
+The reference is asked once, about a bounded number of the first rows. A setting that this machine does not
+have is listed as not covered; it keeps a verdict from passing only where no setting at all could be tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from likewise.compare import feed as feeding
+from likewise.compare.call import RowCountError, answers
+from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish, needed_to_judge_again, observe
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
+from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.models import Model, Runner
+from likewise.contracts.verdict import Finding, Outcome, Severity, SuiteVerdict, Verdict
+from likewise.errors import LikewiseError, UnavailableError, UsageError
+from likewise.registry import adapter
+
+KIND = "setting"
+DIVERGES = "setting-diverges"
+MOST = 64
+"""Settings that are tried in one run: each opens the candidate once more."""
+
+_REMEDY = (
+    "Deploy it with a setting that agrees, or look into the one that does not: likewise explain --candidate-option"
+)
+_FORM = "Give options of the candidate's adapter with their values, such as optimization=disable,all threads=1,2"
+
+
+def axes_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The options and their values that `optimization=disable,all threads=1,2` names, in one text or several."""
+    axes: dict[str, tuple[str, ...]] = {}
+    for word in " ".join(texts).split():
+        name, sign, values = word.partition("=")
+        found = tuple(value for value in values.split(",") if value)
+        if not sign or not name or not found:
+            raise UsageError(f"--matrix: {word!r} is not of the form NAME=VALUE,VALUE", remedy=_FORM)
+        axes[name] = (*axes.get(name, ()), *found)
+    if texts and not axes:
+        raise UsageError("--matrix names no setting", remedy=_FORM)
+    return axes
+
+
+def settings_of(matrix: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Every combination of the values, the last option changing fastest."""
+    axes = {str(name): _values(name, values) for name, values in matrix.items()}
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MOST:
+        raise UsageError(f"--matrix asks for {count:,} settings, and at most {MOST} are tried", remedy="Name fewer")
+    if not axes:
+        return ()
+    return tuple(dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values()))
+
+
+def name_of(setting: Mapping[str, Any]) -> str:
+    """What a setting is called: `optimization=basic, threads=2`."""
+    return ", ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def assigned_in(name: str) -> dict[str, str]:
+    """The options of a setting with their values, from what it is called."""
+    found = {}
+    for part in name.split(", "):
+        option, _, value = part.partition("=")
+        found[option] = value
+    return found
+
+
+def findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
+    """Where the candidate begins to differ along each option, and which settings could not be tried."""
+    tried = [suite for suite in suites if suite.kind == KIND]
+    left: dict[tuple[str, bool], list[str]] = {}
+    for suite in tried:
+        if suite.outcome is Outcome.INCONCLUSIVE:
+            left.setdefault((suite.headline, suite.blocks), []).append(suite.name)
+    for (reason, blocks), names in left.items():
+        severity = Severity.INCONCLUSIVE if blocks else Severity.NOTE
+        remedy = "Run the same check where it is" if not blocks else ""
+        yield Finding("setting-not-covered", severity, f"not covered: {'; '.join(names)}: {reason}", None, remedy)
+    covered = [suite for suite in tried if suite.outcome is not Outcome.INCONCLUSIVE]
+    failed = [suite for suite in covered if suite.outcome is Outcome.FAIL]
+    if not failed:
+        return
+    if len(failed) == len(covered):
+        every = "under every setting tried" if len(covered) > 1 else f"under {failed[0].name}"
+        remedy = "No setting tried makes it agree: look at the answers themselves" if len(covered) > 1 else ""
+        yield _failure(f"the candidate differs {every}: {failed[0].headline}", remedy)
+        return
+    along = list(_along_each_option(covered))
+    yield from along
+    if not along:
+        places = "; ".join(suite.name for suite in failed)
+        yield _failure(f"the candidate differs at {places}: {failed[0].headline}")
+
+
+def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
+    """An option tells something when some of its values never differ, whatever the others are."""
+    assigned = {suite.name: assigned_in(suite.name) for suite in covered}
+    for option in assigned[covered[0].name]:
+        values = list(dict.fromkeys(assigned[suite.name].get(option, "") for suite in covered))
+        first = {
+            value: next(
+                (s for s in covered if s.outcome is Outcome.FAIL and assigned[s.name].get(option, "") == value), None
+            )
+            for value in values
+        }
+        differing = [value for value in values if first[value] is not None]
+        agreeing = [value for value in values if first[value] is None]
+        if not differing or not agreeing:
+            continue
+        begins = values.index(differing[0])
+        onward = len(differing) > 1 and differing == values[begins:]
+        where = (
+            f"from {option}={differing[0]} on" if onward else f"at {' and '.join(f'{option}={v}' for v in differing)}"
+        )
+        agree = "agrees" if len(agreeing) == 1 else "agree"
+        seen = first[differing[0]]
+        assert seen is not None
+        yield _failure(
+            f"the candidate differs {where}; {', '.join(f'{option}={value}' for value in agreeing)} {agree} "
+            f"({seen.name}: {seen.headline})"
+        )
+
+
+def _failure(message: str, remedy: str = _REMEDY) -> Finding:
+    return Finding(DIVERGES, Severity.FAILURE, message, None, remedy)
+
+
+def _values(name: object, given: Any) -> tuple[Any, ...]:
+    """The values of one option, each once, in the order given."""
+    values = tuple(given) if isinstance(given, list | tuple) else (given,)
+    plain = all(isinstance(value, str | int | float) for value in values)
+    if not values or not plain or not str(name) or any(", " in str(value) for value in values):
+        raise UsageError(f"matrix: {name} has the values {given!r}", remedy=_FORM)
+    return tuple(dict.fromkeys(values))
+
+
+ROWS = 4_096
+CHUNK = 1_024
+BYTES = 64 * 2**20
+"""Every setting is tried on at most so many rows, of at most so many bytes with their answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Rows and what the reference answers to them."""
+
+    batch: Batch
+    reference: Tensors
+
+
+def require_possible(candidate: Model, matrix: Mapping[str, Any]) -> None:
+    """Refuse a matrix that makes no sense before anything is run: what only an open model can tell comes later."""
+    settings = settings_of(matrix)
+    if not settings:
+        return
+    found = adapter(candidate.framework)
+    if getattr(found, "answers_only", False):
+        raise UsageError(
+            f"{candidate.name} holds recorded answers, which have no runtime settings",
+            remedy="Leave out --matrix, or give the model",
+        )
+    if require_options := getattr(found, "require_options", None):
+        for setting in settings:
+            require_options(_set(candidate, setting))
+
+
+def run(plan: Plan, prepared: Prepared, matrix: Mapping[str, Any]) -> tuple[SuiteFacts, ...]:
+    """The candidate under every combination of the settings, against the reference's answers."""
+    settings = settings_of(matrix)
+    if not settings:
+        return ()
+    try:
+        asked: Sequence[_Asked] | LikewiseError = _ask_reference(plan, prepared)
+    except LikewiseError as error:
+        asked = error
+    facts = tuple(_facts(plan, prepared, setting, asked) for setting in settings)
+    if all(fact.not_covered for fact in facts):
+        return tuple(replace(fact, blocks=True) for fact in facts)
+    return facts
+
+
+def to_explain(plan: Plan, comparison: Comparison, verdict: Verdict) -> tuple[Plan, Comparison]:
+    """What an investigation is to look at: where nothing but settings differ, the first of them that does."""
+    decisive = [f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
+    failed = [
+        facts
+        for facts, told in zip(comparison.suites, verdict.suites, strict=True)
+        if told.kind == KIND and told.outcome is Outcome.FAIL
+    ]
+    if not failed or any(finding.code != DIVERGES for finding in decisive):
+        return plan, comparison
+    return replace(plan, candidate=_set(plan.candidate, assigned_in(failed[0].name))), failed[0].comparison
+
+
+def _set(model: Model, setting: Mapping[str, Any]) -> Model:
+    return replace(model, options={**model.options, **setting})
+
+
+def _ask_reference(plan: Plan, prepared: Prepared) -> list[_Asked]:
+    first = next(plan.source.batches(1), None)
+    width = 1 if first is None else max(1, sum(array.nbytes for array in first.inputs.values()))
+    step = prepared.candidate.fixed_batch or plan.batch_size or 1
+    size = step * max(1, min(CHUNK, BYTES // (8 * width)) // step)
+    found: list[_Asked] = []
+    rows = held = 0
+    for batch in plan.source.batches(size):
+        part = batch.slice(0, min(len(batch), ROWS - rows)) if batch.stacked else batch
+        reference, _ = answers(prepared.reference, part, plan.batch_size)
+        found.append(_Asked(part, reference))
+        rows += len(part)
+        held += len(part) * width + sum(array.nbytes for array in reference.values())
+        if rows >= ROWS or held >= BYTES:
+            break
+    return found
+
+
+def _facts(
+    plan: Plan, prepared: Prepared, setting: Mapping[str, Any], asked: Sequence[_Asked] | LikewiseError
+) -> SuiteFacts:
+    name = name_of(setting)
+    title = "The candidate opened with these settings, on the first rows of the data"
+    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+    if isinstance(asked, LikewiseError):
+        return SuiteFacts(KIND, name, title, replace(nothing, incidents=(_incident(asked),)), blocks=True)
+    model = _set(plan.candidate, setting)
+    try:
+        with adapter(model.framework).open(model) as runner:
+            comparison = _compared(plan, prepared, runner, asked, name)
+    except UsageError:
+        raise
+    except UnavailableError as error:
+        return SuiteFacts(KIND, name, title, nothing, not_covered=error.message)
+    except RowCountError as error:
+        comparison = replace(nothing, mismatches=(Mismatch(error.code, error.message),))
+    except LikewiseError as error:
+        comparison = replace(nothing, incidents=(_incident(error),))
+    return SuiteFacts(KIND, name, title, comparison, blocks=True)
+
+
+def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_Asked], name: str) -> Comparison:
+    order = prepared.reference.feed.columns if prepared.reference.runner.signature.table else None
+    feed = feeding.plan(asked[0].batch, runner.signature, side=CANDIDATE, order=order, mapping=plan.feed)
+    there = replace(prepared, candidate=replace(prepared.candidate, runner=runner, feed=feed))
+    partial = Partial()
+    for part in asked:
+        if plan.progress is not None:
+            numbers = part.batch.rows.numbers
+            told = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)
+            plan.progress(Progress(f"trying {name}", CANDIDATE, *told))
+        candidate, _ = answers(there.candidate, part.batch, plan.batch_size)
+        partial = partial.merge(observe(there, part.batch, part.reference, candidate))
+    comparison = finish(there, partial, replace(plan, expected_rows=None))
+    outputs = tuple(replace(fact, details=needed_to_judge_again(fact)) for fact in comparison.outputs)
+    # What is said of the models and the data as a whole is said once, beside the data.
+    return replace(comparison, outputs=outputs, notes=(), warnings=(), not_compared=(), varied=False, strata=())
+
+
+def _incident(error: LikewiseError) -> Incident:
+    return Incident(error.code, error.message, error.remedy, error.side)

@@ -1,0 +1,352 @@
+"""Observed differences, not judged.
+
+A metric looks at one `Pair` of arrays and returns a `Summary`: immutable, bounded, mergeable in
+any order. That is why a comparison gives the same bits whatever the batch size, the number of
+shards or the order they finish in. A `Comparison` is plain data: it can be stored and judged again.
+
+Inputs made to find trouble: what production will send sooner or later and the data does not hold.
+
+A suite makes rows from real ones and from what the models say about themselves. It does not run
+anything: both models are asked by `trying`, and the answers are judged apart from the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self, TypeAlias
+
+from likewise.contracts.data import Array, Batch, Source, Tensors
+from likewise.contracts.models import Kind, Label, Model, Runner
+
+Json: TypeAlias = Any
+"""A plain JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Two numbers are close when |candidate - reference| <= absolute + relative * |reference|."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpec:
+    """Which output is compared with which, and how that was decided.
+
+    `columns` orders the candidate's columns as `classes` names them. `reference_column` is set when
+    the candidate gives one column of what the reference gives in full, `expand` when the reference
+    gives one column of two: the other is its negative (`negate`) or what it leaves of one
+    (`complement`). `margin_from` is the reference's output that tells how sure a label is, of kind
+    `margin_kind`.
+    """
+
+    reference: str
+    candidate: str
+    kind: Kind
+    matched_by: str
+    classes: tuple[Label, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    reference_column: int | None = None
+    expand: str | None = None
+    margin_from: str | None = None
+    margin_kind: Kind | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the pair is called in limits and reports: the reference's name for it."""
+        if self.reference_column is not None and self.classes is not None and self.candidate != self.reference:
+            return f"{self.reference}[{self.classes[self.reference_column]}]"
+        return self.reference
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Answers of both models to the same rows, of equal shape, rows along axis 0.
+
+    `margin` is how far the reference's best class is ahead of the next, and `noise` how much of
+    that the tolerance allows to be noise; both only where the pair holds labels and the reference
+    also gave scores. `nan_equal`: NaN on both sides agrees.
+    """
+
+    spec: PairSpec
+    batch: Batch
+    reference: Array
+    candidate: Array
+    tolerance: Tolerance
+    margin: Array | None = None
+    noise: Array | None = None
+    nan_equal: bool = True
+
+
+class Summary(Protocol):
+    """What a metric saw. Merging is associative and commutative, to the bit."""
+
+    def merge(self, other: Self, /) -> Self: ...
+
+    def measurements(self) -> Mapping[str, float]:
+        """Figures a limit can be set on. A figure that was not measured is absent, never zero."""
+        ...
+
+    def details(self) -> Mapping[str, Json]:
+        """Everything else worth keeping, as plain JSON values of bounded size."""
+        ...
+
+
+class Metric(Protocol):
+    """A pure observation of a pair."""
+
+    @property
+    def name(self) -> str: ...
+
+    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool: ...
+
+    def empty(self) -> Summary: ...
+
+    def observe(self, pair: Pair) -> Summary: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """One input column whose values were changed to fit a model's declared type."""
+
+    side: str
+    input: str
+    column: str
+    source_dtype: str
+    target_dtype: str
+    values: int
+    changed: int
+    largest_relative_change: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A difference in structure: an output without counterpart, another shape, another row count."""
+
+    code: str
+    message: str
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that kept rows from being compared. One incident is enough to be inconclusive."""
+
+    code: str
+    message: str
+    remedy: str = ""
+    side: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """Everything measured on one pair of outputs."""
+
+    name: str
+    pair: PairSpec
+    measures: Mapping[str, float]
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizeFacts:
+    """The candidate at one batch size: against the reference, and against itself at the main size.
+
+    `order` says how the rows were put into other places, if they were. `reference` is what kept the
+    reference from answering there, which is not the candidate's fault.
+    """
+
+    size: int
+    rows: int
+    outputs: tuple[OutputFacts, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    order: str = ""
+    reference: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """The rows that hold one value of a column: how many there are, how many are beyond, and the worst difference.
+
+    `worst` is the largest difference by output; an output without numbers is not in it.
+    """
+
+    column: str
+    value: str
+    rows: int
+    rows_beyond: int
+    worst: Mapping[str, float] = field(default_factory=dict)
+
+
+FRACTIONS_UNTRIED = "fractions were not tried"
+"""How the reason of a column ends that was drawn in whole numbers only because the candidate's type wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """What stood in for real values of one column: what was drawn, why, and whether the model itself says so."""
+
+    name: str
+    values: str
+    why: str
+    known: bool
+
+    @property
+    def fractions_untried(self) -> bool:
+        """The reference may take fractions, and none was drawn."""
+        return self.why.endswith(FRACTIONS_UNTRIED)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFacts:
+    """The same two models on other inputs or under other settings, measured apart from the data.
+
+    `kind` is `edge` (inputs made to find trouble), `shape` (other lengths and image sizes) or `setting`
+    (the candidate under other runtime settings). `blocks`: the verdict depends on it. `refused` counts
+    the rows that both models refuse, which agrees. `not_covered` says why nothing could be tried.
+    """
+
+    kind: str
+    name: str
+    title: str
+    comparison: Comparison
+    blocks: bool = False
+    refused: int = 0
+    not_covered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other.
+
+    `generated` describes the columns of rows that are not real; it is empty where the rows are.
+    """
+
+    rows: int = 0
+    expected_rows: int | None = None
+    rows_beyond: int = 0
+    varied: bool = False
+    tolerance: Tolerance = Tolerance(0.0, 0.0)
+    nan_equal: bool = True
+    outputs: tuple[OutputFacts, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    casts: tuple[Cast, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lineage: tuple[str, ...] = ()
+    batch_sizes: tuple[BatchSizeFacts, ...] = ()
+    batch_orders: tuple[BatchSizeFacts, ...] = ()
+    strata: tuple[Stratum, ...] = ()
+    suites: tuple[SuiteFacts, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
+    fixed_batch: int | None = None
+    quantized_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run is doing now. `side` is the model being called with these rows, until `finished`."""
+
+    phase: str
+    side: str | None = None
+    first: int = 0
+    last: int = 0
+    done: int = 0
+    total: int | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All an engine needs to compare two models; a description, so that any worker can carry it out.
+
+    `shapes` are lengths by the name of an axis; None leaves the choice to us, none at all tries none.
+    `apart`: a reference that holds Python's lock may run in a process of its own. `beside` is carried out
+    after the data was compared, while both models are open: it is given the plan, the models as they were
+    prepared, the first rows with their answers (or None), and what was compared, and returns what it measured.
+    """
+
+    reference: Model
+    candidate: Model
+    source: Source
+    tolerance: Tolerance
+    nan_equal: bool = True
+    batch_size: int | None = None
+    batch_sizes: tuple[int, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    pair: Mapping[str, str] = field(default_factory=dict)
+    feed: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    stratify: str | None = None
+    expected_rows: int | None = None
+    apart: bool = False
+    beside: Callable[[Plan, Any, Any, Comparison], tuple[SuiteFacts, ...]] | None = None
+    progress: Callable[[Progress], None] | None = None
+
+
+class Engine(Protocol):
+    """Where a plan is carried out. Every engine gives the same comparison."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, plan: Plan) -> tuple[Comparison, RunFacts]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """How the run went: what may differ between two runs that give the same comparison."""
+
+    batch_size: Mapping[str, int] = field(default_factory=dict)
+    concurrent: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+Fed: TypeAlias = tuple[tuple[str, int | None], ...]
+"""The features that one input of a model is made of, in order: a column, and a position where it is an array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a suite may look at: the first rows on which both agree, their answers to them, and the open models.
+
+    `runners` are by side. The native object of a runner may be None, as where a model runs in another
+    process or has only recorded answers. `columns` are those that at least one of the models takes, and
+    `fed` tells by side and input what each input is made of. `memory` keeps what is dear to find out.
+    """
+
+    batch: Batch
+    reference: Tensors
+    candidate: Tensors
+    pairs: tuple[PairSpec, ...]
+    runners: Mapping[str, Runner]
+    columns: tuple[str, ...]
+    seed: int = 0
+    fed: Mapping[str, Mapping[str, Fed]] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+class Suite(Protocol):
+    """One named kind of trouble. `title` says in a sentence what its rows are.
+
+    A suite with `by_column = True` goes through the columns one by one; of very many it takes a sample. One
+    with `about_batches = True` is about the rows of a batch together; the rows of others stand for themselves.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def batches(self, seen: Seen) -> Iterable[Batch]:
+        """Rows in the form of the data, each named after what was done to it; none where that makes no sense."""
+        ...

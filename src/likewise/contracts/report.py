@@ -1,0 +1,230 @@
+"""The audit record, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from likewise.contracts.bench import BenchResult
+from likewise.contracts.comparison import Comparison, Json
+from likewise.contracts.verdict import Outcome, Policy, Verdict
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A model or a data set, named so that a reader can find the very same one again."""
+
+    name: str
+    kind: str
+    sha256: str | None = None
+    bytes: int | None = None
+    details: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a report comes from. Everything here may differ between two runs with equal answers."""
+
+    reference: Artefact
+    candidate: Artefact
+    data: Artefact
+    created: str
+    versions: Mapping[str, str]
+    machine: Mapping[str, Json]
+    settings: Mapping[str, Json]
+    run: Mapping[str, Json]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One cause, what it covers, and the experiment that showed it.
+
+    `explained_share` is the part of the failing rows looked at that agree once the cause is taken
+    away; `rows` names the first of them.
+    """
+
+    cause: str
+    culprit: str
+    explained_share: float
+    evidence: str
+    remedy: str
+    rows: tuple[int | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A predicate on the inputs that tells failing rows from agreeing ones."""
+
+    predicate: str
+    failing: int
+    agreeing: int
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unusual:
+    """What is special about one value of a failing row."""
+
+    row: int | str
+    column: str
+    value: Json
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One operation of a graph near a culprit.
+
+    `introduced` is the largest error the node adds when it is given the reference's own inputs, `inherited`
+    the largest error of the inputs it gets in the candidate; None where that could not be measured. Both are
+    parts of the largest value of the tensor on either side: 1 is an error as large as the values themselves.
+    Of labels and text they are the share that differs.
+    """
+
+    id: str
+    side: str
+    name: str
+    operator: str
+    culprit: bool = False
+    introduced: float | None = None
+    inherited: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """A tensor from one node to another of the same side."""
+
+    source: str
+    target: str
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """The nodes around the culprit, of the candidate and where it can be told of the reference."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What an investigation looked at beside the diagnoses: facts, and what was excluded.
+
+    `shape` says in sentences what the difference looks like; `excluded` what was tried and did not
+    explain it; `not_tested` what could not be tried, and why.
+    """
+
+    rows: int = 0
+    failing_rows: int = 0
+    complete: bool = False
+    shape: tuple[str, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    unusual: tuple[Unusual, ...] = ()
+    excluded: tuple[str, ...] = ()
+    not_tested: tuple[str, ...] = ()
+    graph: GraphView | None = None
+
+
+class ParityError(AssertionError):
+    """The candidate does not answer like the reference, or that could not be established."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"{report.outcome}: {report.verdict.headline}")
+        self.report = report
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Comparison, policy, verdict, diagnoses and where they came from. Its truth value is the verdict."""
+
+    comparison: Comparison
+    policy: Policy
+    verdict: Verdict
+    origin: Origin
+    diagnoses: tuple[Diagnosis, ...] = ()
+    explanation: Explanation | None = None
+    bench: BenchResult | None = None
+
+    def __repr__(self) -> str:
+        return f"<Report {self.outcome}: {self.verdict.headline}>"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.verdict.outcome
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.outcome is Outcome.PASS
+
+    @property
+    def samples(self) -> int:
+        return self.comparison.rows
+
+    @property
+    def max_abs_diff(self) -> float | None:
+        """The largest difference of any numeric output, or None if none was compared."""
+        return self._largest("max_abs_diff")
+
+    @property
+    def mean_abs_diff(self) -> float | None:
+        """The mean difference of the numeric output where it is largest."""
+        return self._largest("mean_abs_diff")
+
+    @property
+    def abs_tol(self) -> float:
+        return self.policy.tolerance.absolute
+
+    @property
+    def mean_tol(self) -> float | None:
+        """The limit on the mean difference, or None where there is none."""
+        bounds = [limit.bound for limit in self.policy.limits if limit.measure == "mean_abs_diff"]
+        return min(bounds, default=None)
+
+    def to_frame(self, what: str = "checks") -> Any:
+        """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, findings."""
+        return _views().frame(self, what)
+
+    def plot(self, output: str | None = None, *, ax: Any = None) -> Any:
+        """Candidate against reference with the tolerance band, as Matplotlib axes."""
+        return _views().plot(self, output, ax=ax)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        text: str = _views().compact(self)
+        return text
+
+    def raise_for_verdict(self) -> None:
+        """Raise `ParityError` unless the verdict is PASS."""
+        if not self.passed:
+            raise ParityError(self)
+
+    def _largest(self, measure: str) -> float | None:
+        values = [o.measures[measure] for o in self.comparison.outputs if measure in o.measures]
+        broken = [value for value in values if value != value]
+        return broken[0] if broken else max(values, default=None)
+
+
+def _views() -> Any:
+    """How a report looks is known above it, and looked up when somebody looks."""
+    return import_module("likewise.report.notebook")
+
+
+class Renderer(Protocol):
+    """A report as text. Pure: the same report gives the same text."""
+
+    @property
+    def format(self) -> str: ...
+
+    def render(self, report: Report, **options: Any) -> str: ...

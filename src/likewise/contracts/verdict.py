@@ -1,0 +1,118 @@
+"""What is acceptable, and what a comparison means under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from likewise.contracts.comparison import Tolerance
+
+
+class Outcome(StrEnum):
+    """Only PASS deploys."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Severity(StrEnum):
+    """What a finding does to the verdict."""
+
+    FAILURE = "failure"
+    INCONCLUSIVE = "inconclusive"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One bound on one measure, for one output or for all of them.
+
+    `explicit` limits were asked for by the user: if nothing is measured against them, the verdict
+    is inconclusive. Limits that come with a preset apply where the outputs have that measure.
+    """
+
+    measure: str
+    bound: float
+    output: str | None = None
+    explicit: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.output}.{self.measure}" if self.output else self.measure
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is acceptable."""
+
+    preset: str
+    tolerance: Tolerance
+    limits: tuple[Limit, ...]
+    nan_equal: bool = True
+    confidence: float = 0.95
+    max_failure_rate: float | None = None
+    fixed_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One limit beside its measure. `value` is None when nothing was measured."""
+
+    output: str
+    measure: str
+    value: float | None
+    bound: float
+    outcome: Outcome
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a reader should know, with what to do about it."""
+
+    code: str
+    severity: Severity
+    message: str
+    output: str | None = None
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """What the rows allow us to say about rows like them."""
+
+    level: float
+    rows: int
+    violations: int
+    upper_bound: float
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteVerdict:
+    """The judgement of one suite, which stands beside that of the data. `blocks`: a PASS needs it to pass."""
+
+    kind: str
+    name: str
+    title: str
+    rows: int
+    refused: int
+    blocks: bool
+    outcome: Outcome
+    headline: str
+    checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement."""
+
+    outcome: Outcome
+    headline: str
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    confidence: Confidence | None
+    suites: tuple[SuiteVerdict, ...] = ()

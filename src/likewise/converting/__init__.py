@@ -1,1 +1,0 @@
-"""One framework's way to ONNX a file."""

@@ -1,0 +1,219 @@
+"""The features of the data, one by one, and the same rows with other values in some of them.
+
+A feature is a column of a table or a column of a two-dimensional array. A table keeps its form and
+the types of its columns: an experiment that turned None into NaN, or a category into text, would
+change more than the one thing it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Columns
+from likewise.data.columns import ArrayColumns, FrameColumns, with_columns
+from likewise.explain.case import Case
+
+WIDEST = 512
+"""Columns of an array that are features; what is wider is a signal, a text or an image."""
+
+MISSING = object()
+"""Put in the place of a value: nothing, in whatever form the column has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One feature: a column of the data, or one column (`index`) of an array.
+
+    `name` is what a person calls it, `place` its number among the features.
+    """
+
+    column: str
+    index: int | None
+    name: str
+    place: int
+
+    def of(self, columns: Columns) -> Array:
+        """The values of the feature, one a row."""
+        array = columns[self.column]
+        return array if self.index is None else array[:, self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Other values for the cells of one feature: `values` is one for all marked rows, or an array with one a row."""
+
+    field: Field
+    marked: Array
+    values: Any
+
+
+def fields_of(case: Case) -> tuple[Field, ...]:
+    """The features that either model takes, in the order of the data."""
+    batch = case.required.batch
+    if not batch.stacked:
+        return ()
+    taken = [case.side(side).feed.columns for side in ("reference", "candidate")]
+    used = [name for name in batch.inputs if any(columns is None or name in columns for columns in taken)]
+    found: list[Field] = []
+    for name in used:
+        array = batch.inputs[name]
+        if array.ndim == 1:
+            found.append(Field(name, None, name, len(found)))
+        elif array.ndim == 2 and array.shape[1] <= WIDEST:
+            names = _names_by_position(case, name, array.shape[1])
+            found.extend(Field(name, index, names[index], len(found) + index) for index in range(array.shape[1]))
+    return tuple(found)
+
+
+def _names_by_position(case: Case, column: str, width: int) -> list[str]:
+    """What the columns of an array are called: by a model that names its inputs, else by their position."""
+    for side in ("reference", "candidate"):
+        routes = case.side(side).feed.routes or ()
+        named = {route.split: route.input.name for route in routes if route.split is not None}
+        if len(named) == width:
+            return [named[index] for index in range(width)]
+    return [f"{column}[{index}]" for index in range(width)]
+
+
+def declared_types(case: Case, side: str, fields: Sequence[Field]) -> dict[Field, str]:
+    """The type in which a model takes each feature, where it declares one and the feeding obeys it."""
+    found: dict[Field, str] = {}
+    inputs = case.required.batch.inputs
+    for route in case.side(side).feed.routes or ():
+        for field in fields:
+            if field.column not in route.columns or route.split not in (None, field.index):
+                continue
+            as_it_is = route.input.floating and inputs[field.column].dtype.kind in "biu"
+            if route.input.dtype is not None and not as_it_is:
+                found[field] = route.input.dtype
+    return found
+
+
+def missing_in(array: Array) -> Array:
+    """Which values are missing: NaN, None or no time."""
+    import numpy as np
+
+    if array.dtype.kind == "f":
+        return np.isnan(array)
+    if array.dtype.kind in "mM":
+        return np.isnat(array)
+    if array.dtype.kind != "O":
+        return np.zeros(len(array), dtype=bool)
+    return np.array([_is_missing(value) for value in array.tolist()], dtype=bool)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value) or str(value) in ("NaT", "<NA>")
+
+
+def names_of(fields: Sequence[Field]) -> str:
+    """Features for a person, in the order of the data."""
+    return listed([field.name for field in sorted(fields, key=lambda field: field.place)])
+
+
+def listed(names: Sequence[str], limit: int = 6) -> str:
+    """Names for a person: a few of them, and how many more there are."""
+    shown = ", ".join(names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def changed(batch: Batch, changes: Sequence[Change]) -> Batch:
+    """The same rows with other values in some cells; untouched cells stay what they are, to the type."""
+    inputs = batch.inputs
+    if isinstance(inputs, ArrayColumns):
+        return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
+    frame = inputs.frame()
+    if hasattr(frame, "assign"):
+        labels = {str(label): label for label in frame.columns}
+        frame = frame.copy()
+        for name, array in _changed_arrays(inputs, [c for c in changes if c.field.index is not None]).items():
+            frame[labels[name]] = list(array)
+        for change in [c for c in changes if c.field.index is None]:
+            label = labels[change.field.column]
+            # As a Series: of an array of objects pandas would make text, and None would become NaN.
+            frame[label] = _changed_series(frame[label], change).set_axis(frame.index)
+        return replace(batch, inputs=FrameColumns(frame))
+    return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
+
+
+def _changed_series(series: Any, change: Change) -> Any:
+    """A column of a DataFrame with other values in some rows, in its own type where that holds them."""
+    import numpy as np
+    import pandas as pd
+
+    series = series.reset_index(drop=True)
+    many = isinstance(change.values, np.ndarray)
+    values = change.values[change.marked] if many else change.values
+    if values is MISSING:
+        values = None if series.dtype == object else pd.NA if hasattr(series.array, "_mask") else np.nan
+    marked = np.flatnonzero(change.marked)
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        fresh = [v for v in (set(values.tolist()) if many else {values}) if not _is_missing(v)]
+        series = series.cat.add_categories([v for v in fresh if v not in set(series.cat.categories)])
+    try:
+        series = series.copy()
+        series.iloc[marked] = values
+    except (TypeError, ValueError):
+        numeric = series.dtype.kind in "biu" and np.asarray(values).dtype.kind in "biuf"
+        series = series.astype("float64" if numeric else object)
+        series.iloc[marked] = values
+    return series
+
+
+def _changed_arrays(inputs: Columns, changes: Sequence[Change]) -> dict[str, Array]:
+    import numpy as np
+
+    arrays: dict[str, Array] = {}
+    for change in changes:
+        name = change.field.column
+        array = arrays[name] if name in arrays else inputs[name].copy()
+        values = change.values[change.marked] if isinstance(change.values, np.ndarray) else change.values
+        if values is MISSING:
+            values = None if array.dtype.kind == "O" else np.nan
+        array = array.astype(_holding(array, values), copy=False)
+        index = () if change.field.index is None else (change.field.index,)
+        array[(change.marked, *index)] = values
+        arrays[name] = array
+    return arrays
+
+
+def _holding(array: Array, values: Any) -> Any:
+    """The type that holds the array and the new values."""
+    import numpy as np
+
+    kind = np.asarray(values).dtype
+    if array.dtype.kind == "O" or kind.kind not in "biuf" or array.dtype.kind not in "biuf":
+        return array.dtype if array.dtype.kind in "mM" and kind.kind == array.dtype.kind else np.dtype(object)
+    # A value written in float64 fits a narrower column as it is, as far as that can hold it.
+    if array.dtype.kind == "f":
+        return array.dtype
+    return array.dtype if kind.kind in "biu" and np.can_cast(kind, array.dtype) else np.result_type(array.dtype, kind)
+
+
+def transplanted(batch: Batch, donors: Mapping[Field, Array]) -> Batch:
+    """The same rows, with the values of some features taken from other rows: for each row the position of its donor."""
+    inputs = batch.inputs
+    frame = None if isinstance(inputs, ArrayColumns) else inputs.frame()
+    if frame is None or not hasattr(frame, "assign") or any(field.index is not None for field in donors):
+        return replace(batch, inputs=with_columns(inputs, _transplanted_arrays(inputs, donors)))
+    labels = {str(label): label for label in frame.columns}
+    frame = frame.reset_index(drop=True)
+    for field, positions in donors.items():
+        label = labels[field.column]
+        frame[label] = frame[label].take(positions).reset_index(drop=True)
+    return replace(batch, inputs=FrameColumns(frame))
+
+
+def _transplanted_arrays(inputs: Columns, donors: Mapping[Field, Array]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for field, positions in donors.items():
+        array = arrays[field.column] if field.column in arrays else inputs[field.column].copy()
+        taken = field.of(inputs)[positions]
+        if field.index is None:
+            array = taken
+        else:
+            array[:, field.index] = taken
+        arrays[field.column] = array
+    return arrays

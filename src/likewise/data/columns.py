@@ -1,0 +1,458 @@
+"""Columns of Arrow tables and live DataFrames as numpy arrays, by one rule for all of them.
+
+The forms in which named inputs travel: plain arrays, Arrow tables, live DataFrames.
+
+Each converts a column only when a model asks for it, and hands a framework that takes DataFrames
+the frame a user would have read. One rule gives the arrays of all of them (`arrow_to_array`), so
+the same rows are the same arrays whatever they were read from.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Array, Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def series_to_array(series: Any) -> Array:
+    """A column of a live DataFrame (a narwhals Series) as numpy, by the rules of `arrow_to_array`."""
+    import numpy as np
+
+    native = series.to_native()
+    dtype = getattr(native, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufcmM":
+        return np.asarray(native.to_numpy())
+    arrow = series_to_arrow(series)
+    if arrow is not None:
+        return arrow_to_array(arrow)
+    objects = np.empty(len(series), dtype=object)
+    objects[:] = [None if isinstance(value, float) and value != value else value for value in series.to_list()]
+    return objects
+
+
+def series_to_arrow(series: Any) -> pa.Array | None:
+    """A column of a live DataFrame (a narwhals Series) as Arrow, or None for Python objects Arrow has no type for."""
+    import pyarrow as pa
+
+    if str(series.to_native().dtype) == "Object":
+        # What polars hands to Arrow for its Object type are the addresses of the objects.
+        return None
+    try:
+        return series.to_arrow()
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+
+
+def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
+    """An Arrow column as numpy.
+
+    Text and binary are objects with None where missing; dictionaries are decoded. A null among
+    numbers or booleans is NaN in float64, in times NaT; a column without a type, which holds
+    nothing but nulls, is NaN too. Times with a zone are UTC, decimals are float64. Lists of one
+    length are a further axis, others an object array of arrays.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        array = arrow_to_array(_storage(column))
+        return array.reshape(len(column), *kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else array
+    if pa.types.is_dictionary(kind):
+        # Not by to_numpy(): on a chunked dictionary it puts a value in the place of a null.
+        return arrow_to_array(decoded(column))
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _lists_to_array(column)
+    if pa.types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    array = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return np.asarray(array)
+
+
+def decoded(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """The values that a dictionary column stands for."""
+    import pyarrow as pa
+
+    values = [without_views(chunk.dictionary).take(chunk.indices) for chunk in _chunks(column)]
+    return pa.chunked_array(values, type=_without_views(column.type.value_type))
+
+
+def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """The same text in the older layout: Arrow cannot take rows of string views, which polars writes."""
+    wanted = _without_views(column.type)
+    return column if wanted == column.type else column.cast(wanted)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = _without_views(kind.value_type)
+        return kind if value == kind.value_type else pa.large_list(value)
+    return kind
+
+
+def _lists_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    fixed = getattr(column.type, "list_size", 0)
+    if None not in lengths and len(lengths) <= 1:
+        values = pa.chunked_array([chunk.flatten() for chunk in _chunks(column)], type=column.type.value_type)
+        flat = arrow_to_array(values)
+        return flat.reshape(len(column), lengths[0] if lengths else fixed, *flat.shape[1:])
+    ragged = np.empty(len(column), dtype=object)
+    for position, entry in enumerate(column):
+        ragged[position] = arrow_to_array(entry.values) if entry.is_valid else None
+    return ragged
+
+
+def _chunks(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    return list(column.chunks) if hasattr(column, "chunks") else [column]
+
+
+def _storage(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=column.type.storage_type)
+
+
+__all__ = [
+    "ArrayColumns",
+    "ArrowColumns",
+    "CaseColumns",
+    "FrameColumns",
+    "arrow_to_array",
+    "concatenate",
+    "plain",
+    "take",
+    "with_columns",
+]
+
+LARGEST_VALUE_SHOWN = 16
+"""Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
+
+
+def plain(value: Any) -> Any:
+    """A cell as a plain Python value that JSON can hold; a large one is described."""
+    if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
+        if value.size <= LARGEST_VALUE_SHOWN:
+            return [plain(element) for element in value.tolist()]
+        head = [plain(element) for element in value.ravel()[:LARGEST_VALUE_SHOWN].tolist()]
+        return {"shape": list(value.shape), "head": head}
+    if value is None or isinstance(value, bool | int | float | str):
+        # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
+        return getattr(value, "item", lambda: value)()
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        head = [plain(entry) for entry in value[:LARGEST_VALUE_SHOWN]]
+        return head if len(value) <= LARGEST_VALUE_SHOWN else {"shape": [len(value)], "head": head}
+    if isinstance(value, bytes):
+        text = value[:LARGEST_VALUE_SHOWN].hex()
+        return text if len(value) <= LARGEST_VALUE_SHOWN else {"bytes": len(value), "head": text}
+    if str(value) in ("NaT", "<NA>"):
+        return None
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if getattr(getattr(value, "dtype", None), "kind", None) in ("b", "i", "u", "f"):
+        return value.item()
+    return str(value)
+
+
+class ArrayColumns(Columns):
+    """Arrays by name, rows along axis 0. An array is looked up when asked for, so a mapping may load it then."""
+
+    def __init__(
+        self, arrays: Mapping[str, Array], *, names: Sequence[str] | None = None, window: slice | None = None
+    ) -> None:
+        self._arrays = arrays
+        self._names = tuple(arrays if names is None else names)
+        self._window = window
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        array = self._arrays[name]
+        return array if self._window is None else array[self._window]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def slice(self, start: int, stop: int) -> Columns:
+        before = 0 if self._window is None else self._window.start
+        last = None if self._window is None else self._window.stop
+        end = before + stop if last is None else min(before + stop, last)
+        return ArrayColumns(self._arrays, names=self._names, window=slice(before + start, end))
+
+    def select(self, names: Sequence[str]) -> Columns:
+        return ArrayColumns(self._arrays, names=_known(names, self), window=self._window)
+
+    def take(self, positions: Array) -> Columns:
+        return ArrayColumns({name: array[positions] for name, array in self.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What travels to another process is the rows of this window, and no more.
+        return type(self), (dict(self),)
+
+    def frame(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame({n: a if a.ndim == 1 else list(a) for n, a in self.items()})
+
+    def row(self, position: int) -> dict[str, Any]:
+        return {name: plain(array[position]) for name, array in self.items()}
+
+
+class CaseColumns(ArrayColumns):
+    """The tensors of one test case, which have no common row axis: there is one row, and it is all of them."""
+
+    def slice(self, start: int, stop: int) -> Columns:
+        if (start, stop) != (0, 1):
+            raise ValueError("a test case can only be run whole")
+        return self
+
+    def select(self, names: Sequence[str]) -> Columns:
+        return CaseColumns(self._arrays, names=_known(names, self))
+
+    def frame(self) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame({name: [array] for name, array in self.items()})
+
+    def row(self, position: int) -> dict[str, Any]:
+        return {name: plain(array) for name, array in self.items()}
+
+
+class _LazyColumns(Columns):
+    """Columns that become arrays when asked for, once, also across selections of the same rows.
+
+    Two threads that ask at the same time may both convert; they get equal arrays.
+    """
+
+    def __init__(self, names: Sequence[str], cache: dict[str, Array] | None) -> None:
+        self._names = tuple(names)
+        self._cache: dict[str, Array] = {} if cache is None else cache
+
+    @abstractmethod
+    def _convert(self, name: str) -> Array: ...
+
+    def _reachable(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Array:
+        if not self._reachable(name):
+            raise KeyError(name)
+        array = self._cache.get(name)
+        if array is None:
+            array = self._cache[name] = self._convert(name)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class ArrowColumns(_LazyColumns):
+    """Columns of an Arrow table.
+
+    What pandas wrote as the index of a DataFrame is not an input, as it is no column to a pandas
+    user: it is not listed, and `frame()` has it as the index again. It can be asked for by name.
+    """
+
+    def __init__(
+        self, table: pa.Table, cache: dict[str, Array] | None = None, *, names: Sequence[str] | None = None
+    ) -> None:
+        if names is None:
+            index = _index_columns(table.schema)
+            names = [name for name in table.column_names if name not in index and not _STRAY_INDEX.fullmatch(name)]
+            table = table.select([*names, *index])
+        super().__init__(names, cache)
+        self._table = table
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows as Arrow holds them, with what pandas wrote as the index."""
+        return self._table
+
+    def _convert(self, name: str) -> Array:
+        return arrow_to_array(self._table.column(name))
+
+    def _reachable(self, name: str) -> bool:
+        return name in self._table.column_names
+
+    def slice(self, start: int, stop: int) -> Columns:
+        return ArrowColumns(self._table.slice(start, stop - start), names=self._names)
+
+    def select(self, names: Sequence[str]) -> Columns:
+        names = _known(names, self)
+        index = [name for name in self._table.column_names if name not in self._names and name not in names]
+        return ArrowColumns(self._table.select([*names, *index]), self._cache, names=names)
+
+    def take(self, positions: Array) -> Columns:
+        import pyarrow as pa
+
+        schema = self._table.schema
+        older = [without_views(column) for column in self._table.columns]
+        fields = [schema.field(i).with_type(column.type) for i, column in enumerate(older)]
+        table = pa.Table.from_arrays(older, schema=pa.schema(fields, metadata=schema.metadata))
+        return ArrowColumns(table.take(positions), names=self._names)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import pyarrow as pa
+
+        # Arrow's own stream holds the rows of a slice only; its pickle would take the whole table along.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._table.schema) as writer:
+            writer.write_table(self._table)
+        return _arrow_columns, (sink.getvalue(), self._names)
+
+    def frame(self) -> Any:
+        table = self._table
+        shown_as_column = set(self._names).intersection(_index_columns(table.schema))
+        if shown_as_column:
+            table = _without_index(table, shown_as_column)
+        return table.to_pandas(split_blocks=True)
+
+    def row(self, position: int) -> dict[str, Any]:
+        return {name: plain(self._table.column(name)[position].as_py()) for name in self._names}
+
+
+def _arrow_columns(stream: pa.Buffer, names: tuple[str, ...]) -> ArrowColumns:
+    import pyarrow as pa
+
+    return ArrowColumns(pa.ipc.open_stream(stream).read_all(), names=names)
+
+
+class FrameColumns(_LazyColumns):
+    """Columns of a live DataFrame, pandas or polars, kept as they are for models that take frames.
+
+    A column is called `str()` of its label; the frame keeps the label.
+    """
+
+    def __init__(self, frame: Any, cache: dict[str, Array] | None = None) -> None:
+        import narwhals as nw
+
+        self._frame = nw.from_native(frame, eager_only=True)
+        super().__init__([str(label) for label in self._frame.columns], cache)
+
+    def _convert(self, name: str) -> Array:
+        return series_to_array(self._frame[:, self._names.index(name)])
+
+    def slice(self, start: int, stop: int) -> Columns:
+        return FrameColumns(self._frame[start:stop].to_native())
+
+    def select(self, names: Sequence[str]) -> Columns:
+        positions = [self._names.index(name) for name in _known(names, self)]
+        return FrameColumns(self._frame[:, positions].to_native(), self._cache)
+
+    def take(self, positions: Array) -> Columns:
+        return FrameColumns(self._frame[positions.tolist()].to_native())
+
+    def frame(self) -> Any:
+        return self._frame.to_native()
+
+    def row(self, position: int) -> dict[str, Any]:
+        cells = self._frame[position : position + 1].iter_columns()
+        return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True)}
+
+
+def _cell(series: Any) -> Any:
+    """The only value of a Series; the NaN that pandas puts in text is a missing value."""
+    value = plain(series.to_list()[0])
+    return None if value != value and not series.dtype.is_numeric() else value
+
+
+def take(columns: Columns, positions: Array) -> Columns:
+    """The rows at these positions, in the form they came in."""
+    if isinstance(columns, ArrayColumns | ArrowColumns | FrameColumns):
+        return columns.take(positions)
+    return ArrayColumns({name: array[positions] for name, array in columns.items()})
+
+
+def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
+    """The same rows with other values in some columns; a table stays a table, in the same order."""
+    if isinstance(columns, ArrayColumns):
+        arrays = {name: changed.get(name, array) for name, array in columns.items()}
+        return type(columns)(arrays)
+    import narwhals as nw
+
+    frame = nw.from_native(columns.frame(), eager_only=True)
+    native = frame.to_native()
+    if hasattr(native, "assign"):
+        names = [name for name in columns if name in changed]
+        labels = {str(label): label for label in native.columns}
+        native = native.copy()
+        for name in names:
+            native[labels[name]] = changed[name]
+        return FrameColumns(native)
+    series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
+    return FrameColumns(frame.with_columns(*series).to_native())
+
+
+def concatenate(parts: Sequence[Columns]) -> Columns:
+    """The rows of several batches after each other, in the form they came in."""
+    import numpy as np
+
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, ArrowColumns):
+        import pyarrow as pa
+
+        tables = [part._table for part in parts if isinstance(part, ArrowColumns)]
+        return ArrowColumns(pa.concat_tables(tables), names=tuple(first))
+    if isinstance(first, FrameColumns):
+        import narwhals as nw
+
+        frames = [part._frame for part in parts if isinstance(part, FrameColumns)]
+        return FrameColumns(nw.concat(frames).to_native())
+    return ArrayColumns({name: np.concatenate([part[name] for part in parts]) for name in first})
+
+
+_STRAY_INDEX = re.compile(r"__index_level_\d+__")
+"""An index that pandas wrote and another tool copied without saying so."""
+
+
+def _index_columns(schema: pa.Schema) -> list[str]:
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in index if isinstance(name, str) and name in schema.names]
+
+
+def _without_index(table: pa.Table, names: set[str]) -> pa.Table:
+    """The table, with these columns no longer marked as the index of a DataFrame."""
+    import json
+
+    pandas = dict(table.schema.pandas_metadata)
+    pandas["index_columns"] = [name for name in pandas["index_columns"] if name not in names]
+    pandas["columns"] = [entry for entry in pandas["columns"] if entry["field_name"] not in names]
+    return table.replace_schema_metadata({**table.schema.metadata, b"pandas": json.dumps(pandas).encode()})
+
+
+def _known(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    for name in names:
+        if name not in columns:
+            raise KeyError(name)
+    return tuple(names)

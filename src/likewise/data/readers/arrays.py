@@ -1,0 +1,232 @@
+"""Arrays: .npy and .npz files, live numpy arrays, dicts of arrays, a list of texts.
+
+A lone array is called `X`; rows lie along axis 0. Batches are views. Text arrays become object
+arrays of `str`; arrays of Python objects are never unpickled from a file.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import IO, Any
+
+from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
+from likewise.data import fingerprints
+from likewise.data.columns import ArrayColumns
+from likewise.data.rows import split
+from likewise.errors import DataError, nearest, one_line
+
+LONE = "X"
+"""What an array without a name is called."""
+
+
+class StoredArrays(Mapping[str, Array]):
+    """The arrays of a .npy or .npz file, each read when it is first asked for; a .npy is mapped, not read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.headers = _headers(path)
+        self._loaded: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self.headers:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> Array:
+        import numpy as np
+
+        with _reading(self.path):
+            if _is_zip(self.path):
+                with np.load(self.path, allow_pickle=False) as archive:
+                    return _as_array(name, archive[name])
+            lone = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            return _as_array(name, lone if lone.dtype.names is None else lone[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.headers)
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredArrays, (self.path,)
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Rows from `start` to `stop` of arrays of one length."""
+
+    location: str
+    arrays: Mapping[str, Array]
+    start: int
+    stop: int
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance.REAL
+
+    @cached_property
+    def fingerprint(self) -> str:
+        if isinstance(self.arrays, StoredArrays):
+            return fingerprints.of_file(self.arrays.path)
+        return fingerprints.of_arrays(self.arrays)
+
+    @property
+    def rows(self) -> int | None:
+        return self.stop - self.start
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        import numpy as np
+
+        columns = ArrayColumns(self.arrays)
+        for start in range(self.start, self.stop, size):
+            stop = min(start + size, self.stop)
+            yield Batch(RowIds(np.arange(start, stop, dtype=np.int64)), columns.slice(start, stop))
+
+    def shards(self, count: int) -> Sequence[Source]:
+        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+
+
+class ArraysReader:
+    """Reads array files and takes live arrays."""
+
+    name = "arrays"
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | os.PathLike):
+            return str(os.fspath(target)).lower().endswith((".npy", ".npz"))
+        if isinstance(target, list):
+            return bool(target) and all(value is None or isinstance(value, str) for value in target)
+        return isinstance(target, Mapping) or _is_array(target)
+
+    def open(self, target: object) -> Source:
+        if isinstance(target, str | os.PathLike):
+            location = str(os.fspath(target))
+            stored = StoredArrays(os.path.expanduser(location))
+            return ArraySource(location, stored, 0, _length(stored.headers, location))
+        arrays = _live(target)
+        location = "list of texts" if isinstance(target, list) else type(target).__name__
+        return ArraySource(location, arrays, 0, _length({n: a.shape for n, a in arrays.items()}, location))
+
+
+def _is_array(target: object) -> bool:
+    """A numpy array or a tensor, without importing the library it comes from."""
+    return type(target).__module__.split(".")[0] in ("numpy", "torch", "jax", "jaxlib") and hasattr(target, "__array__")
+
+
+def _live(target: Any) -> dict[str, Array]:
+    if isinstance(target, Mapping):
+        return {str(name): _as_array(str(name), value) for name, value in target.items()}
+    fields = getattr(getattr(target, "dtype", None), "names", None)
+    if fields:
+        return {field: _as_array(field, target[field]) for field in fields}
+    return {LONE: _as_array(LONE, target)}
+
+
+def _as_array(name: str, value: Any) -> Array:
+    """Anything array-like as an array; text as objects, with None where it is missing."""
+    import numpy as np
+
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(
+            f"array {name!r} is masked, and a model does not see the mask",
+            remedy="Fill it: array.filled(numpy.nan)",
+        )
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            # numpy has no bfloat16, and float32 holds all its values.
+            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{name!r} is no array: {one_line(error).rstrip('.')}", remedy="Give arrays whose rows all have one shape"
+        ) from error
+    if array.dtype.names:
+        raise DataError(
+            f"array {name!r} is structured ({', '.join(array.dtype.names)})", remedy="Give each field as an array"
+        )
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind in "UT":
+        return array.astype(object)
+    if array.dtype.kind == "O" and any(isinstance(cell, float) and cell != cell for cell in array.flat):
+        array = array.copy()
+        array[[isinstance(cell, float) and cell != cell for cell in array.flat]] = None
+    return array
+
+
+def _length(shapes: Mapping[str, tuple[int, ...]], location: str) -> int:
+    """The number of rows, if every array has one axis at least and as many rows as the others."""
+    listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    if not shapes:
+        raise DataError(f"{location} holds no arrays", remedy="Give at least one array")
+    if any(not shape for shape in shapes.values()):
+        raise DataError(f"{location} holds a scalar, which has no rows: {listed}", remedy="Give arrays of rows")
+    if len({shape[0] for shape in shapes.values()}) > 1:
+        raise DataError(
+            f"the arrays of {location} do not have the same number of rows: {listed}",
+            remedy="Rows lie along the first axis of every array; leave out what is not an input",
+        )
+    return next(iter(shapes.values()))[0]
+
+
+def _headers(path: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays in a file, from their headers."""
+    with _reading(path):
+        if not _is_zip(path):
+            with open(path, "rb") as file:
+                shape, dtype = _header(path, LONE, file)
+            return dict.fromkeys(dtype.names or (LONE,), shape)
+        with zipfile.ZipFile(path) as archive:
+            headers = {}
+            for member in archive.namelist():
+                with archive.open(member) as file:
+                    name = member.removesuffix(".npy")
+                    headers[name] = _header(path, name, file)[0]
+            return headers
+
+
+def _header(path: str, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], Any]:
+    import numpy as np
+
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise DataError(
+            f"{path}: array {name!r} holds Python objects, which are pickled: opening them could run code",
+            remedy="Save text with array.astype(str), numbers with a number type",
+        )
+    return shape, dtype
+
+
+def _is_zip(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        folder = os.path.dirname(path) or "."
+        near = nearest(os.path.basename(path), os.listdir(folder)) if os.path.isdir(folder) else ""
+        raise DataError(f"there is no file {path}{near}", remedy="Check the path") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} cannot be read: {one_line(error).rstrip('.')}",
+            remedy="Write the file again: it is not whole, or not numpy's",
+        ) from error
+
+
+EXTENSION = ArraysReader()

@@ -1,0 +1,109 @@
+"""Live tables: pandas and polars DataFrames and Series, Arrow tables.
+
+A frame stays what it is: a model that takes frames gets a slice of it, with its types and index.
+Columns are called `str()` of their labels.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from likewise.contracts.data import Batch, Columns, Provenance, RowIds, Source
+from likewise.data import fingerprints
+from likewise.data.columns import ArrowColumns, FrameColumns
+from likewise.data.rows import split
+from likewise.errors import DataError
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Rows from `start` to `stop` of a frame."""
+
+    location: str
+    frame: Any
+    start: int
+    stop: int
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance.REAL
+
+    @cached_property
+    def fingerprint(self) -> str:
+        import narwhals as nw
+
+        if _is_arrow(self.frame):
+            return fingerprints.of_table(self.frame)
+        return fingerprints.of_series(nw.from_native(self.frame, eager_only=True).iter_columns())
+
+    @property
+    def rows(self) -> int | None:
+        return self.stop - self.start
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        import numpy as np
+
+        columns: Columns = ArrowColumns(self.frame) if _is_arrow(self.frame) else FrameColumns(self.frame)
+        for start in range(self.start, self.stop, size):
+            stop = min(start + size, self.stop)
+            yield Batch(RowIds(np.arange(start, stop, dtype=np.int64)), columns.slice(start, stop))
+
+    def shards(self, count: int) -> Sequence[Source]:
+        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+
+
+class FramesReader:
+    """Takes DataFrames of any library that narwhals knows, and Arrow tables."""
+
+    name = "frames"
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | os.PathLike):
+            return False
+        from narwhals import dependencies as known
+
+        return known.is_into_dataframe(target) or known.is_into_series(target) or _is_arrow(target) or _is_lazy(target)
+
+    def open(self, target: object) -> Source:
+        import narwhals as nw
+
+        kind = type(target).__name__
+        if _is_lazy(target):
+            raise DataError(f"a {kind} is a query, not rows", remedy="Give its result: .collect()")
+        frame: Any = target
+        if _is_arrow(frame):
+            frame = sys.modules["pyarrow"].table(frame) if kind == "RecordBatch" else frame
+            _require_unique(frame.column_names, kind)
+            return FrameSource(kind, frame, 0, frame.num_rows)
+        if nw.dependencies.is_into_series(frame):
+            series = nw.from_native(frame, series_only=True)
+            frame = series.alias(str(series.name or "X")).to_frame().to_native()
+        _require_unique([str(label) for label in frame.columns], kind)
+        return FrameSource(kind, frame, 0, len(frame))
+
+
+def _is_arrow(target: object) -> bool:
+    arrow = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(target, arrow.Table | arrow.RecordBatch)
+
+
+def _is_lazy(target: object) -> bool:
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(target, polars.LazyFrame)
+
+
+def _require_unique(names: Sequence[str], kind: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"the {kind} has more than one column called {', '.join(map(repr, twice))}",
+            remedy="Rename or remove the duplicates: inputs are found by name, and 1 is called '1'",
+        )
+
+
+EXTENSION = FramesReader()

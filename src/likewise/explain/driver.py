@@ -1,0 +1,300 @@
+"""Why a comparison failed: hypotheses tested by experiment, within a budget, and ranked.
+
+Explaining reads a verdict and never changes it. What could not be tested in time, or at all, is said.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from likewise.compare.call import answers
+from likewise.compare.observe import Prepared, prepare, rows_beyond
+from likewise.contracts.causes import CAUSES
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.report import Diagnosis, Explanation
+from likewise.contracts.verdict import Outcome, Policy, Verdict
+from likewise.data.rows import joined, rows_at
+from likewise.errors import LikewiseError, one_line
+from likewise.explain.case import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
+from likewise.explain.facts import graph, shape, slices, unusual
+from likewise.judge.policy import AT_LEAST
+from likewise.registry import adapter, extensions
+
+CHUNK_ROWS = 4_096
+FAILING_ROWS, AGREEING_ROWS = 2_048, 6_144
+"""At most so many rows are looked at, of each."""
+
+SHARE_FOR_SAMPLE = 0.4
+"""Of the budget, at most so much goes to finding rows."""
+
+SHARE_FOR_ONE = 0.4
+"""Of the time that is left, at most so much goes to one hypothesis."""
+
+SHARE_FOR_GRAPH = 0.1
+"""Of the budget, so much is kept for what surrounds the culprit."""
+
+SHOWN = 5
+"""Diagnoses that are told."""
+
+UNNAMED = re.compile(r"output(\.\d+)?")
+"""What an output is called that the model does not name."""
+
+
+def explain(
+    plan: Plan, comparison: Comparison, policy: Policy, verdict: Verdict, *, budget: float
+) -> tuple[tuple[Diagnosis, ...], Explanation]:
+    """The causes of a failure, the best explanation first, and what was looked at."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        case = Case(plan, comparison, verdict, began + budget, stack, _tolerance(comparison, policy, verdict))
+        notes = list(_open(case, began + SHARE_FOR_SAMPLE * budget))
+        case.deadline -= SHARE_FOR_GRAPH * budget
+        explained, excluded, not_tested = _investigate(case)
+        case.deadline = began + budget
+        best = _ranked(case, explained)
+        # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
+        found = Explanation(
+            rows=len(case.sample) if case.sample is not None else 0,
+            failing_rows=int(case.sample.failing.sum()) if case.sample is not None else 0,
+            complete=case.sample is not None and case.sample.complete,
+            excluded=tuple(dict.fromkeys(excluded)),
+            not_tested=(*notes, *not_tested),
+        )
+        if case.sample is not None and case.sample.failing.any():
+            found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
+            view, not_shown = graph.around_culprit(case, best[0] if best else None)
+            found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
+        return tuple(_diagnosis(case, entry) for entry in best), found
+
+
+def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tolerance:
+    """What makes a row a failing one: the tolerance, or what was broken where no single row is beyond it."""
+    if comparison.rows_beyond:
+        return comparison.tolerance
+    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL and check.batch_size is None]
+    bounds = [check.bound for check in failed if check.measure.endswith("abs_diff")]
+    if bounds:
+        return Tolerance(min(bounds), 0.0)
+    outputs = {check.output for check in failed if check.measure in AT_LEAST or check.measure.endswith("_diff")}
+    largest = [
+        o.measures["max_abs_diff"] for o in comparison.outputs if o.name in outputs and "max_abs_diff" in o.measures
+    ]
+    return Tolerance(max(largest) / 2, 0.0) if largest else comparison.tolerance
+
+
+def _open(case: Case, until: float) -> Iterator[str]:
+    """Open both models, and collect rows with their answers; what could not be done is said."""
+    plan = case.plan
+    for side in ("reference", "candidate"):
+        model = getattr(plan, side)
+        try:
+            case.runners[side] = case.stack.enter_context(adapter(model.framework).open(model))
+        except LikewiseError as error:
+            yield f"nothing that needs the {side}: it cannot be opened: {error.message}"
+    if len(case.runners) < 2:
+        return
+    try:
+        prepared = _prepared(case)
+    except LikewiseError as error:
+        yield f"nothing that needs answers: {error.message}"
+        return
+    if isinstance(prepared, Incident):
+        yield f"nothing that needs answers: {prepared.message}"
+        return
+    for side in ("reference", "candidate"):
+        if case.native(side) is None:
+            yield f"nothing that needs the {side}'s own trees, weights or steps: there are only its answers"
+    case.reference, case.candidate = prepared.reference, prepared.candidate
+    case.specs = tuple(_as_judged(spec, case.verdict) for spec in prepared.pairing.pairs)
+    try:
+        case.sample = _collect(case, until)
+    except LikewiseError as error:
+        yield f"nothing that needs answers: {error.message}"
+
+
+def _prepared(case: Case) -> Prepared | Incident:
+    """How both are fed and paired; outputs that the reference does not name are paired by their order, to look further.
+
+    The verdict stays what it is: only a user can say that the order means something.
+    """
+    plan, runners = replace(case.plan, progress=None), case.runners
+    prepared = prepare(plan, runners["reference"], runners["candidate"])
+    if isinstance(prepared, Incident) or plan.pair or not (prepared.pairing.incidents or prepared.pairing.mismatches):
+        return prepared
+    first = next(plan.source.batches(1))
+    ours = list(answers(replace(prepared.reference, outputs=None), first)[0])
+    theirs = list(answers(prepared.candidate, first)[0])
+    if len(ours) != len(theirs) or not all(UNNAMED.fullmatch(name) for name in ours):
+        return prepared
+    plan = replace(plan, pair=dict(zip(theirs, ours, strict=True)))
+    return prepare(plan, runners["reference"], runners["candidate"])
+
+
+def _as_judged(spec: PairSpec, verdict: Verdict) -> PairSpec:
+    """Where no label may change at all, one that changed within noise fails too."""
+    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL and check.output == spec.name]
+    if any(check.measure in ("label_flips", "flip_rate") for check in failed):
+        return replace(spec, margin_from=None, margin_kind=None)
+    return spec
+
+
+def _collect(case: Case, until: float) -> Sample | None:
+    """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
+    import numpy as np
+
+    parts: list[tuple[Batch, Tensors, Tensors, Array]] = []
+    failing = agreeing = 0
+    complete, last = True, -1
+    worst = _worst(case.comparison)
+    # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
+    all_named = case.comparison.rows_beyond <= len(worst)
+    for chunk in case.plan.source.batches(CHUNK_ROWS):
+        if not chunk.stacked and parts:
+            complete = False
+            break
+        ours, theirs, beyond = _answered(case, chunk)
+        keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
+        others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
+        if not chunk.stacked:
+            if beyond.any():
+                parts.append((chunk, ours, theirs, beyond))
+            continue
+        failing, agreeing = failing + len(keep), agreeing + len(others)
+        last = int(chunk.rows.numbers[-1]) if len(chunk) else last
+        complete = complete and len(keep) + len(others) == len(chunk)
+        parts.append(_taken(chunk, ours, theirs, beyond, np.sort(np.concatenate([keep, others]))))
+        if failing >= FAILING_ROWS or time.monotonic() > until or (all_named and agreeing >= AGREEING_ROWS):
+            complete = False
+            break
+    if not parts:
+        return None
+    if parts[0][0].stacked:
+        missing = sorted(number for number in worst if number > last)
+        parts.extend(_rows_by_number(case, missing, until))
+    batch = joined([part[0] for part in parts])
+    reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])
+    beyond = np.concatenate([part[3] for part in parts])
+    pairs = [pair for pair in _pairs(case, batch, reference, candidate) if isinstance(pair, Pair)]
+    return Sample(
+        batch, reference, candidate, tuple(pairs), beyond, complete and case.plan.source.rows in (None, len(batch))
+    )
+
+
+def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
+    import numpy as np
+
+    case.require_time()
+    ours, _ = answers(case.side("reference"), chunk)
+    case.require_time()
+    theirs, _ = answers(case.side("candidate"), chunk)
+    beyond = np.zeros(len(chunk), dtype=bool)
+    for pair in _pairs(case, chunk, ours, theirs):
+        beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
+    return ours, theirs, beyond
+
+
+def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
+    return pairs_of(case.specs, batch, reference, candidate, case.tolerance, nan_equal=case.plan.nan_equal)
+
+
+def _taken(
+    chunk: Batch, ours: Tensors, theirs: Tensors, beyond: Array, positions: Array
+) -> tuple[Batch, Tensors, Tensors, Array]:
+    return (
+        rows_at(chunk, positions),
+        {name: array[positions] for name, array in ours.items()},
+        {name: array[positions] for name, array in theirs.items()},
+        beyond[positions],
+    )
+
+
+def _rows_by_number(
+    case: Case, numbers: Sequence[int], until: float
+) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
+    """Single rows from further on in the data: read there, and both models asked about them alone."""
+    import numpy as np
+
+    wanted = np.array(numbers, dtype=np.int64)
+    if not len(wanted):
+        return
+    for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
+        positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
+        if len(positions):
+            part = rows_at(chunk, positions)
+            yield part, *_answered(case, part)
+        if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
+            return
+
+
+def _worst(comparison: Comparison) -> set[int]:
+    """The numbers of the rows where the models differ most."""
+    rows = [row for output in comparison.outputs for row in output.details.get("worst_rows", {}).get("rows", [])]
+    return {int(row["number"]) for row in rows}
+
+
+def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
+    import numpy as np
+
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
+    """Test every hypothesis that is worth it."""
+    explained: list[Explained] = []
+    excluded: list[str] = []
+    not_tested: list[str] = []
+    # What takes long comes last: it may be that there is no time for it, and that it is not needed.
+    hypotheses: list[Hypothesis] = sorted(extensions("explain.probes"), key=lambda found: getattr(found, "slow", False))
+    end = case.deadline
+    for hypothesis in hypotheses:
+        told = ", ".join(hypothesis.causes)
+        if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
+            continue
+        # No experiment may take the time of all that come after it.
+        case.deadline = min(end, time.monotonic() + SHARE_FOR_ONE * max(end - time.monotonic(), 0.0))
+        try:
+            case.require_time()
+            if not hypothesis.plausible(case):
+                continue
+            found = hypothesis.test(case)
+        except OutOfTimeError as error:
+            not_tested.append(f"{told}: {error.message}")
+            continue
+        except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
+            not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
+            continue
+        unknown = [entry.cause for entry in found if entry.cause not in CAUSES]
+        if unknown:
+            not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
+            continue
+        explained.extend(found)
+        if not found:
+            excluded.extend(hypothesis.causes)
+    case.deadline = end
+    named = {entry.cause for entry in explained}
+    return explained, [cause for cause in excluded if cause not in named], not_tested
+
+
+def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
+    """The best explanation first, each cause of a culprit once."""
+    best = sorted(explained, key=lambda entry: (-round(_share(case, entry), 2), entry.simplicity, entry.cause))
+    once = {(entry.cause, entry.culprit): entry for entry in reversed(best)}
+    return [entry for entry in best if once[entry.cause, entry.culprit] is entry][:SHOWN]
+
+
+def _share(case: Case, entry: Explained) -> float:
+    if entry.share is not None:
+        return entry.share
+    if entry.covered is None or case.sample is None:
+        return 1.0
+    return float((entry.covered & case.sample.failing).sum() / max(int(case.sample.failing.sum()), 1))
+
+
+def _diagnosis(case: Case, entry: Explained) -> Diagnosis:
+    rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
+    return Diagnosis(entry.cause, entry.culprit, round(_share(case, entry), 4), entry.evidence, entry.remedy, rows)

@@ -1,0 +1,240 @@
+"""Simple things that can be said about a value of one feature, and the rows they hold for.
+
+The shortest predicates on the inputs that tell failing rows from agreeing ones.
+
+A predicate is one statement about one feature, or two of them joined by `and` or `or`. It is worth
+telling if it catches most failing rows and few others; two statements only if clearly better than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from likewise.contracts.data import Array
+from likewise.contracts.report import Slice
+from likewise.data.cells import Field, declared_types, fields_of, missing_in
+from likewise.explain.case import Case
+from likewise.models.sklearn.parameters import known_categories
+
+VALUES = 12
+"""Single values of a feature that are looked at: those that failing rows have most often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One statement about one feature: `holds` marks the rows of the sample where it is true."""
+
+    field: Field
+    says: str
+    holds: Array
+
+    @property
+    def text(self) -> str:
+        return f"{self.field.name} {self.says}"
+
+
+def atoms(case: Case) -> Iterator[Atom]:
+    """Everything simple that is true of some rows and not of others."""
+    sample = case.required
+    fields = fields_of(case)
+    types = declared_types(case, "candidate", fields)
+    for field in fields:
+        values = field.of(sample.batch.inputs)
+        missing = missing_in(values)
+        for atom in _about(case, field, values, missing, types.get(field)):
+            if 0 < int(atom.holds.sum()) < len(sample):
+                yield atom
+
+
+def _about(case: Case, field: Field, values: Array, missing: Array, dtype: str | None) -> Iterator[Atom]:
+    yield Atom(field, "is missing", missing)
+    failing = case.required.failing
+    if values.dtype.kind in "iuf":
+        if dtype is not None:
+            yield Atom(field, f"changes when cast to {dtype}", changed_by_cast(values, dtype) & ~missing)
+        for value in _frequent(values[failing & ~missing]):
+            yield Atom(field, f"is {value:g}", values == value)
+        yield from _thresholds(field, values, missing, failing)
+        return
+    known = known_categories(case, field)
+    if known is not None:
+        unseen = [value not in known.values for value in values.tolist()]
+        yield Atom(field, "was not seen when the encoder was fitted", _mask(unseen) & ~missing)
+    frequent = _frequent(values[failing & ~missing])
+    for value in frequent:
+        yield Atom(field, f"is {value!r}", _mask([entry == value for entry in values.tolist()]))
+    yield from _sets(field, values, failing, missing)
+    texts = [value if isinstance(value, str) else "" for value in values.tolist()]
+    yield Atom(field, "has blanks around it", _mask([text != text.strip() for text in texts]))
+    yield Atom(field, "is not plain ASCII", _mask([not text.isascii() for text in texts]))
+    yield Atom(field, "is empty text", _mask([value == "" for value in values.tolist()]))
+
+
+def changed_by_cast(values: Array, dtype: str) -> Array:
+    """Which numbers a narrower type cannot hold."""
+    import numpy as np
+
+    if not dtype.startswith(("float", "int", "uint")):
+        return np.zeros(len(values), dtype=bool)
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(values)
+        there = np.where(finite, values, 0).astype(dtype)
+        changed: Array = finite & (there.astype(np.float64) != values.astype(np.float64))
+    return changed
+
+
+def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> Iterator[Atom]:
+    """The cut, from above and from below, that best tells failing rows from the others."""
+    import numpy as np
+
+    present = np.flatnonzero(~missing)
+    if len(present) < 2 or not failing[present].any():
+        return
+    order = present[np.argsort(values[present], kind="stable")]
+    ordered, marks = values[order], failing[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], False))
+    if not len(ends):
+        return
+    below = np.cumsum(marks)[ends]
+    total = int(failing.sum())
+    for says, hits, size, side in (
+        ("is at most", below, ends + 1, np.less_equal),
+        ("is above", int(marks.sum()) - below, len(order) - ends - 1, np.greater),
+    ):
+        count = len(values)
+        spread = np.sqrt(size * (count - size) * float(total) * (count - total))
+        score = np.divide(hits * float(count) - size * float(total), spread, out=np.zeros(len(ends)), where=spread > 0)
+        best = int(np.argmax(score))
+        cut = ordered[ends[best]]
+        yield Atom(field, f"{says} {cut:.6g}", side(values, cut) & ~missing)
+
+
+def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterator[Atom]:
+    """The categories that fail more often than rows do on the whole, together."""
+    import numpy as np
+
+    texts = values[~missing].astype(str)
+    names, inverse = np.unique(texts, return_inverse=True)
+    if not 2 < len(names) <= 200:
+        return
+    counts = np.bincount(inverse, minlength=len(names))
+    broken = np.bincount(inverse, weights=failing[~missing].astype(float), minlength=len(names))
+    chosen = names[broken > counts * failing.mean()]
+    if 1 < len(chosen) < len(names):
+        listed = ", ".join(repr(str(name)) for name in chosen[:4]) + (" …" if len(chosen) > 4 else "")
+        yield Atom(field, f"is one of {listed}", np.isin(values.astype(str), chosen) & ~missing)
+
+
+def _frequent(values: Array) -> list[Any]:
+    """The values that occur most often, if any occurs more than once or there are few."""
+    import numpy as np
+
+    if not len(values):
+        return []
+    if values.dtype.kind in "OUS":
+        found: dict[Any, int] = {}
+        for value in values.tolist():
+            found[value] = found.get(value, 0) + 1
+        return sorted(found, key=lambda value: -found[value])[:VALUES]
+    names, counts = np.unique(values, return_counts=True)
+    often = np.argsort(-counts, kind="stable")[:VALUES]
+    return [names[place].item() for place in often if counts[place] > 1 or len(values) == 1]
+
+
+def _mask(flags: list[bool]) -> Array:
+    import numpy as np
+
+    return np.array(flags, dtype=bool)
+
+
+WORTH_TELLING = 0.5
+"""The smallest correlation of a predicate with failing, 1 being the same thing, at which it is told."""
+
+CLEARLY_BETTER = 0.05
+JOINED = 24
+"""Statements that are tried in pairs: the best ones alone, by precision and by recall."""
+
+TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Predicate:
+    text: str
+    holds: Array
+    length: int
+    columns: frozenset[str]
+
+
+def find(case: Case) -> tuple[Slice, ...]:
+    """The best slices, best first."""
+    failing = case.required.failing
+    if not failing.any() or failing.all():
+        return ()
+    single = list(atoms(case))
+    found = [_Predicate(atom.text, atom.holds, 1, frozenset({atom.field.name})) for atom in single]
+    found += _joined(single, failing)
+    ranked = sorted(found, key=lambda one: (-_merit(one, failing), one.length, one.text))
+    told: list[_Predicate] = []
+    for one in ranked:
+        # Another statement about the same feature is no news.
+        if _association(one.holds, failing) < WORTH_TELLING or any(one.columns & other.columns for other in told):
+            continue
+        told.append(one)
+    return tuple(_slice(one, failing) for one in told[:TOLD])
+
+
+def _joined(single: Sequence[Atom], failing: Array) -> Iterator[_Predicate]:
+    import numpy as np
+
+    # For `or` each part must be precise, for `and` each must catch nearly all.
+    merits = {id(atom): _association(atom.holds, failing) for atom in single}
+    precise = sorted(single, key=lambda atom: -merits[id(atom)] - _precision(atom.holds, failing))[:JOINED]
+    catching = sorted(single, key=lambda atom: -merits[id(atom)] - _recall(atom.holds, failing))[:JOINED]
+    for place, one in enumerate(precise):
+        for other in precise[place + 1 :]:
+            if one.field == other.field:
+                continue
+            same = one.says == other.says
+            text = f"{one.field.name} or {other.field.name} {one.says}" if same else f"{one.text} or {other.text}"
+            yield _Predicate(text, one.holds | other.holds, 2, frozenset({one.field.name, other.field.name}))
+    for place, one in enumerate(catching):
+        for other in catching[place + 1 :]:
+            both = one.holds & other.holds
+            if one.field == other.field or not np.any(both):
+                continue
+            yield _Predicate(f"{one.text} and {other.text}", both, 2, frozenset({one.field.name, other.field.name}))
+
+
+def _merit(one: _Predicate, failing: Array) -> float:
+    return _association(one.holds, failing) - CLEARLY_BETTER * (one.length - 1)
+
+
+def _slice(one: _Predicate, failing: Array) -> Slice:
+    caught, total = int((one.holds & failing).sum()), int(failing.sum())
+    others = int((one.holds & ~failing).sum())
+    rest = f"; {others:,} rows with it agree" if others else ", and no other row"
+    return Slice(
+        f"{caught:,} of {total:,} failing rows: {one.text}{rest}",
+        caught,
+        others,
+        round(_precision(one.holds, failing), 4),
+        round(_recall(one.holds, failing), 4),
+    )
+
+
+def _association(holds: Array, failing: Array) -> float:
+    """The correlation of two marks (Matthews): unlike precision and recall it is low where most rows fail anyway."""
+    both, one, other = float((holds & failing).sum()), float(holds.sum()), float(failing.sum())
+    count = len(holds)
+    spread = (one * (count - one) * other * (count - other)) ** 0.5
+    return (both * count - one * other) / spread if spread else 0.0
+
+
+def _precision(holds: Array, failing: Array) -> float:
+    return float((holds & failing).sum() / max(int(holds.sum()), 1))
+
+
+def _recall(holds: Array, failing: Array) -> float:
+    return float((holds & failing).sum() / max(int(failing.sum()), 1))

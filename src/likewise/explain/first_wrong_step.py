@@ -1,0 +1,294 @@
+"""The first step of a pipeline that the candidate's graph gets wrong, and the tensor in which it does.
+
+Proven from both sides. The reference, given the graph's tensor in the place of what its step gives, answers like the
+candidate: the difference comes from before the tensor. The graph, given what the step gives in the place of the
+tensor, answers like the reference: nothing else is wrong. And no tensor of the graph that the step could have
+worked on explains it: the step itself is at fault, not what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.explain import innocence
+from likewise.explain.alike import differing, kept_columns
+from likewise.explain.case import Case, Effect
+from likewise.explain.interventions import Trial
+from likewise.explain.step_tensors import ALSO_TRIED, Place, most_likely, places_of, wide
+from likewise.explain.tensors import Inside, closing, in_parts, injector, looked_into, reader, rows_for
+from likewise.explain.trials import effect_on, mask_of
+from likewise.models.sklearn.inside import Change, Seen, Step, ask_changed, in_form_of, numbers, reference_steps, seen
+
+WIDEST = 60_000
+"""Columns of a step that is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Some rows, what each step was given and gave on them, and the tensors of the graph with numbers a row."""
+
+    case: Case
+    trial: Trial
+    records: Mapping[str, Seen]
+    inside: Inside
+
+    @property
+    def tensors(self) -> dict[str, Array]:
+        return {name: array for name, array in self.inside.values.items() if array.dtype.kind in "biuf" and array.ndim}
+
+
+@dataclass(frozen=True, slots=True)
+class WrongStep:
+    """The culprit: what it gives, what the graph has instead on the rows of the trial, and what was shown of it.
+
+    `lacking` are columns that the graph does not have at all. `effect` is over `rows` of the sample: all of them,
+    unless the step is very wide. `injected`: it is that of the graph put right, not only of the reference put wrong.
+    """
+
+    step: Step
+    place: Place
+    watched: Watched
+    expected: Array
+    found: Array
+    effect: Effect
+    rows: Array
+    injected: bool
+    lacking: tuple[int, ...] = ()
+
+    @property
+    def trial(self) -> Trial:
+        return self.watched.trial
+
+    @property
+    def record(self) -> Seen:
+        return self.watched.records[self.step.path]
+
+    @property
+    def operator(self) -> str | None:
+        """What makes the tensor; None if it is an input of the graph."""
+        return self.watched.inside.made_by.get(self.place.tensor)
+
+    @property
+    def covered(self) -> Array:
+        """The rows of the sample that failed and agree once the step is put right."""
+        return mask_of(self.watched.case, self.rows, self.effect.covered)
+
+    @property
+    def share(self) -> float | None:
+        """The part of the failing rows that agree, where not all of them were tried."""
+        return None if len(self.rows) == len(self.watched.case.required) else self.effect.share
+
+    @property
+    def wrong(self) -> Array:
+        """Which entries of the step's output the graph has wrong."""
+        import numpy as np
+
+        if not self.lacking:
+            return differing(self.found, self.expected)
+        mask = np.zeros(self.expected.shape, dtype=bool)
+        mask[:, list(self.lacking)] = True
+        return mask
+
+
+def first_wrong_step(case: Case) -> WrongStep | None:
+    """The culprit among the steps; None if there is none, or if it cannot be shown. Looked for once a case."""
+    key = "first wrong step"
+    if key not in case.memory:
+        case.memory[key] = None
+        with closing(case):
+            case.memory[key] = _search(case)
+    found: WrongStep | None = case.memory[key]
+    return found
+
+
+def watched_steps(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
+    """Some rows, as many as the widest step allows, and what each step was given and gave on them."""
+    key = "watched steps"
+    if key not in case.memory:
+        few = seen(case, Trial.of(case, 8, 8).batch)
+        widest = max((wide(record) for record in few.values()), default=1)
+        rows = max(16, min(200, 1_500_000 // max(widest, 1)))
+        trial = Trial.of(case, rows, rows)
+        case.memory[key] = trial, seen(case, trial.batch)
+    found: tuple[Trial, Mapping[str, Seen]] = case.memory[key]
+    return found
+
+
+def _search(case: Case) -> WrongStep | None:
+    steps = reference_steps(case)
+    if not steps or not case.required.batch.stacked or case.graph("candidate") is None:
+        return None
+    trial, records = watched_steps(case)
+    inside = looked_into(case, trial.batch)
+    if inside is None:
+        return None
+    watched = Watched(case, trial, records, inside)
+    for step in steps:
+        expected = _numbers_of(records.get(step.path), len(trial))
+        if expected is None:
+            continue
+        tensors = watched.tensors
+        tables = {place: place.of(tensors[place.tensor]) for place in places_of(step, steps, records, tensors)}
+        # Right where it matters: on the rows that fail.
+        if any(not differing(table[trial.failing], expected[trial.failing]).any() for table in tables.values()):
+            continue
+        found = _proven(watched, step, expected, tables)
+        if found is None and not step.joins:
+            found = _narrower(watched, step, expected)
+        if found is not None:
+            return None if _innocent(found) else found
+    return None
+
+
+def _numbers_of(record: Seen | None, rows: int) -> Array | None:
+    if record is None or not 0 < wide(record) <= WIDEST:
+        return None
+    output = record.output
+    return output if output is not None and len(output) == rows else None
+
+
+def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Place, Array]) -> WrongStep | None:
+    """The tensor whose values, given by the step, let the reference answer like the candidate."""
+    case, trial, rows = watched.case, watched.trial, rows_for(watched.case, expected.shape[1])
+    for places in most_likely(tables, expected):
+        for only in (False, True):
+            change = _giving(tables[places[0]], only_what_differs=only)
+            answered = ask_changed(case, {step.path: change}, trial.batch)
+            if answered is None or not trial.effect(reference=answered).explains:
+                continue
+            reproduced = _reproduced(case, step, places[0], rows, expected.shape[1], only_what_differs=only)
+            if reproduced is None or not reproduced.explains:
+                continue
+            refuted = False
+            # Of equal tensors, one may be a by-product that nothing depends on.
+            for place in places[:ALSO_TRIED]:
+                repaired = _repaired(watched, step, place, rows, expected.shape[1])
+                if repaired is not None and repaired.explains:
+                    return WrongStep(step, place, watched, expected, tables[place], repaired, rows, injected=True)
+                refuted = refuted or repaired is not None
+            if not refuted:
+                place = places[0]
+                return WrongStep(step, place, watched, expected, tables[place], reproduced, rows, injected=False)
+    return None
+
+
+def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None:
+    """A tensor that lacks columns of the step, and with them answers like the reference."""
+    width, tensors = expected.shape[1], watched.tensors
+    rows = rows_for(watched.case, width)
+    names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
+    for name in reversed(names):
+        place = Place(name)
+        table = place.of(tensors[name])
+        kept = kept_columns(table, expected)
+        effect = None if kept is None else _repaired(watched, step, place, rows, width)
+        if kept is not None and effect is not None and effect.explains:
+            lacking = tuple(column for column in range(width) if column not in kept)
+            return WrongStep(step, place, watched, expected, table, effect, rows, injected=True, lacking=lacking)
+    return None
+
+
+def _reproduced(
+    case: Case, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
+) -> Effect | None:
+    """The reference with the graph's tensor in the place of its step."""
+    with closing(case):
+        read = reader(case, place.tensor)
+
+        def answer(batch: Batch) -> Tensors | None:
+            array = read(batch)
+            if array is None or len(array) != len(batch):
+                return None
+            change = _giving(place.of(array), only_what_differs=only_what_differs)
+            return ask_changed(case, {step.path: change}, batch)
+
+        answered = _in_parts(case, rows, width, answer)
+    return None if answered is None else effect_on(case, rows, reference=answered)
+
+
+def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: int) -> Effect | None:
+    """The graph with what the step gives in the place of its tensor; all of it, or only what differs from its own."""
+    effects = [_injected(watched, step, place, rows, width, only_what_differs=False)]
+    if effects[0] is not None and (effects[0].share < 1.0 or effects[0].damage):
+        effects.append(_injected(watched, step, place, rows, width, only_what_differs=True))
+    return max((effect for effect in effects if effect is not None), key=lambda e: e.share - e.damage, default=None)
+
+
+def _injected(
+    watched: Watched, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
+) -> Effect | None:
+    import numpy as np
+
+    case, tensor = watched.case, watched.inside.values[place.tensor]
+    with closing(case):
+        inject, read = injector(case, place.tensor, tensor.dtype), reader(case, place.tensor)
+
+        def answer(batch: Batch) -> Tensors | None:
+            record = seen(case, batch).get(step.path)
+            values = None if record is None else record.output
+            if values is None:
+                return None
+            if only_what_differs or place.columns is not None:
+                array = read(batch)
+                if array is None:
+                    return None
+                table = place.of(array)
+                if only_what_differs and table.shape == values.shape:
+                    values = np.where(differing(table, values), values, table)
+                values = place.put(values, array)
+            shape = (len(values), *tensor.shape[1:])
+            return inject(batch, values.reshape(shape) if values.size == np.prod(shape) else values)
+
+        answered = _in_parts(case, rows, width, answer)
+    return None if answered is None else effect_on(case, rows, candidate=answered)
+
+
+def _in_parts(
+    case: Case, rows: Array, width: int, answer: Callable[[Batch], Tensors | None]
+) -> Mapping[str, Array] | None:
+    import numpy as np
+
+    parts: list[Tensors] = []
+    for batch in in_parts(case, rows, width):
+        part = answer(batch)
+        if part is None:
+            return None
+        parts.append(part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _giving(values: Array, *, only_what_differs: bool) -> Change:
+    """A step that gives these values; or only those that are not its own but for rounding, which is another cause."""
+    import numpy as np
+
+    def change(_: Any, gave: Any) -> Any:
+        own = numbers(gave)
+        if not only_what_differs or own is None or own.shape != values.shape:
+            return in_form_of(gave, values)
+        return in_form_of(gave, np.where(differing(values, own), values, own))
+
+    return change
+
+
+def _innocent(found: WrongStep) -> bool:
+    """Is the step not at fault: only rounding, or right for what the graph gives it?"""
+    if found.lacking:
+        return False
+    stored = found.watched.inside.values[found.place.tensor].dtype
+    if innocence.is_noise(found.found, found.expected, stored):
+        return True
+    if found.record.input is None or found.step.joins:
+        return False
+    if innocence.within_rounding(found.step, found.record, found.found, found.wrong, stored):
+        return True
+    return innocence.right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
+
+
+def _earlier(found: WrongStep) -> Sequence[Array]:
+    """What the graph has before the tensor: what the step may have been given there."""
+    tensors = found.watched.tensors
+    names = list(tensors)
+    return [Place(name).of(tensors[name]) for name in names[: names.index(found.place.tensor)]]

@@ -1,0 +1,290 @@
+"""A step of the reference's pipeline is missing in the candidate, or does something else there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from likewise.contracts.data import Array
+from likewise.data.cells import Field, listed
+from likewise.explain import step_faults
+from likewise.explain.alike import order_of
+from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, watched_steps
+from likewise.explain.innocence import transformed
+from likewise.models.sklearn.inside import Change, Seen, Step, ask_changed, in_form_of, passing, reference_steps, seen
+
+MOSTLY = 0.9
+"""A change of a whole step accounts for nearly all rows, or it is another change that resembles it."""
+
+COMMON = 0.05
+"""An answer that is given to more than this share of the failing rows is no coincidence between two models."""
+
+FEW_COLUMNS, LONGEST_RUN = 3, 4
+
+AGAIN = "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx"
+
+
+class PipelineSteps:
+    """Leave a step out of the reference, or exchange its output with the tensor of the graph that stands for it."""
+
+    causes = (
+        "preprocessing-dropped",
+        "preprocessing-differs",
+        "missing-value-handling",
+        "unknown-category",
+        "feature-order",
+    )
+    needs_answers = True
+
+    def plausible(self, case: Case) -> bool:
+        return case.required.batch.stacked and bool(reference_steps(case))
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        wrong = first_wrong_step(case)
+        found = None
+        if wrong is None or wrong.step.joins:
+            found = _without_steps(case, wrong) or _with_a_step_twice(case, wrong)
+        if found is None and wrong is not None:
+            found = _located(wrong)
+        return [] if found is None else [found]
+
+
+def _located(wrong: WrongStep) -> Explained | None:
+    """What the graph has in the place of a step's output, in the words of the step."""
+    step = wrong.step
+    if step.reads_text and not step_faults.same_words(wrong):
+        return None
+    if dropped := step_faults.left_out(wrong):
+        evidence = f"tensor '{wrong.place.tensor}' holds what {dropped[0].name} is given, not what {step.name} gives"
+        return _explained(wrong, "preprocessing-dropped", _called([s.path for s in dropped]), evidence)
+    if step_faults.applied_twice(wrong):
+        evidence = f"tensor '{wrong.place.tensor}' holds what {step.name} gives for its own output"
+        return _explained(wrong, "preprocessing-differs", _called([step.path]), evidence)
+    if step.joins and not wrong.lacking and (order := order_of(wrong.found, wrong.expected)) is not None:
+        told = _moved_columns(step, order)
+        evidence = f"tensor '{wrong.place.tensor}' holds the columns of {step.name} in another order: {told}"
+        return _explained(
+            wrong, "feature-order", f"{told} (step '{step.path}', tensor '{wrong.place.tensor}')", evidence
+        )
+    columns = step_faults.columns_at_fault(wrong)
+    evidence = _evidence(wrong, list(columns))
+    for cause, fields in (
+        ("missing-value-handling", step_faults.with_missing(wrong, columns)),
+        ("unknown-category", step_faults.with_unseen(wrong, columns)),
+    ):
+        if fields:
+            return _explained(wrong, cause, f"{listed([f.name for f in fields])} (step '{step.path}')", evidence)
+    paths = step_faults.branches_at_fault(wrong) if step.joins else []
+    culprit = _called(paths or [step.path], [field.name for field in columns])
+    return _explained(wrong, "preprocessing-differs", culprit, evidence)
+
+
+def _explained(wrong: WrongStep, cause: str, culprit: str, evidence: str) -> Explained:
+    step = wrong.step
+    kind = step.name if step.joins else type(step.estimator).__name__
+    remedies = {
+        "preprocessing-dropped": "Export the whole fitted pipeline: likewise export MODEL --data DATA -o model.onnx",
+        "missing-value-handling": f"{AGAIN}; if that changes nothing, fill missing values before the model",
+        "unknown-category": f"{AGAIN}; if that changes nothing, map unknown categories to a known one before the model",
+    }
+    usual = f"{AGAIN}; if that changes nothing, the exporter gets {kind} wrong: apply it to the data before the model"
+    proof = (
+        "given the step's own values there, the graph agrees with the reference"
+        if wrong.injected
+        else "given the tensor's values there, the reference answers like the candidate"
+    )
+    return Explained(
+        cause,
+        culprit,
+        f"{evidence}; {proof} on {_counts(wrong.effect)} failing rows",
+        remedies.get(cause, usual),
+        covered=wrong.covered,
+        share=wrong.share,
+        simplicity=2,
+    )
+
+
+def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
+    """Leave out each step that gives as many columns as it takes, then several in a row."""
+    steps, records = _of_one_width(case)
+    for run in _runs(steps):
+        # A step that changes nothing on these rows cannot be missed.
+        run = [step for step in run if step_faults.does_something(records[step.path])]
+        effect = _effect(case, {step.path: passing for step in run}) if run else None
+        if effect is None or not (_leads_to(wrong, run[-1]) or _telling(case, effect) or _missed(case, run)):
+            continue
+        names = ", ".join(step.name for step in run)
+        return Explained(
+            "preprocessing-dropped",
+            _called([step.path for step in run]),
+            f"without {names} the reference answers like the candidate on {_counts(effect)} failing rows",
+            "Export the whole fitted pipeline, not only its last step: likewise export MODEL --data DATA -o model.onnx",
+            covered=effect.covered,
+            simplicity=2,
+        )
+    return None
+
+
+def _with_a_step_twice(case: Case, wrong: WrongStep | None) -> Explained | None:
+    """Apply each step once more to what it gave."""
+    steps, records = _of_one_width(case)
+    for step in steps:
+        effect = _effect(case, {step.path: _again(step)}) if step_faults.does_something(records[step.path]) else None
+        if effect is not None and (_leads_to(wrong, step) or _telling(case, effect)):
+            return Explained(
+                "preprocessing-differs",
+                _called([step.path]),
+                f"with {step.name} applied twice the reference answers like the candidate on {_counts(effect)} "
+                "failing rows: the data or the caller applies it, and the exported model does so again",
+                f"Feed the exported model raw columns, or export it without {step.name}",
+                covered=effect.covered,
+                simplicity=2,
+            )
+    return None
+
+
+def _of_one_width(case: Case) -> tuple[list[Step], Mapping[str, Seen]]:
+    """The steps that give as many columns of numbers as they take, in the order in which they run."""
+    _, records = watched_steps(case)
+    return [step for step in reference_steps(case) if _keeps_width(records.get(step.path))], records
+
+
+def _keeps_width(record: Seen | None) -> bool:
+    if record is None:
+        return False
+    given, gave = (tuple(getattr(table, "shape", ())) for table in (record.given, record.gave))
+    return len(given) == 2 and given == gave and record.input is not None
+
+
+def _runs(steps: Sequence[Step]) -> list[list[Step]]:
+    """Each step alone, then those that follow each other, then all, then whole joins."""
+    leaves = [step for step in steps if not step.joins]
+    runs = [[step] for step in leaves]
+    for first in range(len(leaves)):
+        for last in range(first + 1, min(first + LONGEST_RUN, len(leaves))):
+            run = leaves[first : last + 1]
+            if all(before.path in after.upstream for before, after in pairwise(run)):
+                runs.append(run)
+    if len(leaves) > 1 and leaves not in runs:
+        runs.append(leaves)
+    return [*runs, *([step] for step in steps if step.joins)]
+
+
+def _effect(case: Case, changes: Mapping[str, Change]) -> Effect | None:
+    """What changing steps of the reference does to the whole sample, if it explains the failure."""
+    trial, _ = watched_steps(case)
+    answered = ask_changed(case, changes, trial.batch)
+    if answered is None or not trial.effect(reference=answered).explains:
+        return None
+    answered = ask_changed(case, changes)
+    effect = None if answered is None else case.effect(reference=answered)
+    return effect if effect is not None and effect.explains else None
+
+
+def _leads_to(wrong: WrongStep | None, step: Step) -> bool:
+    """Was the difference traced to where the output of this step is joined with others?"""
+    return wrong is not None and step.path in (*wrong.step.upstream, wrong.step.path)
+
+
+def _telling(case: Case, effect: Effect) -> bool:
+    """Do rows agree whose answers say something? Where all are driven to the same few answers, many changes fit."""
+    import numpy as np
+
+    sample, step = case.required, 10 * case.tolerance.absolute + 1e-6
+    parts: list[Array] = [
+        np.round(pair.candidate.astype(np.float64).reshape(len(sample), -1) / step)
+        for pair in sample.pairs
+        if pair.candidate.dtype.kind == "f"
+    ]
+    if not parts:
+        return effect.share >= MOSTLY
+    answers = np.nan_to_num(np.concatenate(parts, axis=1)[effect.failing], nan=-1.0)
+    _, groups, counts = np.unique(answers, axis=0, return_inverse=True, return_counts=True)
+    rare = counts[groups.reshape(-1)] <= max(1, COMMON * len(answers))
+    agrees = effect.agrees[effect.failing]
+    if rare.sum() >= max(3, COMMON * len(answers)):
+        return bool(agrees[rare].mean() >= MOSTLY)
+    return bool(agrees.mean() >= MOSTLY and len(counts) > 2)
+
+
+def _missed(case: Case, run: Sequence[Step]) -> bool:
+    """Does the candidate agree once it is given what the steps give, in the place of the columns they take?"""
+    inputs = case.required.batch.inputs
+    records = seen(case, case.required.batch)
+    first, last = records.get(run[0].path), records.get(run[-1].path)
+    values = None if last is None else last.output
+    if first is None or values is None:
+        return False
+    names = [str(label) for label in getattr(first.given, "columns", ())]
+    if names and set(names) <= set(inputs) and len(names) == values.shape[1]:
+        columns = {name: values[:, index] for index, name in enumerate(names)}
+    elif len(inputs) == 1 and inputs[next(iter(inputs))].shape == values.shape:
+        columns = {next(iter(inputs)): values}
+    else:
+        return False
+    answered = case.ask("candidate", case.changed(columns))
+    return answered is not None and case.effect(candidate=answered).explains
+
+
+def _again(step: Step) -> Change:
+    def change(_: Any, gave: Any) -> Any:
+        values = transformed(step, gave)
+        return gave if values is None else in_form_of(gave, values)
+
+    return change
+
+
+def _evidence(wrong: WrongStep, named: Sequence[Field]) -> str:
+    made = f", made by {wrong.operator}," if wrong.operator else ""
+    gives = f"{type(wrong.step.estimator).__name__} '{wrong.step.path}' gives"
+    if wrong.lacking:
+        columns = f"{wrong.found.shape[1]} of the {wrong.expected.shape[1]} columns"
+        return f"tensor '{wrong.place.tensor}'{made} has {columns} that {gives}"
+    entries = wrong.wrong & wrong.trial.failing[:, None]
+    row, column = _furthest_off(wrong, entries)
+    where = f" in {listed([field.name for field in named], FEW_COLUMNS)}" if named else ""
+    return (
+        f"what {gives} and tensor '{wrong.place.tensor}'{made} differ{where} on {int(entries.any(axis=1).sum())} of "
+        f"{int(wrong.trial.failing.sum())} failing rows looked at (row {wrong.trial.batch.rows.name(row)}: "
+        f"{wrong.found[row, column]:.6g} instead of {wrong.expected[row, column]:.6g})"
+    )
+
+
+def _furthest_off(wrong: WrongStep, entries: Array) -> tuple[int, int]:
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        distance = np.nan_to_num(np.abs(wrong.found - wrong.expected), nan=np.inf)
+    row, column = np.unravel_index(int(np.argmax(np.where(entries, distance, -1.0))), entries.shape)
+    return int(row), int(column)
+
+
+def _called(paths: Sequence[str], columns: Sequence[str] = ()) -> str:
+    """Steps in their owner's words, then where they are."""
+    names = listed([path.rpartition("__")[2] for path in paths])
+    place = f"step{'s' if len(paths) > 1 else ''} " + listed([f"'{path}'" for path in paths])
+    column = f", column{'s' if len(columns) > 1 else ''} {listed(columns)}" if columns else ""
+    return f"{names} ({place}{column})"
+
+
+def _moved_columns(step: Step, order: Sequence[int]) -> str:
+    names = _output_names(step, len(order))
+    return listed([names[column] for column, found in enumerate(order) if column != found])
+
+
+def _output_names(step: Step, width: int) -> list[str]:
+    get: Callable[[], Any] | None = getattr(step.estimator, "get_feature_names_out", None)
+    try:
+        names = [] if get is None else [str(name).rpartition("__")[2] for name in get()]
+    except Exception:  # noqa: BLE001 - names are a courtesy, and custom steps raise many types
+        names = []
+    return names if len(names) == width else [f"column {index}" for index in range(width)]
+
+
+def _counts(effect: Effect) -> str:
+    return f"{int(effect.covered.sum()):,} of {int(effect.failing.sum()):,}"
+
+
+EXTENSION = PipelineSteps()

@@ -1,0 +1,474 @@
+"""A reference whose stored numbers have gone through a narrower type, or that computes in a wider one.
+
+A graph holds what the exporter's type leaves of each weight. Given the same weights, a reference that
+then answers like the candidate shows that the rounding of the weights was the difference.
+
+Weights that have lost digits, in whatever type they are stored, and those they were.
+
+A weight that went through half precision, a coarse grid or a few decimals shows it: all its numbers are
+ones that fit. That alone proves nothing; but the reference's numbers, each within the rounding, do.
+
+The arrays a reference holds, and the one that a stored weight stands for.
+
+How much the rounding of the stored numbers can move the answers.
+
+A file holds each weight up to half the distance to its neighbours in the type it is stored in. Moved at
+random within that distance, the weights stand for others that would have been stored as the same file: a
+difference that is no larger than what this does to the answers is the rounding's.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from likewise.compare.observe import rows_beyond
+from likewise.contracts.comparison import Mismatch, Pair
+from likewise.contracts.data import Array, Tensors
+from likewise.explain.case import Case, pairs_of
+from likewise.models.onnx import edits
+from likewise.models.sklearn import parameters
+from likewise.models.torch import inside
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+LARGEST_COPY = 512 * 2**20
+DEEPEST = 12
+
+
+def rounded(case: Case, dtype: str, *, clip: float | None = None, only: Any = None) -> Any:
+    """The reference as a live object with weights rounded to a type; None where it cannot be copied.
+
+    `clip` bounds the weights first, as some converters do. `only` is a part of the reference: the rest
+    keeps its weights.
+    """
+    native, framework = case.native("reference"), case.framework("reference")
+    if native is None:
+        return None
+    if framework == "torch":
+        return _rounded_module(native, dtype, clip)
+    if framework == "onnx":
+        return _rounded_graph(case, dtype, clip)
+    if framework == "sklearn":
+        return _rounded_estimator(native, dtype, clip, only)
+    return None
+
+
+def doubled(case: Case) -> Any:
+    """The reference as a live object that computes in float64; None where it cannot be made to."""
+    native = case.native("reference")
+    if native is None:
+        return None
+    if case.framework("reference") == "torch":
+        twin = copied_module(native)
+        return None if twin is None else twin.double()
+    if case.framework("reference") == "onnx":
+        from likewise.models.onnx import edits, widen
+
+        proto = edits.editable(case.graph("reference"))
+        if proto is None:
+            return None
+        found = widen.runnable(proto, widen.Widening(edits.tensor_types(proto)))
+        return None if found is None else found[0]
+    return None
+
+
+def copied_module(module: Any) -> Any:
+    """A module of its own with the same weights; None where it is too large, or refuses to be copied."""
+    size = sum(tensor.nbytes for tensor in module.state_dict().values() if hasattr(tensor, "nbytes"))
+    if size > LARGEST_COPY:
+        return None
+    try:
+        return copy.deepcopy(module)
+    except Exception:  # noqa: BLE001 - modules of users raise anything; without a copy there is no experiment
+        return None
+
+
+def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
+    import torch
+
+    twin = copied_module(module)
+    if twin is None:
+        return None
+    kind = getattr(torch, dtype)
+    with torch.no_grad():
+        for tensor in twin.state_dict().values():
+            if hasattr(tensor, "is_floating_point") and tensor.is_floating_point():
+                bounded = tensor if clip is None else tensor.clamp(-clip, clip)
+                tensor.copy_(bounded.to(kind).to(tensor.dtype))
+    return twin
+
+
+def _rounded_graph(case: Case, dtype: str, clip: float | None) -> Any:
+    import numpy as np
+    from onnx import numpy_helper
+
+    from likewise.models.onnx import edits
+
+    proto = edits.editable(case.graph("reference"))
+    if proto is None:
+        return None
+    for name, array in edits.constants(proto.graph).items():
+        if array.dtype in (np.float32, np.float64):
+            edits.set_constant(proto.graph, name, _rounded_array(array, dtype, clip))
+    for node in edits.all_nodes(proto.graph):
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                for tensor in attribute.g.initializer:
+                    array = numpy_helper.to_array(tensor)
+                    if array.dtype in (np.float32, np.float64):
+                        rounded_tensor = numpy_helper.from_array(_rounded_array(array, dtype, clip), tensor.name)
+                        tensor.CopyFrom(rounded_tensor)
+    return proto
+
+
+def _rounded_estimator(estimator: Any, dtype: str, clip: float | None, only: Any) -> Any:
+    try:
+        # A part that is copied together with the whole can be told apart in the copy.
+        twin, part = copy.deepcopy((estimator, only))
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    _round_inside(twin if only is None else part, dtype, clip, set(), 0)
+    return twin
+
+
+def _round_inside(owner: Any, dtype: str, clip: float | None, seen: set[int], depth: int) -> None:
+    """Round every number that an object holds, directly or in what it holds."""
+    if id(owner) in seen or depth > DEEPEST or not hasattr(owner, "__dict__"):
+        return
+    seen.add(id(owner))
+    held = vars(owner)
+    for name, value in list(held.items()):
+        held[name] = _round_value(value, dtype, clip, seen, depth)
+    if "_fit_method" in held and "_fit_X" in held:
+        # The search tree of a neighbours model holds its own copy of the points.
+        held["_fit_method"], held["_tree"] = "brute", None
+
+
+def _round_value(value: Any, dtype: str, clip: float | None, seen: set[int], depth: int) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        if value.dtype == object and value.size <= 10_000:
+            for index, entry in np.ndenumerate(value):
+                value[index] = _round_value(entry, dtype, clip, seen, depth + 1)
+            return value
+        return _rounded_array(value, dtype, clip) if value.dtype.kind == "f" else value
+    if isinstance(value, float) and not isinstance(value, bool):
+        return float(_rounded_array(np.array(value), dtype, clip))
+    if isinstance(value, list):
+        return [_round_value(entry, dtype, clip, seen, depth + 1) for entry in value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_round_value(entry, dtype, clip, seen, depth + 1) for entry in value)
+    if type(value) is dict:
+        return {key: _round_value(entry, dtype, clip, seen, depth + 1) for key, entry in value.items()}
+    if hasattr(value, "data") and hasattr(value, "tocsr"):
+        value.data = _rounded_array(value.data, dtype, clip) if value.data.dtype.kind == "f" else value.data
+        return value
+    # Kernels of Gaussian processes and some estimators can be called; functions and classes hold no numbers.
+    if not isinstance(value, type) and (not callable(value) or hasattr(value, "get_params")):
+        _round_inside(value, dtype, clip, seen, depth + 1)
+    return value
+
+
+def _rounded_array(array: Array, dtype: str, clip: float | None) -> Array:
+    import numpy as np
+
+    from likewise.data.casts import numpy_dtype
+
+    bounded = array if clip is None else np.clip(array, -clip, clip)
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = bounded.astype(numpy_dtype(dtype)).astype(array.dtype)
+    # What the type cannot hold at all is left alone: limits and sentinels are no weights.
+    return np.where(np.isfinite(narrow), narrow, bounded)
+
+
+FEWEST = 3
+"""Numbers that it takes to tell a type from what they have in common."""
+
+EXACT = 1e-3
+"""How far from whole a number may be, counted in steps of a grid."""
+
+GLANCE = 4096
+"""Numbers of a large array that are looked at before all of them are."""
+
+DECIMALS = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundedWeight:
+    """A stored array that has lost digits: what is left of them (`form`), and how much may be lost of each number.
+
+    `values` are those stored; once found, the reference's, and `owner` is what that calls them.
+    """
+
+    tensor: str
+    form: str
+    values: Array
+    within: Array
+    owner: str = ""
+
+
+def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
+    """The stored arrays that are in half precision, or in a wider type with nothing but fewer digits in them."""
+    import numpy as np
+
+    found = {}
+    for name, array in edits.constants(proto.graph).items():
+        if array.dtype.name in ("float16", "bfloat16"):
+            found[name] = RoundedWeight(name, array.dtype.name, array.astype(np.float64), _steps(array))
+        elif array.dtype in (np.float32, np.float64) and _form(array.reshape(-1)[:GLANCE].astype(np.float64)):
+            wide = array.astype(np.float64)
+            if (form := _form(wide)) is not None:
+                found[name] = RoundedWeight(name, form[0], wide, form[1])
+    return found
+
+
+def _form(wide: Array) -> tuple[str, Array] | None:
+    """What every number of an array fits into, and how much that may have cost; the coarsest that is known."""
+    import numpy as np
+
+    from likewise.data.casts import numpy_dtype
+
+    if wide.size < FEWEST or not np.isfinite(wide).all():
+        return None
+    # Whole numbers and small fractions fit everywhere and tell nothing.
+    telling = np.count_nonzero(wide * 8 != np.round(wide * 8))
+    if telling < max(FEWEST, wide.size // 4):
+        return None
+    if (step := _grid(wide)) is not None:
+        return f"steps of {step:.4g}", np.full(wide.shape, 0.51 * step)
+    with np.errstate(over="ignore"):
+        for dtype in ("bfloat16", "float16"):
+            narrow = wide.astype(numpy_dtype(dtype))
+            if np.array_equal(narrow.astype(np.float64), wide):
+                return dtype, _steps(narrow)
+    return None
+
+
+def _grid(wide: Array) -> float | None:
+    """The step of which every number is a multiple: of a fixed-point type, or of some decimals."""
+    import numpy as np
+
+    def fits(step: float) -> bool:
+        steps = wide / step
+        small = np.maximum(EXACT, 2e-7 * np.abs(steps))
+        return bool((np.abs(steps - np.round(steps)) <= small).all() and small.max() < 0.1)
+
+    distinct = np.unique(np.abs(wide))
+    if wide.size >= 16 and len(distinct) <= wide.size // 2 and len(distinct) > 1:
+        step = float(np.diff(distinct).min())
+        if step > 1e-6 * float(distinct[-1]) and fits(step):
+            return step
+    if wide.size < 8:
+        return None
+    return next((10.0**-digits for digits in DECIMALS if fits(10.0**-digits)), None)
+
+
+def _steps(array: Array) -> Array:
+    """The distance of the numbers of a half type from their neighbours."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.maximum(np.abs(np.spacing(array).astype(np.float64)) * 0.51, 1e-7)
+
+
+def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, RoundedWeight]:
+    """The same arrays with the values that the reference has for them; those that are not found are left out."""
+    arrays = arrays_of(case)
+    found = {}
+    for name, weight in weights.items():
+        match = counterpart(weight.values, weight.within, arrays, alike=False)
+        if match is not None:
+            found[name] = RoundedWeight(name, weight.form, match[1], weight.within, match[0])
+    return found
+
+
+def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> ModelProto:
+    """The graph with these values stored instead, in the type they have there."""
+    copy = edits.copied(proto)
+    stored = edits.constants(copy.graph)
+    for name, tensor in tensors.items():
+        if name in stored:
+            edits.set_constant(copy.graph, name, tensor.values.astype(stored[name].dtype))
+    return copy
+
+
+RELATED = 0.98
+"""Correlation from which on two arrays of the same shape are one weight, however it is scaled."""
+
+FEWEST_REFERENCE_ARRAYS = 12
+"""Values that it takes to speak of a correlation."""
+
+
+def arrays_of(case: Case) -> list[tuple[str, Array]]:
+    """Every array that the reference holds, by the name it has there."""
+    native, framework = case.native("reference"), case.framework("reference")
+    if native is None:
+        return []
+    if framework == "onnx":
+        found = list(edits.constants(case.graph("reference").graph).items())
+    elif framework == "torch":
+        found = [(entry.path, entry.values) for entry in inside.parameters_of(native)]
+    elif framework == "sklearn":
+        found = [(entry.path, entry.values) for entry in parameters.parameters(native, ())]
+    else:
+        return []
+    return [(name, array) for name, array in found if array.ndim and array.dtype.kind == "f"]
+
+
+def counterpart(
+    values: Array, within: Array, arrays: Sequence[tuple[str, Array]], *, alike: bool = True
+) -> tuple[str, Array] | None:
+    """The array that a stored weight stands for, laid out like it; None where none does.
+
+    The nearest that lies `within` the rounding; failing that, if `alike`, the one that it is a scaled copy of.
+    """
+    import numpy as np
+
+    close: tuple[float, str, Array] | None = None
+    similar: tuple[float, str, Array] | None = None
+    centred = values - values.mean()
+    size = float(np.linalg.norm(centred))
+    for name, array in arrays:
+        for form in _laid_out(array, values.shape):
+            gap = np.abs(form - values)
+            if (gap <= within).all() and (close is None or float(gap.mean()) < close[0]):
+                close = (float(gap.mean()), name, form)
+            other = form - form.mean()
+            norm = size * float(np.linalg.norm(other))
+            related = float((centred * other).sum() / norm) if norm and values.size >= FEWEST_REFERENCE_ARRAYS else 0.0
+            if related >= RELATED and (similar is None or related > similar[0]):
+                similar = (related, name, form)
+    best = close or (similar if alike else None)
+    return None if best is None else (best[1], best[2])
+
+
+def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[str, Array] | None:
+    """The array of the same length that a stored one is a multiple of, up to two hundredths."""
+    import numpy as np
+
+    best: tuple[float, str, Array] | None = None
+    size = float(np.linalg.norm(values))
+    for name, array in arrays:
+        wide = np.asarray(array, dtype=np.float64)
+        power = float((wide * wide).sum())
+        if wide.shape == values.shape and power and size:
+            left = float(np.linalg.norm(values - (values * wide).sum() / power * wide)) / size
+            if left <= 0.02 and (best is None or left < best[0]):
+                best = (left, name, wide)
+    return None if best is None else (best[1], best[2])
+
+
+def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+    import numpy as np
+
+    wide = np.asarray(array, dtype=np.float64)
+    if wide.shape == shape:
+        yield wide
+    if wide.ndim == 2 and wide.T.shape == shape and wide.shape[0] > 1:
+        yield wide.T
+    if wide.size == int(np.prod(shape)) and wide.shape != shape and wide.T.shape != shape:
+        yield wide.reshape(shape)
+
+
+DRAWS = 8
+LARGER = 3.0
+"""A difference up to so many times the largest movement seen in a few draws is put down to the rounding."""
+
+SHORT = 14
+"""A number with so few significant bits is meant as it stands: 2, 0.5, 1e-1 is not."""
+
+
+def half_steps(proto: ModelProto) -> dict[str, Array]:
+    """For every stored array of floats, how far each of its values may be from what it stands for."""
+    import numpy as np
+
+    found = {}
+    for name, array in edits.constants(proto.graph).items():
+        if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:
+            with np.errstate(invalid="ignore", over="ignore"):
+                wide = array.astype(np.float64)
+                step = np.abs(np.spacing(array).astype(np.float64)) / 2
+            bits = {"float32": 24, "float16": 11, "bfloat16": 8}[array.dtype.name]
+            known = ~np.isfinite(wide) | (_significant_bits(wide) <= min(SHORT, bits // 2))
+            found[name] = np.where(known, 0.0, step)
+    return found
+
+
+def jittered(proto: ModelProto, steps: Mapping[str, Array], seed: int) -> ModelProto:
+    """The graph with its stored numbers moved at random within their rounding."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    copy = edits.copied(proto)
+    for name, array in edits.constants(copy.graph).items():
+        if name in steps:
+            moved = array.astype(np.float64) + generator.uniform(-1, 1, array.shape) * steps[name]
+            edits.set_constant(copy.graph, name, moved.astype(array.dtype))
+    for node in copy.graph.node:
+        if node.domain == "ai.onnx.ml":
+            for attribute in node.attribute:
+                if attribute.floats and not attribute.name.startswith(("nodes_", "class", "target")):
+                    values = np.array(attribute.floats, dtype=np.float32)
+                    towards = np.where(generator.random(len(values)) < 0.5, -np.inf, np.inf).astype(np.float32)
+                    kept = (_significant_bits(values) <= SHORT) | (generator.random(len(values)) < 0.5)
+                    del attribute.floats[:]
+                    attribute.floats.extend(np.where(kept, values, np.nextafter(values, towards)).tolist())
+    return copy
+
+
+def rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
+    """The rows on which the reference is no further from the answers than the draws are."""
+    import numpy as np
+
+    sample = case.required
+    inside = np.ones(len(sample), dtype=bool)
+    around = [pairs_of(case.specs, sample.batch, sample.reference, draw, case.tolerance) for draw in draws]
+    for index, pair in enumerate(pairs_of(case.specs, sample.batch, sample.reference, centre, case.tolerance)):
+        others = [found for pairs in around if not isinstance(found := pairs[index], Mismatch)]
+        if isinstance(pair, Mismatch) or not others:
+            return np.zeros(len(sample), dtype=bool)
+        agrees = ~rows_beyond(pair)
+        if pair.reference.dtype.kind == "f" and pair.candidate.dtype.kind == "f":
+            drawn = np.stack([pair.candidate, *(other.candidate for other in others)]).astype(np.float64)
+            agrees |= _close(pair, drawn).reshape(len(sample), -1).all(axis=1)
+        else:
+            agrees |= np.any([~rows_beyond(other) for other in others], axis=0)
+        inside &= agrees
+    return inside
+
+
+def _close(pair: Pair, drawn: Array) -> Array:
+    """Which of the reference's numbers lie among those drawn, the first of which is the middle."""
+    import numpy as np
+
+    finite = np.isfinite(drawn)
+    known = np.where(finite, drawn, np.nan)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        middle = np.where(finite[0], drawn[0], np.nanmedian(known, axis=0))
+        gap = np.abs(middle - pair.reference)
+        moved = np.nanmax(np.abs(known - middle), axis=0)
+        allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(pair.reference)
+    # What is a number in one draw and none in the next is not determined by the stored numbers at all.
+    undetermined = finite.any(axis=0) & ~finite.all(axis=0)
+    close: Array = (gap <= LARGER * moved) | (gap <= allowed) | undetermined
+    return close
+
+
+def _significant_bits(array: Array) -> Array:
+    """How many bits it takes to write each number down, leading and trailing zeros aside."""
+    import numpy as np
+
+    fraction, _ = np.frexp(np.abs(array.astype(np.float64)))
+    whole = np.where(np.isfinite(fraction), fraction * 2.0**53, 0.0).astype(np.int64)
+    lowest = whole & -whole
+    zeros = np.where(whole == 0, 53, np.log2(np.maximum(lowest, 1)).astype(np.int64))
+    bits: Array = 53 - zeros
+    return bits

@@ -1,0 +1,273 @@
+"""When one measure is worse than it was.
+
+A change counts when it is larger than the allowed part of the old value and larger than what is noise
+for that measure. Both sides of the noise are chosen small: what is not known to be noise counts.
+
+The measures of both runs, output by output: on all rows, in other batches, under other settings and shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from likewise.contracts.comparison import OutputFacts, Tolerance
+from likewise.contracts.report import Report
+from likewise.judge.diff.change import Change, Direction
+from likewise.judge.diff.terms import Key, bounds, looser, tighter
+from likewise.judge.policy import AT_LEAST, AT_MOST
+from likewise.report.words import figure
+
+PART_OF_LIMIT = 0.01
+"""A change below this part of the limit, or of the tolerance where there is no limit, is none."""
+
+SHARE_OF_ROWS = 0.001
+"""A change of labels or of order in fewer rows than this is none, where no limit says otherwise."""
+
+FLOAT64_NOISE = 2.0**-50
+"""Relative to the largest answer: four units in the last place of float64."""
+
+ONLY_WITH_A_LIMIT = frozenset({"max_ulp_diff", "max_rel_diff", "cosine", "sqnr_db"})
+"""They magnify answers near zero, or say on another scale what is said already: they count where they are limited."""
+
+SIZES = frozenset(name for name in AT_MOST if name.endswith(("_abs_diff", "_drift")))
+LARGEST = frozenset({"max_abs_diff", *(name for name in AT_MOST if name.endswith("_drift"))})
+COUNTS = frozenset({"label_flips", "material_flips", "nonfinite_mismatch"})
+BY_TOLERANCE = frozenset({"mismatch_rate", "material_flips"})
+"""They count what is beyond the tolerance of the run: under another tolerance they are other measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The direction of one measure, and by how many percent it got worse."""
+
+    direction: Direction
+    percent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What one output of both runs is measured with: rows of each, the tighter limits, the largest answer."""
+
+    old_rows: int
+    new_rows: int
+    tolerance: Tolerance
+    largest: float
+
+    def noise(self, measure: str, bound: float | None) -> float:
+        """The change of the measure's badness that is none."""
+        floor = FLOAT64_NOISE * (self.largest if measure in SIZES else 1.0)
+        if bound is not None:
+            limited = badness(measure, bound, self.new_rows) * PART_OF_LIMIT
+            return max(floor, limited)
+        if measure in SIZES:
+            relative = self.tolerance.relative * self.largest if measure in LARGEST else 0.0
+            return max(floor, PART_OF_LIMIT * (self.tolerance.absolute + relative))
+        return SHARE_OF_ROWS if measure in ("label_flips", "flip_rate", "rank_agreement") else floor
+
+
+def weigh(measure: str, old: float, new: float, *, scale: Scale, bound: float | None, allow: float) -> Weighed:
+    """Is the new value worse, by more than `allow` percent and by more than noise?"""
+    before, after = badness(measure, old, scale.old_rows), badness(measure, new, scale.new_rows)
+    if before == after or (math.isnan(before) and math.isnan(after)):
+        return Weighed(Direction.SAME, 0.0)
+    if math.isnan(before) or math.isnan(after) or math.isinf(before) or math.isinf(after):
+        worse = math.isnan(after) or after > before
+        return Weighed(Direction.WORSE if worse else Direction.BETTER, None)
+    percent = 100 * (after - before) / before if before > 0 else None
+    matters = max(before * allow / 100, scale.noise(measure, bound))
+    if not after - before <= matters:
+        return Weighed(Direction.WORSE, percent)
+    return Weighed(Direction.BETTER if before - after > matters else Direction.SAME, percent)
+
+
+def badness(measure: str, value: float, rows: int) -> float:
+    """The value on a scale where zero is perfect and more is worse: counts by the row, agreement by what it lacks."""
+    if measure == "sqnr_db":
+        return 0.0 if value == math.inf else 10.0 ** (min(-value, 6000.0) / 20)
+    if measure in AT_LEAST:
+        return 1.0 - value
+    return value / rows if measure in COUNTS and rows else value
+
+
+def worst_of(changes: Sequence[Change]) -> Change:
+    """The change of one measure that leaves it worst."""
+
+    def order(change: Change) -> tuple[bool, float]:
+        if change.new is None:
+            return False, 0.0
+        found = badness(change.name.rpartition(".")[2], float(change.new), rows=0)
+        return (True, 0.0) if math.isnan(found) else (False, found)
+
+    return max(changes, key=order)
+
+
+def largest_answer(*outputs: OutputFacts) -> float:
+    """The largest finite magnitude either side answered in either run; 1 where that is not known."""
+    found = [
+        abs(end) for output in outputs for ends in (output.details.get("extremes") or {}).values() for end in ends or ()
+    ]
+    finite = [value for value in found if isinstance(value, float | int) and math.isfinite(value)]
+    return max(finite, default=1.0)
+
+
+MANY_TIMES = 900.0
+"""Percent from which a factor reads better."""
+
+MEASURED_SUITES = ("setting", "shape")
+"""Kinds of suites that are worth comparing by their figures; edge cases are made to magnify differences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where outputs were measured: on all rows, or as the fields of a change with these names say."""
+
+    batch_size: int | None = None
+    place: str = ""
+
+    @property
+    def subject(self) -> str:
+        return "suite-measure" if self.place and self.batch_size is None else "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run measured in one place, and the bounds it was judged by there."""
+
+    rows: int
+    outputs: Mapping[str, OutputFacts]
+    bounds: Mapping[Key, float]
+    blocks: bool = True
+
+
+def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
+    """Every output and measure that stands in the old run, wherever something was measured in both."""
+    before, after = dict(_places(old)), dict(_places(new))
+    for place in [place for place in before if place in after]:
+        ours, theirs = before[place], after[place]
+        limits = tighter(ours.bounds, theirs.bounds)
+        told = Change(place.subject, "", Direction.WORSE, "", None, None, None, None, place.batch_size)
+        told = replace(told, blocks=ours.blocks, place=place.place)
+        for name, output in ours.outputs.items():
+            if name in theirs.outputs:
+                pair = output, theirs.outputs[name]
+                scale = Scale(ours.rows, theirs.rows, _tighter_tolerance(old, new), largest_answer(*pair))
+                yield from _of_output(pair, replace(told, output=name), limits, scale, allow, _tolerances(old, new))
+            # Those that are gone from all rows are told with the outputs.
+            elif place != Place():
+                gone = replace(told, subject="output", name=name, old=name, output=name)
+                yield replace(gone, message=output_gone(gone, where(gone)))
+
+
+def output_gone(change: Change, where: str) -> str:
+    """That an output is not there any more, as the start of a sentence."""
+    return f"output {change.name!r} is no longer compared {where}".rstrip()
+
+
+def where(change: Change) -> str:
+    """Where something was found, as the end of a name; nothing for all rows."""
+    if change.suite:
+        return f"in the suite {change.suite}"
+    if change.batch_size is None:
+        return ""
+    return f"at batch size {change.batch_size}" + (f", {change.place}" if change.place else "")
+
+
+def _of_output(
+    pair: tuple[OutputFacts, OutputFacts],
+    told: Change,
+    limits: Mapping[Key, float],
+    scale: Scale,
+    allow: float,
+    tolerances: tuple[Tolerance, Tolerance],
+) -> Iterator[Change]:
+    old, new = pair
+    for measure in [name for name in old.measures if name in AT_MOST | AT_LEAST]:
+        value = old.measures[measure]
+        told = replace(told, name=f"{old.name}.{measure}", old=value)
+        bound = limits.get((old.name, measure, None if told.suite else told.batch_size))
+        if measure not in new.measures:
+            yield replace(told, message=moved(told, where(told)))
+            continue
+        now = new.measures[measure]
+        weighed = weigh(measure, value, now, scale=scale, bound=bound, allow=allow)
+        direction, percent = weighed.direction, weighed.percent
+        if measure in ONLY_WITH_A_LIMIT and bound is None and direction is not Direction.SAME:
+            direction = Direction.OTHER
+        if measure in BY_TOLERANCE and tolerances[0] != tolerances[1]:
+            direction = _under_another(direction, *tolerances)
+        change = replace(told, direction=direction, new=now, percent=percent)
+        yield replace(change, message=moved(change, where(change)))
+
+
+def _under_another(direction: Direction, old: Tolerance, new: Tolerance) -> Direction:
+    """More under a wider tolerance is worse, no more under a tighter one is not; the rest cannot be told."""
+    telling = direction is Direction.WORSE if looser(old, new) else direction is not Direction.WORSE
+    return direction if telling else Direction.UNKNOWN
+
+
+def moved(change: Change, where: str, *, of_several: bool = False) -> str:
+    """One measure, then and now, as the start of a sentence."""
+    name = f"{change.name} {where}".rstrip()
+    if change.new is None:
+        return f"{name} is no longer measured"
+    old, new = (value_text(change.name, float(value)) for value in (change.old, change.new))
+    worst = "at worst " if of_several else ""
+    if change.direction is Direction.UNKNOWN:
+        told = f"{name} was {worst}{old} and is {new}, but counts what is beyond another tolerance now"
+        return f"{told}: what it would be under the old one is not known"
+    if change.direction is Direction.SAME:
+        return f"{name} is {worst}{new}, " + ("as before" if old == new else f"it was {old}")
+    share = change_text(change)
+    return f"{name} went {worst}from {old} to {new}" + (f" ({share})" if share else "")
+
+
+def change_text(change: Change) -> str:
+    """How much worse or better, as a person reads it; nothing where both figures say it best."""
+    measure = change.name.rpartition(".")[2]
+    if measure in AT_LEAST:
+        lacking = [1 - float(value) for value in (change.new, change.old)]
+        told = measure != "sqnr_db" and all(map(math.isfinite, lacking))
+        return f"lacks {figure(lacking[0])}, lacked {figure(lacking[1])}" if told else ""
+    if change.percent is None:
+        return ""
+    if change.percent >= MANY_TIMES:
+        return f"{change.percent / 100 + 1:,.0f} times as much"
+    size = abs(change.percent)
+    shown = f"{size:.0f}" if size >= 10 else f"{size:.2g}"
+    return f"{shown}% {'worse' if change.percent > 0 else 'better'}"
+
+
+def value_text(name: str, value: float) -> str:
+    """A figure, also where what matters is how little it lacks to 1."""
+    shown = figure(value)
+    near_one = name.rpartition(".")[2] in AT_LEAST and shown == "1" and value != 1
+    return f"1 − {1 - value:.2g}" if near_one else shown
+
+
+def _places(report: Report) -> Iterator[tuple[Place, Found]]:
+    facts, limits = report.comparison, bounds(report.verdict.checks)
+    yield Place(), Found(facts.rows, _by_name(facts.outputs), limits)
+    # Orders are judged by the limits of their batch size. Where nothing is measured, nothing is tried.
+    for batch in (batch for batch in (*facts.batch_sizes, *facts.batch_orders) if batch.outputs):
+        yield Place(batch.size, batch.order), Found(batch.rows, _by_name(batch.outputs), limits)
+    for suite, verdict in zip(facts.suites, report.verdict.suites, strict=True):
+        if suite.kind in MEASURED_SUITES:
+            measured = suite.comparison
+            found = Found(measured.rows, _by_name(measured.outputs), bounds(verdict.checks), suite.blocks)
+            yield Place(place=f"{suite.kind} {suite.name}"), found
+
+
+def _by_name(outputs: tuple[OutputFacts, ...]) -> dict[str, OutputFacts]:
+    return {output.name: output for output in outputs}
+
+
+def _tolerances(old: Report, new: Report) -> tuple[Tolerance, Tolerance]:
+    """Those of the runs, not of the policies: they are what was counted with."""
+    return old.comparison.tolerance, new.comparison.tolerance
+
+
+def _tighter_tolerance(old: Report, new: Report) -> Tolerance:
+    ours, theirs = old.policy.tolerance, new.policy.tolerance
+    return Tolerance(min(ours.absolute, theirs.absolute), min(ours.relative, theirs.relative))

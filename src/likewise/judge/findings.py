@@ -1,0 +1,138 @@
+"""A tolerance that is smaller than what a model's own answers move by: a failure under it may be no more than that.
+
+A tolerance so wide that a model which always answers the same would pass: such a check cannot fail.
+
+What a verdict on generated rows may say, and what it may not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from likewise.contracts.comparison import Comparison, OutputFacts
+from likewise.contracts.verdict import Confidence, Finding, Policy, Severity
+
+DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
+"""How far a model's answers move between batch sizes, and whose."""
+
+NOISE = 1e-3
+"""Answers that move by more than this part of the largest are no noise: that is judged as a difference."""
+
+
+def noise_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
+    """What is asked of each output, beside how far the models themselves move."""
+    for output in comparison.outputs:
+        largest = _largest_answer(output)
+        bound = allowed(output, policy, largest)
+        if bound is None:
+            continue
+        for measure, side in DRIFTS.items():
+            moves = output.measures.get(measure)
+            if moves is not None and bound < moves <= NOISE * largest:
+                yield Finding(
+                    "below-noise-floor",
+                    Severity.WARNING,
+                    f"the tolerance of {output.name!r}, {bound:.3g}, is below what the {side}'s own answers move "
+                    f"between batch sizes, {moves:.3g}: a failure of that size may be noise",
+                    output.name,
+                    f"Measure it: likewise noise {side.upper()} --data FILE, and choose a tolerance above it",
+                )
+
+
+def _largest_answer(output: OutputFacts) -> float:
+    """A bound on the reference's answers; zero where they are no numbers."""
+    known = [entry["exponent"] for entry in output.details.get("closeness", {}).get("magnitudes", ())]
+    exponents = [exponent for exponent in known if exponent is not None]
+    return math.ldexp(1.0, min(max(exponents), 1023)) if exponents else 0.0
+
+
+def allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
+    """The most that any answer may differ by; None where no limit bounds single answers."""
+    tolerance, bounds = policy.tolerance, []
+    for limit in policy.limits:
+        if limit.output in (None, output.name, output.pair.candidate):
+            if limit.measure == "max_abs_diff":
+                bounds.append(limit.bound)
+            elif limit.measure == "mismatch_rate" and limit.bound == 0:
+                bounds.append(tolerance.absolute + tolerance.relative * largest)
+    return min(bounds, default=None)
+
+
+ENOUGH = 10
+"""Fewer rows may lie close together by chance."""
+
+ALIKE = 0.25
+"""A candidate that stays within this part of the reference's spread follows it, whatever the tolerance."""
+
+
+def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
+    """Where the tolerance covers everything the reference says.
+
+    That is inconclusive where the candidate does not follow the reference either and the user did not choose the
+    tolerance; else it is a warning.
+    """
+    if not comparison.varied:
+        return
+    for output in comparison.outputs:
+        bounds = output.details.get("extremes", {}).get("widest")
+        if bounds is None or bounds[0] == bounds[1]:
+            continue
+        low, high = bounds
+        bound = allowed(output, policy, max(abs(low), abs(high)))
+        if bound is None or high - low > bound:
+            continue
+        chosen = any(
+            limit.explicit and limit.output in (None, output.name, output.pair.candidate) for limit in policy.limits
+        )
+        # Written so that NaN does not follow.
+        follows = output.measures.get("max_abs_diff", 0.0) <= ALIKE * (high - low)
+        yield Finding(
+            "wide-tolerance",
+            Severity.WARNING if chosen or follows or comparison.rows < ENOUGH else Severity.INCONCLUSIVE,
+            f"the reference's {output.name!r} goes from {low:.4g} to {high:.4g} and may differ by {bound:.3g}: "
+            "a model that always answers the same would be within tolerance",
+            output.name,
+            f"Choose one below the differences that matter, such as --abs-tol {(high - low) / 1000:.0e} --rel-tol 0",
+        )
+
+
+NAMED = 6
+"""Columns of one kind that are named in the warning."""
+
+
+def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
+    """A warning on every verdict that stands on generated rows; a rate among real rows cannot be shown by them."""
+    columns = comparison.generated
+    if not columns:
+        return
+    rounded = [column.name for column in columns if column.fractions_untried]
+    blind = [column.name for column in columns if not column.known and not column.fractions_untried]
+    guessed = f"; nothing is known about {len(blind):,} of {len(columns):,} columns: {_named(blind)}" if blind else ""
+    if rounded:
+        guessed += f"; only whole numbers were tried, because the candidate takes no others, in {_named(rounded)}"
+    yield Finding(
+        "generated-data",
+        Severity.WARNING,
+        f"the rows are generated from what the models say about their inputs, none of them is real{guessed}",
+        remedy="Check on real rows before you deploy: --data FILE",
+    )
+    if policy.max_failure_rate is not None:
+        yield Finding(
+            "generated-rate",
+            Severity.INCONCLUSIVE,
+            "generated rows cannot show how many real ones are beyond tolerance",
+            remedy="Give real rows, or leave --max-failure-rate out",
+        )
+
+
+def _named(columns: list[str]) -> str:
+    return ", ".join(columns[:NAMED]) + (f" and {len(columns) - NAMED} more" if len(columns) > NAMED else "")
+
+
+def generated_confidence(violations: int, rows: int, level: float) -> Confidence | None:
+    """The count without a claim: generated rows are like no others, so no rate is ruled out."""
+    if rows == 0:
+        return None
+    statement = f"{violations:,} of {rows:,} generated rows beyond tolerance: nothing is claimed about real ones"
+    return Confidence(level, rows, violations, 1.0, statement)

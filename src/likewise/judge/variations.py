@@ -1,0 +1,204 @@
+"""What other batches mean under a policy: other sizes, other places in the batch, and the reference in them.
+
+What is asked of rows that were made to find trouble, and the one line that says what they showed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts, Tolerance
+from likewise.contracts.verdict import Check, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
+from likewise.judge.limits import Judgement, checked, in_words
+from likewise.report.words import figure, runs
+
+ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
+"""Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
+
+REFERENCE_REMEDY = (
+    "No candidate can be like it at every size, and the candidate is not to blame; look for training mode, BatchNorm "
+    "or other statistics of the batch in the reference, and call eval() before it is used"
+)
+
+
+def judge_batches(case: Judgement) -> None:
+    """The candidate at other sizes and in other places of a batch, and whether the reference holds still there."""
+    comparison, policy = case.comparison, case.policy
+    if comparison.fixed_batch is not None and not policy.fixed_batch:
+        case.add(
+            Severity.INCONCLUSIVE,
+            "fixed-batch",
+            f"the candidate takes batches of {comparison.fixed_batch} only, and was checked at that size alone",
+            remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
+        )
+    for facts in comparison.batch_sizes:
+        _judge_structure(case, facts)
+        for check in _checks(case, facts):
+            case.checks.append(check)
+            if check.outcome is Outcome.FAIL:
+                case.add(Severity.FAILURE, check.measure, in_words(check), output=check.output)
+    known = {(check.output, check.measure) for check in case.checks if check.outcome is Outcome.FAIL}
+    for facts in comparison.batch_orders:
+        _judge_structure(case, facts)
+        # Not among the checks, where a size stands once for every measure; and no news where a size fails by itself.
+        for check in _checks(case, facts):
+            if check.outcome is Outcome.FAIL and (check.output, check.measure) not in known:
+                message = f"{facts.order}: {in_words(check)}"
+                case.add(Severity.FAILURE, "batch-position", message, output=check.output)
+    _judge_reference(case)
+
+
+def _judge_structure(case: Judgement, facts: BatchSizeFacts) -> None:
+    where = f"at batch size {facts.size}" + (f", {facts.order}" if facts.order else "")
+    for mismatch in facts.mismatches:
+        case.add(Severity.FAILURE, mismatch.code, f"{where}: {mismatch.message}", output=mismatch.output)
+    for incident in facts.incidents:
+        case.add(Severity.INCONCLUSIVE, incident.code, incident.message, remedy=incident.remedy)
+
+
+def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
+    if _bit_equal(case):
+        return
+    for limit in case.policy.limits:
+        if limit.measure in ELEMENTWISE:
+            for output in facts.outputs:
+                if limit.output in (None, output.name, output.pair.candidate):
+                    yield from checked(case, limit, output, batch_size=facts.size)
+
+
+def _bit_equal(case: Judgement) -> bool:
+    """Bit equality is asked for at the main size only: another batch size is another order of summation."""
+    return case.policy.tolerance == Tolerance(0.0, 0.0)
+
+
+def _judge_reference(case: Judgement) -> None:
+    """A reference that depends on the batch is no fault of the candidate, and no ground to trust a comparison."""
+    everything = (*case.comparison.batch_sizes, *case.comparison.batch_orders)
+    refused = [facts for facts in everything if facts.reference]
+    if refused:
+        others = f", and in {len(refused) - 1} other batches" if len(refused) > 1 else ""
+        case.add(
+            Severity.WARNING,
+            "reference-batch",
+            f"at batch size {refused[0].size} {refused[0].reference[0].message}{others}",
+            remedy=REFERENCE_REMEDY,
+        )
+    if _bit_equal(case):
+        return
+    for output in case.comparison.outputs:
+        moved = [(facts, found) for facts in everything for found in facts.outputs if found.name == output.name]
+        moved = [entry for entry in moved if entry[1].details.get("reference_drift", {}).get("rows_beyond")]
+        if not moved:
+            continue
+        facts, worst = max(moved, key=lambda entry: entry[1].measures["reference_drift"])
+        sizes = sorted({entry[0].size for entry in moved})
+        order = f" with its {facts.order}" if facts.order else ""
+        case.add(
+            Severity.WARNING,
+            "reference-batch",
+            f"the reference's own {output.name!r} depends on the batch: it moves by up to "
+            f"{figure(worst.measures['reference_drift'])} in a batch of {facts.size}{order}, and beyond tolerance at "
+            f"batch size{'s' * (len(sizes) > 1)} {runs(sizes)}",
+            output=output.name,
+            remedy=REFERENCE_REMEDY,
+        )
+
+
+MADE = ("edge", "shape")
+"""Kinds of suites whose rows nobody sent."""
+
+ANY_ROWS = frozenset(
+    {
+        "max_abs_diff",
+        "max_rel_diff",
+        "max_ulp_diff",
+        "mismatch_rate",
+        "material_flips",
+        "label_flips",
+        "nonfinite_mismatch",
+    }
+)
+"""Limits that hold for any rows. Means, quantiles and rates speak of rows as they come, and these rows do not come."""
+
+LONGEST = 240
+"""Characters of what a mismatch says that are repeated; models can be wordy."""
+
+
+def policy_on(facts: SuiteFacts, policy: Policy) -> Policy:
+    """What is asked of a suite. Few rows claim nothing about a rate, and no suite is swept over batch sizes."""
+    limits = tuple(limit for limit in policy.limits if not limit.measure.endswith("_drift"))
+    if facts.kind in MADE:
+        limits = tuple(replace(limit, explicit=False) for limit in limits if limit.measure in ANY_ROWS)
+    return replace(policy, limits=limits, max_failure_rate=None, fixed_batch=True)
+
+
+def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerdict:
+    """The verdict on a suite from the judgement of its rows."""
+    told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
+    measured = facts.comparison
+    if facts.refused and not (measured.rows or measured.mismatches or measured.incidents):
+        return SuiteVerdict(*told, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
+    kept = tuple(f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE))
+    if facts.kind not in MADE:
+        return SuiteVerdict(*told, verdict.outcome, verdict.headline, verdict.checks, kept)
+    kept = tuple(finding for finding in kept if not _nothing_finite(facts, finding))
+    outcome = verdict.outcome
+    if outcome is Outcome.INCONCLUSIVE and not kept and verdict.checks:
+        outcome = Outcome.PASS
+    return SuiteVerdict(*told, outcome, _headline(facts, outcome, verdict, policy), verdict.checks, kept)
+
+
+def _nothing_finite(facts: SuiteFacts, finding: Finding) -> bool:
+    """Both answer NaN to NaN: of made rows that agrees, as it was asked for."""
+    output = next((entry for entry in facts.comparison.outputs if entry.name == finding.output), None)
+    if finding.code != "not-judged" or output is None:
+        return False
+    return "max_abs_diff" not in output.measures and output.measures.get("nonfinite_mismatch") == 0
+
+
+def _headline(facts: SuiteFacts, outcome: Outcome, verdict: Verdict, policy: Policy) -> str:
+    comparison = facts.comparison
+    beyond = comparison.rows_beyond if policy.tolerance == comparison.tolerance else 0
+    refused = f", {facts.refused:,} are refused by both" if facts.refused else ""
+    if outcome is Outcome.PASS:
+        return f"{comparison.rows:,} rows agree{refused}"
+    if outcome is not Outcome.FAIL:
+        return verdict.headline
+    if comparison.mismatches:
+        more = f"; {beyond:,} of those that both answer differ" if beyond else ""
+        return _short(comparison.mismatches[0].message) + more
+    worst = _worst(comparison.outputs)
+    if not worst:
+        return verdict.headline
+    count = f"{beyond:,} of {comparison.rows:,} rows differ" if beyond else "rows differ"
+    return f"{count}; {worst}{_narrowed(comparison.casts)}"
+
+
+def _worst(outputs: tuple[OutputFacts, ...]) -> str:
+    """The worst row in words."""
+    rows = [row for output in outputs for row in output.details.get("worst_rows", {}).get("rows", [])[:1]]
+    row = max(rows, key=lambda entry: float(entry["severity"]), default=None)
+    return "" if row is None else f"{row['row']}: {_answer(row['reference'])} became {_answer(row['candidate'])}"
+
+
+def _narrowed(casts: tuple[Cast, ...]) -> str:
+    """Columns that hold what the candidate's type does not."""
+    lost = [cast for cast in casts if cast.side == "candidate" and cast.largest_relative_change == float("inf")]
+    if not lost:
+        return ""
+    names = ", ".join(dict.fromkeys(cast.column for cast in lost[:3])) + (" and others" if len(lost) > 3 else "")
+    return f"; {lost[0].target_dtype}, which the candidate takes, cannot hold such values of {names}"
+
+
+def _answer(answer: Any) -> str:
+    if isinstance(answer, list):
+        return "[" + ", ".join(_answer(entry) for entry in answer[:3]) + (", …" if len(answer) > 3 else "") + "]"
+    if isinstance(answer, dict):
+        return _answer(answer.get("worst", answer.get("head")))
+    return figure(answer) if isinstance(answer, float) and answer == answer else str(answer)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

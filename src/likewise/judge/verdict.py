@@ -1,0 +1,305 @@
+"""One limit beside its measure, and a judgement under way: its checks and what it has found so far.
+
+Comparison + policy → verdict. No arrays, no files: a finished run can be judged again.
+
+Every test is written `not value <= limit`, so that NaN fails. Whatever was not measured is
+inconclusive, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from likewise.compare.variations import settings
+from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFacts
+from likewise.contracts.models import Kind
+from likewise.contracts.verdict import (
+    Confidence,
+    Finding,
+    Outcome,
+    Policy,
+    Severity,
+    SuiteVerdict,
+    Verdict,
+)
+from likewise.errors import nearest
+from likewise.judge import findings as generated_rows
+from likewise.judge import findings as noise_floor
+from likewise.judge import findings as wide_tolerances
+from likewise.judge.confidence import confidence, percent, rows_needed
+from likewise.judge.limits import Judgement, checked, in_words, rows_beyond
+from likewise.judge.policy import PRESETS
+from likewise.judge.variations import judge_batches, policy_on, verdict_on
+from likewise.models.decoding import kind_of
+
+NOTABLE_CHANGE = 1e-6
+"""A relative change of an input above this is more than the rounding of float64 to float32."""
+
+ROUNDING = 0.01
+"""How far outside 0 and 1 rounding may carry a probability, also an INT8 one; what is further out is none."""
+
+
+def judge(comparison: Comparison, policy: Policy) -> Verdict:
+    """What the facts mean under a policy."""
+    case = Judgement(comparison, policy)
+    for incident in comparison.incidents:
+        case.add(Severity.INCONCLUSIVE, incident.code, incident.message, remedy=incident.remedy)
+    for mismatch in comparison.mismatches:
+        case.add(
+            Severity.FAILURE, mismatch.code, mismatch.message, output=mismatch.output, remedy=_advice(mismatch.code)
+        )
+    if not comparison.rows and not case.findings:
+        case.add(Severity.INCONCLUSIVE, "no-rows", "no rows were compared", remedy="Give data to compare on")
+    if comparison.rows:
+        _judge_limits(case)
+        _judge_outputs(case)
+    judge_batches(case)
+    case.findings.extend(noise_floor.noise_findings(comparison, policy))
+    case.findings.extend(wide_tolerances.wide_tolerance_findings(comparison, policy))
+    _judge_inputs(case)
+    beyond = rows_beyond(case)
+    state = generated_rows.generated_confidence if comparison.generated else confidence
+    bound = None if beyond is None else state(beyond, comparison.rows, policy.confidence)
+    case.findings.extend(generated_rows.generated_findings(comparison, policy))
+    _judge_reach(case, bound)
+    suites = tuple(_suite(facts, policy) for facts in comparison.suites)
+    _judge_suites(case, suites)
+    outcome = _outcome(case)
+    if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
+        case.add(
+            Severity.NOTE,
+            "quantized-candidate",
+            f"the candidate has {comparison.quantized_nodes} quantised nodes, and the limits are for a faithful export",
+            remedy="If INT8 is intended, say so: --preset quantized",
+        )
+    findings = tuple(sorted(case.findings, key=lambda finding: list(Severity).index(finding.severity)))
+    return Verdict(outcome, _headline(outcome, case), tuple(case.checks), findings, bound, suites)
+
+
+def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
+    """A suite under the limits that make sense for it."""
+    if facts.not_covered:
+        told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
+        return SuiteVerdict(*told, Outcome.INCONCLUSIVE, facts.not_covered)
+    asked = policy_on(facts, policy)
+    return verdict_on(facts, judge(facts.comparison, asked), asked)
+
+
+def _judge_suites(case: Judgement, suites: Sequence[SuiteVerdict]) -> None:
+    case.findings.extend(settings.findings(suites))
+    for suite in suites:
+        if suite.outcome is Outcome.PASS or suite.kind == settings.KIND:
+            continue
+        failed = suite.outcome is Outcome.FAIL
+        blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
+        severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
+        case.add(severity, f"{suite.kind}-suite", f"{suite.name}: {suite.headline}")
+
+
+def _judge_limits(case: Judgement) -> None:
+    for limit in case.policy.limits:
+        concerned = [o for o in case.comparison.outputs if limit.output in (None, o.name, o.pair.candidate)]
+        checks = [check for output in concerned for check in checked(case, limit, output)]
+        case.checks.extend(checks)
+        if limit.explicit and not checks:
+            names = [output.name for output in case.comparison.outputs]
+            unknown = (
+                f"; there is no output {limit.output!r}{nearest(limit.output, names)}"
+                if limit.output and not concerned
+                else ""
+            )
+            measured = sorted({measure for output in concerned for measure in output.measures})
+            case.add(
+                Severity.INCONCLUSIVE,
+                "limit-unmeasured",
+                f"nothing was measured against the limit on {limit.text}{unknown}",
+                remedy=f"Outputs: {', '.join(names)}" if unknown else f"Measured: {', '.join(measured) or 'nothing'}",
+            )
+    for check in case.checks:
+        if check.outcome is Outcome.FAIL:
+            case.add(Severity.FAILURE, check.measure, in_words(check), output=check.output)
+
+
+def _judge_outputs(case: Judgement) -> None:
+    judged = {check.output for check in case.checks if check.measure != "nonfinite_mismatch"}
+    mismatched = {mismatch.output for mismatch in case.comparison.mismatches}
+    for output in case.comparison.outputs:
+        measures = output.measures
+        hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures
+        unjudged = output.name not in judged and output.name not in mismatched
+        if hollow or (unjudged and (output.pair.kind is not Kind.LABEL or not judged)):
+            case.add(
+                Severity.INCONCLUSIVE,
+                "not-judged",
+                f"output {output.name!r} was not judged: "
+                + ("none of its values is finite on both sides" if hollow else "no limit applies to it"),
+                output=output.name,
+                remedy="Set a limit that applies, such as --limit label_flips=0"
+                if output.pair.kind is Kind.LABEL
+                else "Look at the worst rows in the report, and at the models' answers to them",
+            )
+        elif not unjudged and measures.get("label_flips") and not measures["material_flips"]:
+            flips = int(measures["label_flips"])
+            case.add(Severity.NOTE, "label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
+        elif unjudged and measures.get("label_flips"):
+            case.add(
+                Severity.WARNING,
+                "label-flips",
+                f"{int(measures['label_flips']):,} of {case.comparison.rows:,} labels of {output.name!r} changed, "
+                f"{int(measures['material_flips']):,} by more than noise, and no limit applies to them",
+                output=output.name,
+                remedy="Set one with --limit material_flips=0",
+            )
+        if measures.get("nan_both"):
+            severity = Severity.NOTE if case.policy.nan_equal else Severity.FAILURE
+            case.add(
+                severity, "nan-both", f"{int(measures['nan_both']):,} values are NaN on both sides", output=output.name
+            )
+        _judge_constancy(case, output)
+        _judge_meaning(case, output)
+        if output.details.get("agreement", {}).get("types_differ"):
+            case.add(
+                Severity.WARNING,
+                "label-types",
+                f"labels of {output.name!r} are text on one side and numbers on the other: none can be equal",
+                output=output.name,
+                remedy="Export the labels themselves, not their positions",
+            )
+    for name in case.comparison.not_compared:
+        case.add(
+            Severity.NOTE, "not-compared", f"the candidate does not give {name!r}, which was therefore not compared"
+        )
+
+
+def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
+    facts = output.details.get("closeness") or output.details.get("agreement") or {}
+    constant = [side for side in ("reference", "candidate") if facts.get(f"constant_{side}")]
+    if not constant or not case.comparison.varied or case.comparison.rows < 2:
+        return
+    who = "both models give" if len(constant) == 2 else f"the {constant[0]} gives"
+    case.add(
+        Severity.WARNING,
+        "constant-output",
+        f"{who} the same {output.name!r} for every one of {case.comparison.rows:,} rows of varied data",
+        output=output.name,
+        remedy="Check that the data reaches the model",
+    )
+
+
+def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
+    """Raw scores go under the name of probabilities in some exports."""
+    extremes = output.details.get("extremes", {})
+    if output.pair.kind is not Kind.PROBABILITY:
+        return
+    if not _leaves_unit(extremes.get("candidate")) or _leaves_unit(extremes.get("reference")):
+        return
+    low, high = extremes["candidate"]
+    scores = [name for name in case.comparison.not_compared if kind_of(name, None) is Kind.SCORE]
+    whole = output.name == output.pair.reference
+    case.add(
+        Severity.WARNING,
+        "not-probabilities",
+        f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
+        "these are scores, not probabilities",
+        output=output.name,
+        remedy=f"If scores are intended, compare them with scores: --pair {output.pair.candidate}={scores[0]}"
+        if scores and whole
+        else "Export probabilities, or pair them with the reference's scores: --pair candidate_output=scores",
+    )
+
+
+def _leaves_unit(bounds: Sequence[float] | None) -> bool:
+    return bounds is not None and not (bounds[0] >= -ROUNDING and bounds[1] <= 1 + ROUNDING)
+
+
+def _judge_inputs(case: Judgement) -> None:
+    for cast in case.comparison.casts:
+        if cast.changed and (cast.largest_relative_change > NOTABLE_CHANGE or cast.note):
+            case.add(Severity.WARNING, "lossy-input", _lost(cast))
+        elif cast.note:
+            case.add(Severity.NOTE, "converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
+    for warning in case.comparison.warnings:
+        case.add(Severity.WARNING, "runner-warning", warning)
+    for doubt in case.comparison.lineage:
+        case.add(Severity.WARNING, "stale-artefact", doubt, remedy="Export or quantise it again from this reference")
+    for note in case.comparison.notes:
+        case.add(Severity.NOTE, "note", note)
+
+
+def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
+    rate = case.policy.max_failure_rate
+    if rate is None or not case.comparison.rows or case.comparison.generated:
+        return
+    if bound is None:
+        case.add(
+            Severity.INCONCLUSIVE,
+            "undecided",
+            "how many rows are beyond the new tolerance cannot be told from the stored facts",
+            remedy="Run the check again with this tolerance",
+        )
+        return
+    if bound.upper_bound <= rate:
+        return
+    if bound.violations:
+        message = (
+            f"{bound.violations:,} of {bound.rows:,} rows are beyond tolerance, which does not rule out {percent(rate)}"
+        )
+    else:
+        message = f"{bound.rows:,} rows cannot show that fewer than {percent(rate)} are beyond tolerance"
+    needed = rows_needed(rate, case.policy.confidence)
+    case.add(
+        Severity.INCONCLUSIVE,
+        "too-few-rows",
+        message,
+        remedy=f"It takes {needed:,} rows, none beyond tolerance, at {100 * case.policy.confidence:.4g}% confidence",
+    )
+
+
+def _outcome(case: Judgement) -> Outcome:
+    severities = {finding.severity for finding in case.findings}
+    if case.comparison.incidents:
+        return Outcome.INCONCLUSIVE
+    if Severity.FAILURE in severities:
+        return Outcome.FAIL
+    if Severity.INCONCLUSIVE in severities or not case.checks:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS
+
+
+def _headline(outcome: Outcome, case: Judgement) -> str:
+    comparison = case.comparison
+    if outcome is Outcome.INCONCLUSIVE:
+        return _first(case.findings, Severity.INCONCLUSIVE) or "nothing was judged"
+    if outcome is Outcome.FAIL:
+        count = rows_beyond(case)
+        rows = "generated rows" if comparison.generated else "rows"
+        beyond = f"; {count:,} of {comparison.rows:,} {rows} are beyond tolerance" if count else ""
+        return (_first(case.findings, Severity.FAILURE) or "") + beyond
+    differences = [o.measures["max_abs_diff"] for o in comparison.outputs if "max_abs_diff" in o.measures]
+    largest = f", largest difference {max(differences):.3g}" if differences else ""
+    return f"{comparison.rows:,} {'generated ' if comparison.generated else ''}rows agree{largest}"
+
+
+def _first(findings: Iterable[Finding], severity: Severity) -> str | None:
+    return next((finding.message for finding in findings if finding.severity is severity), None)
+
+
+def _lost(cast: Cast) -> str:
+    note = f" ({cast.note})" if cast.note else ""
+    change = f", by up to {100 * cast.largest_relative_change:.3g}%" if cast.largest_relative_change else ""
+    return (
+        f"{cast.changed:,} of {cast.values:,} values of {cast.column!r} change on their way to the {cast.side}, "
+        f"from {cast.source_dtype} to {cast.target_dtype}{change}{note}"
+    )
+
+
+def _advice(code: str) -> str:
+    return {
+        "extra-output": "Say --pair candidate_output=reference_output, or leave it out with --ignore NAME",
+        "row-count": "Every output needs one answer a row along its first axis",
+        "classes": "Export the model that was trained on these classes",
+    }.get(code, "")
+
+
+def _for_quantized(policy: Policy) -> bool:
+    return policy.tolerance.absolute >= PRESETS["quantized"].absolute

@@ -1,0 +1,214 @@
+"""What XGBoost, LightGBM and CatBoost have in common, and what a trained model of each says about itself.
+
+`running` answers batches, `tables` turns a batch into what a booster takes, `files` recognises model files by
+their first bytes. `xgb`, `lgb` and `cat` read the facts that adapters and exporters both need out of an open
+model. Nothing here imports a framework before it is used.
+
+Model files of the boosters, recognised by their first bytes: `.json` and `.txt` may be anything.
+
+An open booster that answers batches.
+
+From a batch to what a booster takes: a DataFrame in the model's order with the model's categories, or an array.
+
+Boosters code a category by its place in the list of categories. A column that was categorical in training and
+arrives as text or numbers gets the model's own list; the categories of a single batch would give other codes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape, Signature
+from likewise.errors import LikewiseError, ModelError, one_line
+
+_HEAD = 256
+
+
+def begins(target: object, suffixes: tuple[str, ...], pattern: re.Pattern[bytes]) -> bool:
+    """Is this a path with one of the suffixes to a file that begins so? One that is missing may be meant so."""
+    if not isinstance(target, str | os.PathLike) or not str(target).lower().endswith(suffixes):
+        return False
+    if not os.path.exists(target):
+        return True
+    if not os.path.isfile(target):
+        return False
+    try:
+        with open(target, "rb") as file:
+            return pattern.match(file.read(_HEAD)) is not None
+    except OSError:
+        return False
+
+
+def named(target: object, suffixes: tuple[str, ...]) -> bool:
+    """Is this a path with a suffix that only one framework uses?"""
+    return isinstance(target, str | os.PathLike) and str(target).lower().endswith(suffixes)
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """All of a model file, or an error that names it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {os.fspath(path)}", remedy="Check the path of the model") from error
+    except OSError as error:
+        raise ModelError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
+
+
+def unreadable(path: str | os.PathLike[str], framework: str, reason: str) -> ModelError:
+    """The error for a file that is not what its name says."""
+    return ModelError(
+        f"{os.fspath(path)} cannot be loaded as a {framework} model: {reason}",
+        remedy="Copy it again, or save the model again with save_model",
+    )
+
+
+class BoosterRunner:
+    """A trained model and how it is asked.
+
+    `ask` takes the rows and gives an object with one attribute an output; what two outputs share is
+    computed there once. `reason` turns an error of the framework into a line a person can read.
+    """
+
+    def __init__(
+        self,
+        native: Any,
+        signature: Signature,
+        details: Mapping[str, Any],
+        *,
+        name: str,
+        ask: Callable[[Batch], Any],
+        reason: Callable[[Exception], str] = one_line,
+    ) -> None:
+        self.native = native
+        self.signature = signature
+        self.details = details
+        self._name = name
+        self._ask = ask
+        self._reason = reason
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        wanted = [spec for spec in self.signature.outputs or () if outputs is None or spec.name in outputs]
+        if not len(batch):
+            return {spec.name: _nothing(spec) for spec in wanted}
+        try:
+            answers = self._ask(batch)
+            return {spec.name: _array(getattr(answers, spec.name)) for spec in wanted}
+        except LikewiseError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{self._name} did not answer: {self._reason(error)}") from error
+
+
+def output(
+    name: str,
+    kind: Kind,
+    columns: int | None = None,
+    *,
+    dtype: str,
+    classes: Iterable[Label] | None = None,
+    decided_by: str | None = None,
+) -> OutputSpec:
+    """One way of asking a booster, with a number or `columns` numbers a row."""
+    shape: Shape = (None,) if columns is None else (None, columns)
+    named = None if classes is None else tuple(classes)
+    return OutputSpec(name, kind, dtype, shape, named, view=True, decided_by=decided_by)
+
+
+def derives_from(target: object, package: str, names: Iterable[str]) -> bool:
+    """Is this an instance of one of the package's classes, also through a subclass? Imports nothing."""
+    if isinstance(target, type):
+        return False
+    wanted = set(names)
+    return any(
+        base.__module__.partition(".")[0] == package and base.__name__ in wanted for base in type(target).__mro__
+    )
+
+
+def _array(answer: Any) -> Array:
+    import numpy as np
+
+    array = np.asarray(answer)
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def _nothing(spec: OutputSpec) -> Array:
+    """The answer to no rows: some of the frameworks refuse such calls, others print."""
+    import numpy as np
+
+    dtype = object if spec.dtype == "string" else spec.dtype
+    return np.empty((0, *(size for size in (spec.shape or ())[1:] if isinstance(size, int))), dtype=dtype)
+
+
+def inputs_of(names: Sequence[str] | None, count: int) -> tuple[tuple[InputSpec, ...], bool]:
+    """The declared inputs, and whether they are columns of a table: only a model that knows names has columns."""
+    if names:
+        return tuple(InputSpec(name) for name in names), True
+    return (InputSpec("X", None, (None, count)),), False
+
+
+def data_of(batch: Batch, signature: Signature) -> Any:
+    """The rows as pandas under the model's names, or as the array of a model without names."""
+    if not signature.table:
+        return batch.inputs["X"]
+    assert signature.inputs is not None
+    frame = batch.inputs.frame()
+    if hasattr(frame, "to_pandas"):
+        frame = frame.to_pandas()
+    names = [spec.name for spec in signature.inputs]
+    if list(frame.columns) == names:
+        return frame
+    frame = frame.copy(deep=False)
+    frame.columns = names
+    return frame
+
+
+def with_categories(frame: Any, categories: Mapping[str, Sequence[Any]], *, refuse_unseen: bool) -> Any:
+    """The frame with these columns categorical; those that are already stay as they are."""
+    import pandas as pd
+
+    changed = {
+        name: _coded(frame[name], known, name, refuse_unseen=refuse_unseen)
+        for name, known in categories.items()
+        if not isinstance(frame[name].dtype, pd.CategoricalDtype)
+    }
+    return frame.assign(**changed) if changed else frame
+
+
+def _coded(column: Any, known: Sequence[Any], name: str, *, refuse_unseen: bool) -> Any:
+    import pandas as pd
+
+    present = column[column.notna()]
+    text = any(isinstance(value, str) for value in known)
+    odd = next((value for value in present.unique() if isinstance(value, str) is not text), None)
+    if odd is not None:
+        was, now = ("text", "a number") if text else ("numbers", "text")
+        raise ModelError(
+            f"column {name!r} is categorical in the model, whose categories are {was} such as {known[0]!r}; "
+            f"the data has {now}: {odd!r}",
+            remedy="Give the column in the type it was trained in",
+        )
+    categories: Any = pd.Index(list(known))
+    codes = categories.get_indexer(column)
+    unseen = column[(codes < 0) & column.notna()]
+    if refuse_unseen and len(unseen):
+        raise ModelError(
+            f"column {name!r} holds {unseen.iloc[0]!r}, a category the model was not trained on",
+            remedy=f"It knows: {', '.join(repr(value) for value in list(known)[:12])}"
+            + (" …" if len(known) > 12 else ""),
+        )
+    return pd.Series(pd.Categorical.from_codes(codes, categories), index=column.index)
+
+
+def require_codes(name: str, known: Sequence[Any]) -> None:
+    """Refuse to export categories under names of their own: ONNX trees compare codes, and no encoder is written."""
+    if list(known) != list(range(len(known))):
+        shown = ", ".join(repr(value) for value in list(known)[:3])
+        raise ModelError(
+            f"feature {name} is categorical ({shown} …), and onnxmltools converts only its codes, not its categories",
+            remedy="Encode it before the model, for example with OrdinalEncoder, and train on the codes",
+        )

@@ -1,0 +1,105 @@
+"""LightGBM models to ONNX, through onnxmltools.
+
+What the converter is known to get wrong is refused: each case was seen to give other answers than the model.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.export import ExportRequest
+from likewise.errors import ModelError, extra, one_line
+from likewise.models import boosters
+from likewise.models.boosters import derives_from
+from likewise.models.lightgbm import open
+from likewise.models.options import quietly
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+UNSUPPORTED = ("cross_entropy", "cross_entropy_lambda", "fair", "mape")
+
+
+class LightgbmExporter:
+    """All knowledge of onnxmltools' LightGBM converter."""
+
+    framework = "lightgbm"
+
+    def claims(self, model: object) -> bool:
+        return derives_from(model, "lightgbm", (*open.WRAPPERS, *open.BOOSTERS))
+
+    def export(self, request: ExportRequest) -> ModelProto:
+        with extra("boost", needed_for="the export of LightGBM models"):
+            import lightgbm
+            import onnxmltools
+            from onnxmltools.convert.common.data_types import FloatTensorType
+        model = request.model
+        wrapper = model if derives_from(model, "lightgbm", open.WRAPPERS) else None
+        booster = model if wrapper is None else wrapper.booster_
+        facts = open.facts_of(booster)
+        _require_convertible(wrapper, booster, facts, request)
+        try:
+            with quietly():
+                if wrapper is None:
+                    # The copy has the trees that predict uses and the objective's proper name.
+                    model = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=facts.best_round))
+                proto: ModelProto = onnxmltools.convert_lightgbm(
+                    model,
+                    name="lightgbm",
+                    initial_types=[("X", FloatTensorType([None, facts.features]))],
+                    target_opset=request.opset,
+                    zipmap=request.zipmap,
+                )
+        except Exception as error:
+            raise ModelError(f"onnxmltools cannot convert the model: {one_line(error)}") from error
+        proto.opset_import.sort(key=lambda opset: opset.domain)  # the converter's order changes from run to run
+        return proto
+
+
+def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request: ExportRequest) -> None:
+    """Refuse what the converter is known to get wrong, or to give up on without a reason."""
+    if request.double:
+        raise ModelError(
+            "onnxmltools converts LightGBM models to float32 only",
+            remedy="Leave out double; rows whose values lie on a split may then answer differently",
+        )
+    if not facts.objective or facts.task in UNSUPPORTED:
+        named = repr(facts.task) if facts.task else "that is a function"
+        raise ModelError(f"onnxmltools cannot convert the objective {named}", remedy="Serve the model with LightGBM")
+    for wrong, what in _wrong(facts):
+        if wrong:
+            raise ModelError(f"onnxmltools converts {what}", remedy="Serve the model with LightGBM")
+    for node in open.nodes_of(booster):
+        if node.get("missing_type") == "Zero":
+            name = facts.names[node["split_feature"]] if facts.names else node["split_feature"]
+            raise ModelError(
+                f"the model takes zero for a missing value (feature {name!r}), and ONNX knows only NaN",
+                remedy="Replace zero by NaN in the data, and train without zero_as_missing",
+            )
+        if "leaf_coeff" in node:
+            raise ModelError(
+                "onnxmltools converts linear trees wrongly: it keeps only the constant of a leaf",
+                remedy="Train without linear_tree",
+            )
+    if hasattr(wrapper, "predict_proba") and wrapper.classes_.dtype.kind == "b":
+        raise ModelError("onnxmltools cannot convert boolean classes", remedy="Train on 0 and 1")
+    for index, known in enumerate(facts.categories):
+        told = len(facts.categorical) == len(facts.categories)
+        name = repr(facts.categorical[index]) if told else f"number {index + 1} of the categorical ones"
+        boosters.require_codes(name, known)
+
+
+def _wrong(facts: open.Facts) -> tuple[tuple[bool, str], ...]:
+    sigmoid = re.search(r"sigmoid:(\S+)", facts.objective)
+    steep = sigmoid is not None and float(sigmoid[1]) != 1
+    return (
+        (facts.task == "multiclassova", "'multiclassova' wrongly: it puts a softmax in the place of the sigmoids"),
+        (steep, f"{facts.objective!r} wrongly: it takes the sigmoid's factor for 1"),
+        ("sqrt" in facts.objective.split(), f"{facts.objective!r} wrongly: it leaves out the square"),
+        (facts.averaged, "random forests wrongly: it does not divide by the number of trees"),
+    )
+
+
+EXTENSION = LightgbmExporter()

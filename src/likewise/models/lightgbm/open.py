@@ -1,0 +1,242 @@
+"""What a trained LightGBM booster says about itself.
+
+LightGBM models: live boosters and scikit-learn wrappers, and the text files of save_model.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
+from likewise.errors import ModelError, extra, one_line
+from likewise.models import boosters
+from likewise.models.boosters import BoosterRunner, derives_from, output
+from likewise.models.options import require_known
+
+WRAPPERS = ("LGBMModel",)
+BOOSTERS = ("Booster",)
+_UNNAMED = re.compile(r"Column_\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`objective` is as the model writes it, such as `binary sigmoid:1`; empty where it was a function."""
+
+    objective: str
+    classes: int
+    rounds: int
+    trees: int
+    best_round: int | None
+    averaged: bool
+    features: int
+    names: tuple[str, ...] | None
+    categorical: tuple[str, ...]
+    categories: tuple[Sequence[Any], ...]
+
+    @property
+    def task(self) -> str:
+        """The first word of the objective."""
+        return self.objective.partition(" ")[0]
+
+
+def facts_of(booster: Any) -> Facts:
+    """Read from the model itself: parameters may be synonyms, or those of another training."""
+    header = booster.dump_model(num_iteration=1)
+    names = tuple(header["feature_names"])
+    infos = header.get("feature_infos") or {}
+    best = booster.best_iteration
+    return Facts(
+        objective=header.get("objective", ""),
+        classes=int(header["num_class"]),
+        rounds=booster.current_iteration(),
+        trees=booster.num_trees(),
+        best_round=best if best and best > 0 else None,
+        averaged=bool(header.get("average_output")),
+        features=len(names),
+        names=None if all(_UNNAMED.fullmatch(name) for name in names) else names,
+        # Ranges are written for numbers, the codes themselves for categories.
+        categorical=tuple(name for name in names if infos.get(name, {}).get("values")),
+        categories=tuple(booster.pandas_categorical or ()),
+    )
+
+
+def categories_by_column(facts: Facts, frame: Any) -> Mapping[str, Sequence[Any]]:
+    """Which column has which categories. The model keeps the lists in the order of the columns, without their names."""
+    import pandas as pd
+
+    if not facts.categories:
+        return {}
+    given = [name for name in frame.columns if isinstance(frame[name].dtype, pd.CategoricalDtype)]
+    if len(given) == len(facts.categories):
+        return dict(zip(given, facts.categories, strict=True))
+    if len(facts.categorical) == len(facts.categories):
+        return dict(zip(facts.categorical, facts.categories, strict=True))
+    raise ModelError(
+        f"the model was trained on {len(facts.categories)} categorical columns and does not say which; "
+        f"the data has {len(given)}",
+        remedy="Give the columns that were categorical in training as pandas categories",
+    )
+
+
+def nodes_of(booster: Any) -> Iterator[dict[str, Any]]:
+    """Every split and leaf of every tree that predict uses."""
+    stack = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node[side] for side in ("left_child", "right_child") if side in node)
+
+
+HEADER = re.compile(rb"tree\r?\nversion=")
+RANKING = ("lambdarank", "rank_xendcg")
+
+
+class LightgbmAdapter:
+    """All knowledge of LightGBM."""
+
+    framework = "lightgbm"
+    modules = ("lightgbm",)
+
+    def claims(self, target: object) -> bool:
+        return (
+            boosters.begins(target, (".txt", ".lgb", ".lgbm"), HEADER)
+            or (boosters.begins(target, (".model",), HEADER) and os.path.exists(str(target)))
+            or derives_from(target, "lightgbm", (*WRAPPERS, *BOOSTERS))
+        )
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        require_known(model)
+        target = model.target
+        if isinstance(target, str | os.PathLike):
+            target = _load(target)
+        wrapper = target if derives_from(target, "lightgbm", WRAPPERS) else None
+        booster = target if wrapper is None else _booster_of(wrapper, model.name)
+        facts = facts_of(booster)
+        inputs, table = boosters.inputs_of(facts.names, facts.features)
+        signature = Signature(inputs, _outputs(wrapper, facts), table=table, underscored=True)
+
+        def ask(batch: Batch) -> _Answers:
+            data = boosters.data_of(batch, signature)
+            if table and facts.categories:
+                known = categories_by_column(facts, data)
+                data = boosters.with_categories(data, known, refuse_unseen=False)
+            return _Answers(target, data, _classes(wrapper, facts))
+
+        yield BoosterRunner(target, signature, _details(booster, facts, wrapper), name=model.name, ask=ask)
+
+
+class _Answers:
+    """What a model says to the same rows, each question asked once."""
+
+    def __init__(self, model: Any, data: Any, classes: Array | None) -> None:
+        self._model, self._data, self._classes = model, data, classes
+
+    @cached_property
+    def value(self) -> Array:
+        return self._model.predict(self._data)  # type: ignore[no-any-return]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self._model.predict(self._data, raw_score=True)  # type: ignore[no-any-return]
+
+    @cached_property
+    def probabilities(self) -> Array:
+        if hasattr(self._model, "predict_proba"):
+            return self._model.predict_proba(self._data)  # type: ignore[no-any-return]
+        return self.value
+
+    @cached_property
+    def label(self) -> Array:
+        """The class of the largest probability, which is how the wrapper's own predict decides."""
+        import numpy as np
+
+        assert self._classes is not None
+        found = self.probabilities
+        if found.ndim == 1:
+            found = np.stack([1.0 - found, found], axis=1)
+        return self._classes[np.argmax(found, axis=1)]  # type: ignore[no-any-return]
+
+
+def _load(path: str | os.PathLike[str]) -> Any:
+    content = boosters.content(path)
+    with extra("boost", needed_for=f"reading {os.fspath(path)}"):
+        import lightgbm
+    if not HEADER.match(content):
+        raise boosters.unreadable(path, "LightGBM", "it does not begin with a tree and a version")
+    # LightGBM reads beyond the end of a file that was cut, and takes the process with it.
+    whole = b"\nend of trees" in content and (b"\nparameters:" in content) == (b"\nend of parameters" in content)
+    if not whole:
+        raise boosters.unreadable(path, "LightGBM", "it ends early")
+    try:
+        return lightgbm.Booster(model_str=content.decode())
+    except Exception as error:
+        raise boosters.unreadable(path, "LightGBM", one_line(error)) from error
+
+
+def _booster_of(wrapper: Any, name: str) -> Any:
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return wrapper.booster_
+    except NotFittedError as error:
+        raise ModelError(f"{name} is not fitted", remedy="Call fit, then save the model again") from error
+
+
+def _classes(wrapper: Any, facts: Facts) -> Array | None:
+    """The labels of a classifier; a booster numbers its classes, as its training data did."""
+    import numpy as np
+
+    if wrapper is not None:
+        return np.asarray(wrapper.classes_) if hasattr(wrapper, "predict_proba") else None
+    if facts.task in ("binary", "multiclass", "multiclassova"):
+        return np.arange(max(facts.classes, 2))
+    return None
+
+
+def _outputs(wrapper: Any, facts: Facts) -> tuple[OutputSpec, ...]:
+    if facts.task in RANKING or derives_from(wrapper, "lightgbm", ("LGBMRanker",)):
+        return (output("scores", Kind.SCORE, dtype="float64"),)
+    classes = _classes(wrapper, facts)
+    several = facts.classes if facts.classes > 1 else None
+    if classes is None:
+        return (output("value", Kind.VALUE, several, dtype="float64"),)
+    if not facts.objective:  # a function: the wrapper cannot tell what its sums mean
+        return (output("scores", Kind.SCORE, several, dtype="float64"),)
+    labels: list[Label] = [
+        value if isinstance(value, bool | int | float | str) else str(value) for value in classes.tolist()
+    ]
+    dtype = "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
+    columns = several if wrapper is None else len(labels)
+    return (
+        output("label", Kind.LABEL, dtype=dtype, classes=labels, decided_by="probabilities"),
+        output("probabilities", Kind.PROBABILITY, columns, dtype="float64", classes=labels),
+        output("scores", Kind.SCORE, several, dtype="float64", classes=labels),
+    )
+
+
+def _details(booster: Any, facts: Facts, wrapper: Any) -> Mapping[str, Any]:
+    import lightgbm
+
+    return {
+        "lightgbm": lightgbm.__version__,
+        "model": type(wrapper if wrapper is not None else booster).__name__,
+        "objective": facts.objective,
+        "rounds": facts.rounds,
+        "rounds_used": facts.best_round or facts.rounds,
+        "best_iteration": facts.best_round,
+        "trees": facts.trees,
+        "averaged": facts.averaged,
+        "features": facts.features,
+        "categorical_features": list(facts.categorical),
+    }
+
+
+EXTENSION = LightgbmAdapter()

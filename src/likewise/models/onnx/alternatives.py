@@ -1,0 +1,331 @@
+"""Operators that frameworks do not agree about, and what else each could have been meant to be.
+
+Every alternative is a change to one node of a graph. Which of them a reference means cannot be seen in
+the graph; but with the right one in place, the candidate answers like the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Array
+from likewise.models.onnx import edits
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+APPROXIMATION, SEMANTICS, ATTRIBUTE = "approximation", "operator-semantics", "operator-attribute"
+ROOT_HALF, ROOT_TWO_BY_PI, CUBIC, QUICK = 0.7071067811865476, 0.7978845608028654, 0.044715, 1.702
+
+Rewrite = Callable[["GraphProto", "NodeProto"], "list[NodeProto]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Something else that a node could do. `kind` is the same for nodes that are changed in the same way."""
+
+    node: str
+    kind: str
+    cause: str
+    told: str
+    rewrite: Rewrite
+
+
+def alternatives(proto: ModelProto) -> Iterator[Alternative]:
+    """Everything that the nodes of a graph could have been meant to do."""
+    stored = edits.constants(proto.graph)
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    for node in proto.graph.node:
+        for cause, told, rewrite in (
+            *_activations(node, stored, makers),
+            *_roundings(node, stored),
+            *_attributes(node),
+        ):
+            yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, rewrite)
+
+
+def changed(proto: ModelProto, chosen: Mapping[str, Alternative]) -> ModelProto:
+    """The graph with some nodes doing something else."""
+    copy = edits.copied(proto)
+    nodes: list[NodeProto] = []
+    for node in copy.graph.node:
+        alternative = chosen.get(node.name)
+        nodes.extend([node] if alternative is None else alternative.rewrite(copy.graph, node))
+    edits.replace_nodes(copy.graph, nodes)
+    return copy
+
+
+Found = tuple[str, str, Rewrite]
+
+
+def _activations(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[str, NodeProto]) -> Iterator[Found]:
+    """Gelu and its approximations, whole or written out; the straight-lined sigmoid."""
+    if node.op_type == "Gelu" and node.domain in ("", "ai.onnx"):
+        now = edits.attribute(node, "approximate", b"none")
+        other = b"none" if now == b"tanh" else b"tanh"
+        yield APPROXIMATION, f"approximate={other.decode()} instead of {now.decode()}", _set("approximate", other)
+    elif node.op_type in ("FastGelu", "QuickGelu", "Gelu"):
+        told = "Gelu by tanh" if node.op_type == "Gelu" else "the exact Gelu"
+        yield APPROXIMATION, f"{told} instead of {node.op_type}", _gelu(tanh=node.op_type == "Gelu")
+    elif node.op_type == "Tanh" and (source := _cubed(node, stored, makers)) is not None:
+        yield APPROXIMATION, "Gelu by erf instead of its approximation by tanh", _erf_of(source, 0.0, 1.0)
+    elif node.op_type == "Erf" and (source := _scaled(node, stored, makers, ROOT_HALF)) is not None:
+        yield APPROXIMATION, "Gelu by its approximation with tanh instead of erf", _tanh_of(source)
+    elif node.op_type == "Sigmoid":
+        if (source := _scaled(node, stored, makers, QUICK)) is not None:
+            yield APPROXIMATION, "Gelu by erf instead of sigmoid(1.702 x)", _erf_of(source, 0.5, 0.5)
+        yield APPROXIMATION, "the straight-lined sigmoid (x/6 + 1/2) instead of Sigmoid", _hard_sigmoid
+    elif node.op_type == "HardSigmoid":
+        yield APPROXIMATION, "Sigmoid instead of HardSigmoid", _renamed("Sigmoid")
+        for slope in (1 / 6, 0.2):
+            yield ATTRIBUTE, f"alpha={slope:.4g}", _set("alpha", slope)
+    elif node.op_type == "HardSwish":
+        yield APPROXIMATION, "x * sigmoid(x) instead of HardSwish", _swish
+
+
+def _roundings(node: NodeProto, stored: Mapping[str, Array]) -> Iterator[Found]:
+    if node.op_type == "Round":
+        yield SEMANTICS, "halves rounded away from zero instead of to even", _half_away
+        yield SEMANTICS, "halves rounded up instead of to even", _half_up
+    elif node.op_type == "Floor":
+        yield SEMANTICS, "rounded towards zero instead of down", _towards_zero
+        yield SEMANTICS, "rounded to the nearest instead of down", _renamed("Round")
+    elif node.op_type == "Ceil":
+        yield SEMANTICS, "rounded down instead of up", _renamed("Floor")
+    elif node.op_type == "Cast" and edits.attribute(node, "to") in (2, 3, 4, 5, 6, 7, 12, 13):
+        yield SEMANTICS, "rounded to the nearest instead of cut off when cast to an integer", _before("Round")
+        yield SEMANTICS, "rounded down instead of cut off when cast to an integer", _before("Floor")
+    elif node.op_type == "Mod":
+        yield SEMANTICS, "the remainder with the sign of the divisor instead of the dividend", _floor_mod
+        if not edits.attribute(node, "fmod", 0):
+            yield SEMANTICS, "the remainder with the sign of the dividend instead of the divisor", _set("fmod", 1)
+    elif node.op_type == "Div":
+        yield SEMANTICS, "a quotient rounded down", _floor_div
+        if any(stored[name].dtype.kind == "i" for name in node.input if name in stored):
+            yield SEMANTICS, "a quotient with its fraction", _true_div
+
+
+def _attributes(node: NodeProto) -> Iterator[Found]:
+    if node.op_type == "Resize":
+        for name, values in (
+            ("coordinate_transformation_mode", ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")),
+            ("nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+            ("mode", ("nearest", "linear", "cubic")),
+        ):
+            yield from _others(node, SEMANTICS, name, values, default=values[0])
+        yield from _others(node, SEMANTICS, "cubic_coeff_a", (-0.75, -0.5), default=-0.75)
+    elif node.op_type == "GridSample":
+        yield from _others(node, SEMANTICS, "align_corners", (0, 1), default=0)
+        yield from _others(node, SEMANTICS, "padding_mode", ("zeros", "border", "reflection"), default="zeros")
+    elif node.op_type == "AveragePool":
+        yield from _others(node, ATTRIBUTE, "count_include_pad", (0, 1), default=0)
+    elif node.op_type == "Pad":
+        yield from _others(node, ATTRIBUTE, "mode", ("constant", "reflect", "edge", "wrap"), default="constant")
+    elif node.op_type == "GRU":
+        yield from _others(node, ATTRIBUTE, "linear_before_reset", (0, 1), default=0)
+    elif node.op_type in ("Softmax", "LogSoftmax"):
+        yield from _others(node, ATTRIBUTE, "axis", (-1, 1, 2, 0), default=-1)
+    elif node.op_type in ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization"):
+        sizes = (1e-5, 1e-3, 1e-6, 1e-12, 1e-7, 1e-8, 1e-2)
+        yield from _others(node, ATTRIBUTE, "epsilon", sizes, default=1e-5)
+
+
+def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...], *, default: Any) -> Iterator[Found]:
+    now = edits.attribute(node, name, default)
+    now = now.decode() if isinstance(now, bytes) else now
+    for value in values:
+        same = value == now if isinstance(value, str | int) else abs(value - now) <= 1e-3 * abs(value)
+        if not same:
+            shown = f"{now:.4g}" if isinstance(now, float) else now
+            yield cause, f"{name}={value} instead of {shown}", _set(name, value)
+
+
+def _set(name: str, value: Any) -> Rewrite:
+    def rewrite(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+        edits.set_attribute(node, name, value)
+        return [node]
+
+    return rewrite
+
+
+def _renamed(operator: str) -> Rewrite:
+    def rewrite(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+        node.op_type = operator
+        del node.attribute[:]
+        return [node]
+
+    return rewrite
+
+
+def _before(operator: str) -> Rewrite:
+    """Another operator in front of the node's first input."""
+
+    def rewrite(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+        made = _node(node, operator, [node.input[0]], "before")
+        node.input[0] = made.output[0]
+        return [made, node]
+
+    return rewrite
+
+
+def _node(node: NodeProto, operator: str, inputs: list[str], part: str, **attributes: Any) -> NodeProto:
+    from onnx import helper
+
+    name = f"{node.output[0]}__{part}"
+    return helper.make_node(operator, inputs, [name], name=name, **attributes)
+
+
+def _last(node: NodeProto, operator: str, inputs: list[str], **attributes: Any) -> NodeProto:
+    """The node that gives what the changed one gave, under its name."""
+    from onnx import helper
+
+    return helper.make_node(operator, inputs, [node.output[0]], name=node.name, **attributes)
+
+
+def _number(graph: GraphProto, node: NodeProto, value: float, part: str) -> str:
+    """A constant in the type of float32, as networks have it."""
+    import numpy as np
+
+    name = f"{node.output[0]}__{part}"
+    edits.set_constant(graph, name, np.array(value, dtype=np.float32))
+    return name
+
+
+def _maker(name: str, makers: Mapping[str, NodeProto], operators: tuple[str, ...]) -> NodeProto | None:
+    node = makers.get(name)
+    return node if node is not None and node.op_type in operators else None
+
+
+def _scaled(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[str, NodeProto], factor: float) -> str | None:
+    """The tensor of which a node is given this multiple."""
+    made = _maker(node.input[0], makers, ("Mul", "Div"))
+    if made is None:
+        return None
+    for mine, other in ((0, 1), (1, 0)):
+        constant = stored.get(made.input[other])
+        if constant is not None and constant.size == 1 and (made.op_type == "Mul" or other == 1):
+            value = float(constant.reshape(-1)[0])
+            if value and abs((value if made.op_type == "Mul" else 1 / value) - factor) < 1e-3:
+                return str(made.input[mine])
+    return None
+
+
+def _cubed(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[str, NodeProto]) -> str | None:
+    """The tensor x of a tanh(c (x + 0.044715 x³)), also written c x (1 + 0.044715 x²)."""
+    name = node.input[0]
+    for _ in range(6):
+        made = _maker(name, makers, ("Mul", "Add"))
+        if made is None:
+            return None
+        free = [given for given in made.input if given not in stored]
+        if len(free) == 2:
+            cubic = [_has_cubic(given, stored, makers, 6) for given in free]
+            return free[cubic.index(False)] if sum(cubic) == 1 else None
+        if len(free) != 1:
+            return None
+        name = free[0]
+    return None
+
+
+def _has_cubic(name: str, stored: Mapping[str, Array], makers: Mapping[str, NodeProto], depth: int) -> bool:
+    """Is the constant of the approximation of Gelu in what makes a tensor?"""
+    if name in stored:
+        return bool(stored[name].size == 1 and abs(float(stored[name].reshape(-1)[0]) - CUBIC) < 1e-4)
+    made = _maker(name, makers, ("Mul", "Add", "Pow")) if depth else None
+    return made is not None and any(_has_cubic(given, stored, makers, depth - 1) for given in made.input)
+
+
+def _erf_of(source: str, offset: float, factor: float) -> Rewrite:
+    """offset + factor · erf(x / √2) in the place of a node."""
+
+    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+        scaled = _node(node, "Mul", [source, _number(graph, node, ROOT_HALF, "root")], "scaled")
+        if not offset:
+            return [scaled, _last(node, "Erf", [scaled.output[0]])]
+        erf = _node(node, "Erf", [scaled.output[0]], "erf")
+        part = _node(node, "Mul", [erf.output[0], _number(graph, node, factor, "factor")], "part")
+        return [scaled, erf, part, _last(node, "Add", [part.output[0], _number(graph, node, offset, "offset")])]
+
+    return rewrite
+
+
+def _tanh_of(source: str) -> Rewrite:
+    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+        square = _node(node, "Mul", [source, source], "square")
+        cube = _node(node, "Mul", [square.output[0], source], "cube")
+        small = _node(node, "Mul", [cube.output[0], _number(graph, node, CUBIC, "cubic")], "small")
+        total = _node(node, "Add", [source, small.output[0]], "total")
+        scaled = _node(node, "Mul", [total.output[0], _number(graph, node, ROOT_TWO_BY_PI, "root")], "scaled")
+        return [square, cube, small, total, scaled, _last(node, "Tanh", [scaled.output[0]])]
+
+    return rewrite
+
+
+def _gelu(*, tanh: bool) -> Rewrite:
+    """x/2 (1 + erf(x / √2)), or by tanh, in the place of one of the runtime's own forms of Gelu."""
+
+    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+        nodes, source = [], node.input[0]
+        if node.op_type == "FastGelu" and len(node.input) > 1 and node.input[1]:
+            nodes.append(_node(node, "Add", [source, node.input[1]], "biased"))
+            source = nodes[0].output[0]
+        inner = _node(node, "Identity", [source], "inner")
+        nodes.extend(_tanh_of(source)(graph, inner) if tanh else _erf_of(source, 0.0, 1.0)(graph, inner))
+        half = _node(node, "Mul", [source, _number(graph, node, 0.5, "half")], "half_x")
+        more = _node(node, "Add", [inner.output[0], _number(graph, node, 1.0, "one")], "more")
+        return [*nodes, half, more, _last(node, "Mul", [half.output[0], more.output[0]])]
+
+    return rewrite
+
+
+def _hard_sigmoid(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    return [_last(node, "HardSigmoid", [node.input[0]], alpha=1 / 6, beta=0.5)]
+
+
+def _swish(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    made = _node(node, "Sigmoid", [node.input[0]], "sigmoid")
+    return [made, _last(node, "Mul", [node.input[0], made.output[0]])]
+
+
+def _half_up(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+    made = _node(node, "Add", [node.input[0], _number(graph, node, 0.5, "half")], "shifted")
+    return [made, _last(node, "Floor", [made.output[0]])]
+
+
+def _half_away(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+    size, sign = _node(node, "Abs", [node.input[0]], "size"), _node(node, "Sign", [node.input[0]], "sign")
+    made = _node(node, "Add", [size.output[0], _number(graph, node, 0.5, "half")], "shifted")
+    floor = _node(node, "Floor", [made.output[0]], "floor")
+    return [size, sign, made, floor, _last(node, "Mul", [floor.output[0], sign.output[0]])]
+
+
+def _towards_zero(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    size, sign = _node(node, "Abs", [node.input[0]], "size"), _node(node, "Sign", [node.input[0]], "sign")
+    floor = _node(node, "Floor", [size.output[0]], "floor")
+    return [size, sign, floor, _last(node, "Mul", [floor.output[0], sign.output[0]])]
+
+
+def _floor_div(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    """Exact for integers up to 2⁵³."""
+    wide = [_node(node, "Cast", [name], f"wide{index}", to=11) for index, name in enumerate(node.input)]
+    quotient = _node(node, "Div", [made.output[0] for made in wide], "quotient")
+    floor = _node(node, "Floor", [quotient.output[0]], "floor")
+    return [*wide, quotient, floor, _last(node, "CastLike", [floor.output[0], node.input[0]])]
+
+
+def _true_div(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    wide = [_node(node, "Cast", [name], f"wide{index}", to=1) for index, name in enumerate(node.input)]
+    return [*wide, _last(node, "Div", [made.output[0] for made in wide])]
+
+
+def _floor_mod(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+    wide = [_node(node, "Cast", [name], f"wide{index}", to=11) for index, name in enumerate(node.input)]
+    x, y = (made.output[0] for made in wide)
+    quotient = _node(node, "Div", [x, y], "quotient")
+    floor = _node(node, "Floor", [quotient.output[0]], "floor")
+    whole = _node(node, "Mul", [floor.output[0], y], "whole")
+    rest = _node(node, "Sub", [x, whole.output[0]], "rest")
+    return [*wide, quotient, floor, whole, rest, _last(node, "CastLike", [rest.output[0], node.input[0]])]

@@ -1,0 +1,220 @@
+"""Copies of an ONNX graph with one thing changed, and what its nodes and tensors are called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Array
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+
+LARGEST_COPY = 512 * 2**20
+"""Bytes of a graph beyond which no changed copies of it are made."""
+
+
+def editable(proto: ModelProto | None) -> ModelProto | None:
+    """A copy that may be changed, its own functions written out; None where there is none or it is too large."""
+    import onnx
+    from onnx import inliner
+
+    if proto is None or proto.ByteSize() > LARGEST_COPY:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    if copy.functions:
+        copy = inliner.inline_local_functions(copy)
+    name_nodes(copy.graph)
+    return copy
+
+
+def copied(proto: ModelProto) -> ModelProto:
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def name_nodes(graph: GraphProto) -> None:
+    """Give every node a name of its own; those that have one keep it."""
+    taken: set[str] = set()
+    for index, node in enumerate(graph.node):
+        if not node.name or node.name in taken:
+            name = node.name or node.output[0] or f"{node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            node.name = name
+        taken.add(node.name)
+
+
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node, also those inside of branches and loops."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or the default."""
+    from onnx import helper
+
+    found: AttributeProto | None = next((entry for entry in node.attribute if entry.name == name), None)
+    return default if found is None else helper.get_attribute_value(found)
+
+
+def set_attribute(node: NodeProto, name: str, value: Any) -> None:
+    """Put an attribute in place; None takes it away."""
+    from onnx import helper
+
+    kept = [entry for entry in node.attribute if entry.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    if value is not None:
+        node.attribute.append(helper.make_attribute(name, value))
+
+
+def constants(graph: GraphProto) -> dict[str, Array]:
+    """The tensors stored in the file, by name: initializers and Constant nodes."""
+    from onnx import numpy_helper
+
+    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            value = next((a.t for a in node.attribute if a.name == "value"), None)
+            if value is not None:
+                found[node.output[0]] = numpy_helper.to_array(value)
+            elif (number := attribute(node, "value_float", attribute(node, "value_int"))) is not None:
+                found[node.output[0]] = _scalar(number)
+    return found
+
+
+def _scalar(number: float) -> Array:
+    import numpy as np
+
+    return np.array(number, dtype=np.float32 if isinstance(number, float) else np.int64)
+
+
+def set_constant(graph: GraphProto, name: str, array: Array) -> None:
+    """Put another array in the place of a stored one, or store a new one."""
+    from onnx import numpy_helper
+
+    tensor = numpy_helper.from_array(array, name)
+    for stored in graph.initializer:
+        if stored.name == name:
+            stored.CopyFrom(tensor)
+            return
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output[0] == name:
+            set_attribute(node, "value", tensor)
+            for other in ("value_float", "value_int", "value_floats", "value_ints"):
+                set_attribute(node, other, None)
+            return
+    graph.initializer.append(tensor)
+
+
+def replace_reads(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Let every node that reads one tensor read another, also inside of branches and loops."""
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name in names:
+                node.input[index] = names[name]
+        for inner in subgraphs(node):
+            hidden = {value.name for value in inner.input} | {tensor.name for tensor in inner.initializer}
+            replace_reads(inner, {old: new for old, new in names.items() if old not in hidden})
+            for value in inner.output:
+                value.name = names.get(value.name, value.name)
+
+
+def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """These nodes instead of those that are there."""
+    kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def tensor_types(proto: ModelProto) -> dict[str, int]:
+    """The element type of every tensor of the outer graph, as the runtime infers them.
+
+    The runtime knows the operators that onnx's own inference does not; where it does not take the graph,
+    what is declared has to do.
+    """
+    import onnx
+    from onnx import TensorProto, helper
+
+    found = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    for value in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
+        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type:
+            found[value.name] = value.type.tensor_type.elem_type
+    inner = [name for node in proto.graph.node for name in node.output if name and name not in found]
+    if not inner:
+        return found
+    names = {f"tensor({_runtime_name(kind)})": kind for kind in helper.get_all_tensor_dtypes()}
+    try:
+        import onnxruntime as ort
+
+        probe = copied(proto)
+        probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 4
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(probe.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        for value in session.get_outputs():
+            if value.type in names:
+                found.setdefault(value.name, names[value.type])
+    except Exception:  # noqa: BLE001 - the runtime raises many types; the declared types remain
+        inferred = onnx.shape_inference.infer_shapes(proto).graph.value_info
+        found |= {value.name: value.type.tensor_type.elem_type for value in inferred}
+    return {name: kind for name, kind in found.items() if kind != TensorProto.UNDEFINED}
+
+
+def _runtime_name(kind: int) -> str:
+    """What ONNX Runtime calls an element type."""
+    from onnx import TensorProto
+
+    name = str(TensorProto.DataType.Name(kind)).lower()
+    return {"float": "float", "double": "double"}.get(name, name)
+
+
+def exposed(proto: ModelProto, names: Collection[str], types: Mapping[str, int]) -> ModelProto:
+    """The graph with more of its tensors as outputs."""
+    from onnx import helper
+
+    copy = copied(proto)
+    there = {value.name for value in copy.graph.output}
+    for name in names:
+        if name not in there and name in types:
+            copy.graph.output.append(helper.make_tensor_value_info(name, types[name], None))
+    return copy
+
+
+def place(node: NodeProto) -> str:
+    """A node as its owner would look for it: the module it comes from where the file says so, then its own name."""
+    own = f"node '{node.name}'" if node.name else f"the node that gives '{node.output[0]}'"
+    module = module_of(node)
+    return f"{module} ({node.op_type}, {own})" if module else f"{node.op_type} ({own})"
+
+
+def module_of(node: NodeProto) -> str | None:
+    """The path of the PyTorch module a node was exported from."""
+    scopes = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)
+    if scopes is not None:
+        try:
+            path = ast.literal_eval(scopes)
+        except (ValueError, SyntaxError):
+            return None
+        modules = [str(entry) for entry in path[:-1] if entry]
+        return modules[-1] if modules else None
+    parts = node.name.strip("/").split("/")
+    return ".".join(parts[:-1]) if node.name.startswith("/") and len(parts) > 1 else None

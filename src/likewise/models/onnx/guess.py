@@ -1,0 +1,242 @@
+"""What an ONNX graph says about the values of its inputs: tables of embeddings, categories, scalings, thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Array
+from likewise.contracts.models import Shape, Signature
+from likewise.data.random_values import Between
+from likewise.models.clues import About, Clues, nodes_by_feature
+from likewise.models.onnx import trees as graph_trees
+from likewise.models.onnx.lineage import Graph, Layout, attribute
+from likewise.models.trees.ensemble import LEAF
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+CHANNELS = (1, 3, 4)
+EIGHT_BITS = 255.0
+NOTABLE_WIDTH = 10.0
+"""Division by less than this is as likely a step of the network as a scaling of its input."""
+
+LARGEST = 1e30
+MOST_STEPS = 40
+"""Nodes that are followed back from a vocabulary to the text it is for."""
+
+
+def clues_of(native: Any, signature: Signature) -> Clues | None:
+    """The clues of an ONNX graph, by input; None for anything else."""
+    if not hasattr(native, "graph") or not hasattr(native, "opset_import"):
+        return None
+    shapes = {spec.name: spec.shape or () for spec in signature.inputs or ()}
+    widths = {name: _width(shape) for name, shape in shapes.items()}
+    clues = Clues(lone=frozenset(name for name, width in widths.items() if width == 1))
+    graph = Graph(native.graph, widths)
+    for node in native.graph.node:
+        _note(node, graph, shapes, clues)
+    _note_trees(native, graph, clues)
+    return clues
+
+
+def is_image(shape: Shape) -> bool:
+    """Four axes, of which the second or the last is that of colours."""
+    return len(shape) == 4 and (shape[1] in CHANNELS or shape[3] in CHANNELS)
+
+
+def _width(shape: Shape) -> int | None:
+    """How many columns an input of a table has; None for any other tensor."""
+    if len(shape) == 1:
+        return 1
+    width = shape[1] if len(shape) == 2 else None
+    return width if isinstance(width, int) else None
+
+
+def _note(node: NodeProto, graph: Graph, shapes: Mapping[str, Shape], clues: Clues) -> None:
+    reader = _READERS.get(node.op_type)
+    if reader is not None:
+        reader(node, graph, clues)
+    # Arithmetic right after an input: the last step of the chain tells the whole of it.
+    for name in node.input:
+        layout = graph.layouts.get(name, ())
+        followed_on = graph.layouts.get(node.output[0]) is not None if node.output else False
+        if not followed_on and any(trace is not None and trace.moved for trace in layout):
+            _note_scaling(layout, shapes, clues)
+
+
+def _note_scaling(layout: Layout, shapes: Mapping[str, Shape], clues: Clues) -> None:
+    """What is subtracted is the mean, what is divided by the deviation."""
+    import numpy as np
+
+    for trace in layout:
+        if trace is None or not trace.moved or not np.all(trace.factor):
+            continue
+        place = (trace.input, trace.column)
+        deviation = 1 / np.abs(np.asarray(trace.factor, dtype=np.float64))
+        mean = -np.asarray(trace.shift, dtype=np.float64) / np.asarray(trace.factor, dtype=np.float64)
+        if trace.column is None and is_image(shapes.get(trace.input, ())):
+            eight = float(deviation.max()) > 2 or float(np.abs(mean).max()) > 2
+            most = EIGHT_BITS if eight else 1.0
+            clues.add(place, About.RANGE, (0.0, most), "an image, by the constants that normalise it")
+        elif trace.scaled_first:
+            # Stretched, then moved: to between 0 and 1. What is standardised is moved first.
+            low, width = float(mean.mean()), float(deviation.max())
+            moved = bool(np.any(mean))
+            if moved or width >= NOTABLE_WIDTH:
+                why = f"what the graph maps to between {0 if moved else -1} and 1"
+                clues.add(place, About.RANGE, (low if moved else -width, low + width), why)
+        else:
+            told = (float(mean.mean()), float(deviation.max()))
+            clues.add(place, About.SCALE, told, "the constants that the graph scales it with")
+
+
+def _note_gather(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    """A table that rows are looked up in: an embedding."""
+    rows = graph.dims.get(node.input[0], ())
+    if len(rows) >= 2 and attribute(node, "axis", 0) == 0:
+        for trace in graph.layouts.get(node.input[1], ()):
+            if trace is not None and not trace.moved:
+                told = f"looked up in {node.input[0]!r}, a table of {rows[0]:,} rows"
+                clues.add((trace.input, trace.column), About.IDS, (int(rows[0]),), told)
+
+
+def _note_one_hot(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    depth = graph.constant(node.input[1])
+    for trace in graph.layouts.get(node.input[0], ()) if depth is not None else ():
+        if trace is not None and not trace.moved and depth is not None:
+            count = int(depth.reshape(-1)[0])
+            clues.add((trace.input, trace.column), About.IDS, (count,), f"one-hot of width {count}")
+
+
+def _note_categories(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    """An encoder that lists what it knows."""
+    listed: list[Any] = []
+    for name in ("cats_strings", "cats_int64s", "keys_strings", "keys_int64s", "keys_floats", "keys_tensor"):
+        listed = listed or _plain_list(attribute(node, name, []))
+    known = [None if value != value else value for value in listed]
+    if not known:
+        return
+    for trace in graph.layouts.get(node.input[0], ()):
+        if trace is not None and not trace.moved:
+            clues.add((trace.input, trace.column), About.CATEGORIES, known, f"the categories of {_name(node)}")
+
+
+def _note_imputer(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    replaced = attribute(node, "replaced_value_float")
+    fills = list(attribute(node, "imputed_value_floats", []) or attribute(node, "imputed_value_int64s", []))
+    layout = graph.layouts.get(node.input[0], ())
+    for index, trace in enumerate(layout):
+        if trace is None or trace.moved:
+            continue
+        if replaced is not None and replaced != replaced:
+            clues.add((trace.input, trace.column), About.GAPS, (), f"{_name(node)} fills what is missing")
+        if fills:
+            value = float(fills[index] if len(fills) == len(layout) else fills[0])
+            clues.add((trace.input, trace.column), About.FILL, (value,), f"what {_name(node)} fills in")
+
+
+def _note_missing(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    for trace in graph.layouts.get(node.input[0], ()):
+        if trace is not None:
+            clues.add((trace.input, trace.column), About.GAPS, (), "the graph asks for missing values")
+
+
+def _note_clip(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    """Bounds, as seen from the input; values beyond both are drawn too, by a tenth."""
+    ends = [attribute(node, "min"), attribute(node, "max")]
+    for position, name in enumerate(node.input[1:3]):
+        if name and (held := graph.constant(name)) is not None:
+            ends[position] = float(held.reshape(-1)[0])
+    for trace in graph.layouts.get(node.input[0], ()):
+        # One that is clipped on one side only has the largest number there is on the other.
+        told = [end for end in ends if end is not None and abs(end) < LARGEST]
+        if trace is None or len(told) < 2 or not isinstance(trace.factor, float) or not trace.factor:
+            continue
+        low, high = sorted((end - trace.shift) / trace.factor for end in told)
+        margin = 0.1 * (high - low)
+        clues.add(
+            (trace.input, trace.column), About.RANGE, (low - margin, high + margin), "the bounds it is clipped to"
+        )
+
+
+def _note_batch_norm(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    mean, variance = (graph.constant(name) for name in node.input[3:5])
+    layout = graph.layouts.get(node.input[0], ())
+    if mean is None or variance is None:
+        return
+    for trace in layout:
+        if trace is None or trace.moved:
+            continue
+        chosen = (
+            slice(None) if trace.column is None or len(mean) != len(layout) else slice(trace.column, trace.column + 1)
+        )
+        told = (float(mean[chosen].mean()), float(variance[chosen].max()) ** 0.5)
+        clues.add((trace.input, trace.column), About.SCALE, told, "the statistics of the batch normalisation after it")
+
+
+def _note_words(node: NodeProto, graph: Graph, clues: Clues) -> None:
+    """A vocabulary behind text operators."""
+    words = [
+        word for word in _plain_list(attribute(node, "pool_strings", [])) if isinstance(word, str) and word.strip()
+    ]
+    makers = {name: made for made in graph.graph.node for name in made.output}
+    tensor, steps = node.input[0], 0
+    while tensor not in graph.layouts and tensor in makers and makers[tensor].input and steps < MOST_STEPS:
+        tensor, steps = makers[tensor].input[0], steps + 1
+    for trace in graph.layouts.get(tensor, ()) if words else ():
+        if trace is not None:
+            clues.add((trace.input, trace.column), About.WORDS, sorted(set(words)), f"the vocabulary of {_name(node)}")
+
+
+def _note_trees(native: ModelProto, graph: Graph, clues: Clues) -> None:
+    """The thresholds of every column that reaches trees, as seen from the input."""
+    import numpy as np
+
+    held = graph_trees.read(native) if graph_trees.holds_trees(native) else None
+    if held is None:
+        return
+    trees = held.ensemble
+    place_of = trees.place[trees.tree]
+    for place, site in enumerate(held.sites):
+        nodes = nodes_by_feature(np.where((place_of == place) & (trees.group < 0), trees.column, LEAF))
+        for column, trace in enumerate(graph.layouts.get(site.source, ())):
+            cuts: Array = np.unique(trees.threshold[nodes.get(column, [])])
+            if trace is None or not len(cuts) or not isinstance(trace.factor, float) or not trace.factor:
+                continue
+            back = ((cuts - trace.shift) / trace.factor).tolist()
+            clues.add((trace.input, trace.column), About.THRESHOLDS, back, f"thresholds of {site.name}")
+
+
+def _plain_list(values: Any) -> list[Any]:
+    from onnx import TensorProto, numpy_helper
+
+    if isinstance(values, TensorProto):
+        values = numpy_helper.to_array(values).reshape(-1).tolist()
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
+
+
+def _name(node: NodeProto) -> str:
+    return f"{node.op_type} {node.name!r}" if node.name and node.name != node.op_type else str(node.op_type)
+
+
+_READERS: Mapping[str, Callable[[Any, Graph, Clues], None]] = {
+    "Gather": _note_gather,
+    "OneHot": _note_one_hot,
+    "OneHotEncoder": _note_categories,
+    "LabelEncoder": _note_categories,
+    "CategoryMapper": _note_categories,
+    "Imputer": _note_imputer,
+    "IsNaN": _note_missing,
+    "Clip": _note_clip,
+    "BatchNormalization": _note_batch_norm,
+    "TfIdfVectorizer": _note_words,
+}
+
+
+def pixels(shape: Shape, dtype: str) -> Between | None:
+    """What an image holds where nothing normalises it; None where the shape is that of no image."""
+    if not is_image(shape):
+        return None
+    return Between(0, EIGHT_BITS, whole=True) if dtype == "uint8" else Between(0.0, 1.0)

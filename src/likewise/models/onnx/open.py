@@ -1,0 +1,291 @@
+"""What runs an ONNX graph: ONNX Runtime as deployed, or onnx's reference evaluator as an independent oracle.
+
+ONNX models, run by ONNX Runtime as they would be deployed, or by onnx's reference evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Protocol
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Model, Signature
+from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
+from likewise.models import row_axes
+from likewise.models.decoding import array_of_dicts, arrays_of_list, widened
+from likewise.models.onnx import describe
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+OPTIMIZATIONS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+SHARED = ("runtime", "batch_axis", "trusted")
+"""Options that every runtime takes."""
+
+OPTIONS = {
+    "onnxruntime": (*SHARED, "providers", "optimization", "threads", "inter_threads", "disabled_optimizers"),
+    "reference": SHARED,
+}
+
+
+class Session(Protocol):
+    """A graph that is ready to run."""
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What ran it and how, for the record."""
+        ...
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        """The values of all outputs."""
+        ...
+
+
+def require_options(model: Model) -> None:
+    """Refuse options and values that no session obeys."""
+    runtime = model.options.get("runtime", "onnxruntime")
+    if runtime not in OPTIONS:
+        raise UsageError(f"unknown runtime {runtime!r}", remedy=f"Choose one of: {', '.join(OPTIONS)}")
+    for key in model.options:
+        if key not in OPTIONS[runtime] and not (key.startswith("session.") and runtime == "onnxruntime"):
+            known = (*OPTIONS[runtime], "session.…") if runtime == "onnxruntime" else OPTIONS[runtime]
+            raise UsageError(
+                f"the onnx adapter has no option {key!r} with runtime {runtime}{nearest(key, known)}",
+                remedy=f"It has: {', '.join(known)}",
+            )
+    level = model.options.get("optimization", "all")
+    if level not in OPTIMIZATIONS:
+        raise UsageError(
+            f"unknown optimization {level!r}{nearest(str(level), OPTIMIZATIONS)}",
+            remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}",
+        )
+    for key in ("threads", "inter_threads"):
+        if not str(model.options.get(key, 0)).isdecimal():
+            raise UsageError(f"{key} is {model.options[key]!r}", remedy="Give a number, such as 1; 0 is the default")
+
+
+def open_session(model: Model, proto: ModelProto) -> Session:
+    """The session that the model's options ask for."""
+    require_options(model)
+    plain = model.options.get("runtime", "onnxruntime") == "onnxruntime"
+    return OrtSession(model) if plain else ReferenceSession(model, proto)
+
+
+class OrtSession:
+    """ONNX Runtime with the settings asked for, or an error; never something else in silence."""
+
+    def __init__(self, model: Model) -> None:
+        self._session, self.settings = _ort_session(model)
+        self.outputs = [value.name for value in self._session.get_outputs()]
+        values = [*self._session.get_inputs(), *self._session.get_outputs()]
+        # numpy and ONNX Runtime have no common bfloat16: such tensors pass as bytes, by a slower way.
+        self._plain = all("bfloat16" not in value.type for value in values)
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        try:
+            if self._plain:
+                return list(self._session.run(self.outputs, dict(inputs)))
+            given = {name: _to_ort(array) for name, array in inputs.items()}
+            return [_from_ort(value) for value in self._session.run_with_ort_values(self.outputs, given)]
+        except Exception as error:  # the runtime raises many types; all mean that it did not answer
+            raise ModelError(f"ONNX Runtime could not run it: {one_line(error)}") from error
+
+
+class ReferenceSession:
+    """onnx's own evaluator: the operators of the standard in numpy, without any optimisation. Slow."""
+
+    def __init__(self, model: Model, proto: ModelProto) -> None:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        stored = isinstance(model.target, str | PathLike)
+        try:
+            # By its path, where there is one: that is how weights stored beside it are found.
+            self._evaluator = ReferenceEvaluator(str(model.target) if stored else proto)
+        except Exception as error:  # operators it does not know raise many types
+            raise ModelError(
+                f"onnx's reference evaluator cannot load {model.name}: {one_line(error)}",
+                remedy="Leave out runtime=reference",
+            ) from error
+        self.outputs = list(self._evaluator.output_names)
+        self.settings: Mapping[str, Any] = {"runtime": "reference", "onnx": onnx.__version__}
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
+        import numpy as np
+
+        try:
+            with np.errstate(all="ignore"):
+                return list(self._evaluator.run(None, dict(inputs)))
+        except Exception as error:
+            raise ModelError(f"onnx's reference evaluator could not run it: {one_line(error)}") from error
+
+
+def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
+    import onnxruntime as ort
+
+    options = dict(model.options)
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    level = options.get("optimization", "all")
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[level])
+    settings.intra_op_num_threads = int(options.get("threads", 0))
+    settings.inter_op_num_threads = int(options.get("inter_threads", 0))
+    for key, value in options.items():
+        if key.startswith("session."):
+            settings.add_session_config_entry(key, str(value))
+    providers = _providers(options.get("providers", ("CPUExecutionProvider",)), ort.get_available_providers())
+    target = model.target
+    if isinstance(target, PathLike):
+        target = str(target)
+    elif not isinstance(target, str | bytes):
+        target = target.SerializeToString()
+    disabled = _listed(options.get("disabled_optimizers", ()))
+    try:
+        session = ort.InferenceSession(target, settings, providers=providers, disabled_optimizers=disabled)
+    except Exception as error:  # the runtime raises many types; all mean that it does not load
+        raise ModelError(
+            f"ONNX Runtime cannot load {model.name}: {one_line(error)}",
+            remedy="Export it again for an opset that this ONNX Runtime supports",
+        ) from error
+    if session.get_providers()[: len(providers)] != providers:
+        raise ModelError(f"asked for {providers}, ONNX Runtime fell back to {session.get_providers()}")
+    return session, {
+        "onnxruntime": ort.__version__,
+        "providers": session.get_providers(),
+        "optimization": level,
+        "threads": settings.intra_op_num_threads,
+    }
+
+
+def _providers(wanted: Any, available: Sequence[str]) -> list[str]:
+    """The providers asked for; one that is not on this machine is an error, never a fall-back."""
+    names = [name if name.endswith("Provider") else f"{name}ExecutionProvider" for name in _listed(wanted)]
+    for name in names:
+        if name not in available:
+            import onnxruntime as ort
+
+            known = ort.get_all_providers()
+            if name not in known:
+                raise ModelError(
+                    f"ONNX Runtime knows no {name}{nearest(name, known)}", remedy=f"It has: {', '.join(available)}"
+                )
+            raise UnavailableError(f"{name} is not on this machine", remedy=f"It has: {', '.join(available)}")
+    return names
+
+
+def _listed(value: Any) -> list[str]:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+
+
+def _to_ort(array: Array) -> Any:
+    import numpy as np
+    import onnxruntime as ort
+    from onnx import TensorProto
+
+    if array.dtype.name != "bfloat16":
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = np.ascontiguousarray(array).view(np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, TensorProto.BFLOAT16)
+
+
+def _from_ort(value: Any) -> Any:
+    import ctypes
+
+    import ml_dtypes
+    import numpy as np
+
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64))
+    bits: Any = (ctypes.c_uint16 * size).from_address(value.data_ptr()) if size else []
+    # A copy: the memory is the runtime's own and goes with the value.
+    return np.array(bits, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
+
+
+class OnnxAdapter:
+    """Opens paths, bytes and ModelProto objects."""
+
+    framework = "onnx"
+    holds_interpreter = False
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | PathLike):
+            return str(target).lower().endswith((".onnx", ".ort"))
+        return isinstance(target, bytes) or type(target).__module__.startswith("onnx.onnx")
+
+    def sharing(self, model: Model) -> Model:
+        """The model, told not to keep a core busy while it waits; the answers are the same."""
+        if model.options.get("runtime", "onnxruntime") != "onnxruntime":
+            return model
+        return replace(model, options={"session.intra_op.allow_spinning": "0", **model.options})
+
+    def require_options(self, model: Model) -> None:
+        require_options(model)
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[OnnxRunner]:
+        yield OnnxRunner(model)
+
+
+class OnnxRunner:
+    """An open graph and what it declares."""
+
+    def __init__(self, model: Model) -> None:
+        proto = describe.read(model.target)
+        self.native = proto
+        self._session = open_session(model, proto)
+        said = row_axes.said_of(model)
+        inputs, declared = describe.inputs(proto), describe.outputs(proto)
+        self._fed_along = {spec.name: row_axes.of_input(spec.name, spec.shape, said) for spec in inputs}
+        self._declared = {spec.name: spec for spec in declared}
+        inputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
+        batches = {spec.shape[0] if spec.shape else None for spec in inputs}
+        first = batches.pop() if len(batches) == 1 else None
+        fixed = first if isinstance(first, int) else None
+        self._row_axis = {s.name: row_axes.of_output(s.name, s.shape, said, fixed_batch=fixed) for s in declared}
+        self.signature = Signature(
+            inputs=inputs,
+            outputs=tuple(replace(s, shape=row_axes.rows_first(s.shape, self._row_axis[s.name])) for s in declared),
+            batch=fixed,
+        )
+        self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        # All outputs are always computed: leaving one out would let the optimiser remove nodes that run in production.
+        inputs = dict(batch.inputs)
+        if batch.stacked:
+            inputs = {name: row_axes.from_front(array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
+        tensors: dict[str, Array] = {}
+        for name, answer in zip(self._session.outputs, self._session.run(inputs), strict=True):
+            tensors.update(self._decode(name, answer, stacked=batch.stacked))
+        return tensors
+
+    def _decode(self, name: str, answer: Any, *, stacked: bool) -> dict[str, Array]:
+        import numpy as np
+
+        if isinstance(answer, dict):
+            answer = [answer]
+        if isinstance(answer, list):
+            if answer and isinstance(answer[0], dict):
+                return {name: array_of_dicts(answer, self._declared[name].classes)[0]}
+            return arrays_of_list(name, answer)
+        if answer is None:
+            raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
+        array = widened(np.asarray(answer))
+        return {name: row_axes.to_front(array, self._row_axis[name]) if stacked else array}
+
+
+EXTENSION = OnnxAdapter()

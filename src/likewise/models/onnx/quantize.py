@@ -1,0 +1,452 @@
+"""Which nodes of a graph are worth smaller numbers, and what they are called.
+
+Half-precision weights: half the size, three significant digits, nothing beyond 65,504.
+
+ONNX Runtime's converter does the work. It is given the types that it cannot infer (operators of
+scikit-learn exports), it is kept away from the nodes before and after the weights, and the casts it
+puts around those are taken out again: a number that goes to half and straight back only loses digits.
+
+Eight-bit integers, by ONNX Runtime's own quantiser.
+
+Whether eight-bit weights are safe on this processor.
+
+ONNX Runtime multiplies unsigned activations with signed weights. Without a dot-product instruction,
+x86 adds two such products in 16 bits, where they can saturate: the result is wrong, not imprecise.
+Seven-bit weights cannot saturate, anywhere, at the price of half the resolution.
+
+Reading the whole model, and putting the quantised one in its place once it has shown that it loads.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Tensors
+from likewise.errors import ModelError, UsageError, one_line
+from likewise.models.onnx import describe as onnxgraph
+from likewise.models.recorded.store import replacing
+from likewise.tasks.quantize import STATIC, Recipe
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+WEIGHTED = frozenset(
+    {
+        "Attention",
+        "Conv",
+        "ConvTranspose",
+        "EmbedLayerNormalization",
+        "GRU",
+        "Gather",
+        "Gemm",
+        "LSTM",
+        "MatMul",
+        "QAttention",
+        "RNN",
+    }
+)
+"""Operators that multiply with stored weights or look them up; these fill the file and take the time."""
+
+
+def name_nodes(graph: GraphProto) -> None:
+    """Give every node a name of its own: the quantiser excludes nodes by name."""
+    taken = Counter(node.name for node in graph.node)
+    for index, node in enumerate(graph.node):
+        if not node.name or taken[node.name] > 1:
+            name = f"{node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            taken[node.name] -= 1
+            taken[name] += 1
+            node.name = name
+
+
+def operators(model: ModelProto) -> dict[str, int]:
+    """How many nodes of each operator, most frequent first."""
+    counts = Counter(node.op_type for node in model.graph.node)
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def heart(graph: GraphProto) -> set[str]:
+    """The names of the nodes with weights and of those that lie between them.
+
+    What comes before the first weights prepares columns of very different scales; what comes after
+    the last turns scores into answers. Neither has weights to shrink and both lose by it: eight bits
+    for incomes and interest rates in one tensor leave nothing of the rates.
+    """
+    weighted = weighted_nodes(graph)
+    after = _reachable(weighted, _consumers(graph))
+    before = _reachable(weighted, _producers(graph))
+    return {node.name for node in weighted} | (after & before)
+
+
+def weighted_nodes(graph: GraphProto) -> list[NodeProto]:
+    """The nodes that multiply with, or look up, floating-point numbers stored in the file."""
+    stored = _stored(graph)
+    return [node for node in graph.node if node.op_type in WEIGHTED and stored.intersection(node.input)]
+
+
+def sort_nodes(graph: GraphProto) -> None:
+    """Put every node after those it depends on, otherwise keeping the order."""
+    made = {name for node in graph.node for name in node.output}
+    waiting, ready, order = list(graph.node), set[str](), []
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(name in ready or name not in made for name in reads(node)):
+                order.append(node)
+                ready.update(node.output)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            raise ValueError("the graph has a cycle")
+        waiting = later
+    copies = [type(node).FromString(node.SerializeToString()) for node in order]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _stored(graph: GraphProto) -> set[str]:
+    from onnx import TensorProto
+
+    floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    names = {tensor.name for tensor in graph.initializer if tensor.data_type in floats}
+    constants = [node for node in graph.node if node.op_type == "Constant"]
+    return names | {
+        node.output[0]
+        for node in constants
+        if any(a.name == "value" and a.t.data_type in floats for a in node.attribute)
+    }
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """The names a node reads, also from inside its subgraphs."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                yield from reads(inner)
+            yield from (value.name for value in attribute.g.output)
+
+
+def _consumers(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    readers: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        for name in reads(node):
+            readers.setdefault(name, []).append(node)
+    return {node.name: [reader for name in node.output for reader in readers.get(name, ())] for node in graph.node}
+
+
+def _producers(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    makers = {name: node for node in graph.node for name in node.output}
+    return {node.name: [makers[name] for name in reads(node) if name in makers] for node in graph.node}
+
+
+def _reachable(start: Iterable[NodeProto], neighbours: Mapping[str, list[NodeProto]]) -> set[str]:
+    queue = [other for node in start for other in neighbours[node.name]]
+    seen: set[str] = set()
+    while queue:
+        node = queue.pop()
+        if node.name not in seen:
+            seen.add(node.name)
+            queue.extend(neighbours[node.name])
+    return seen
+
+
+def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
+    """The model with half-precision weights and the same inputs and outputs."""
+    import onnx.shape_inference
+    from onnxruntime.transformers import float16
+
+    if recipe.op_types:
+        kept = [node.name for node in model.graph.node if node.op_type not in recipe.op_types]
+    else:
+        inner = heart(model.graph)
+        kept = [node.name for node in model.graph.node if node.name not in inner]
+    try:
+        _complete_types(model)
+        half: ModelProto = float16.convert_float_to_float16(
+            model, keep_io_types=True, node_block_list=[*kept, *recipe.exclude], disable_shape_infer=True
+        )
+        _drop_round_trips(half.graph)
+        sort_nodes(half.graph)
+        # ONNX Runtime's layout optimiser crashes on half-precision values whose shapes are not noted.
+        del half.graph.value_info[:]
+        half = onnx.shape_inference.infer_shapes(half)
+    except Exception as error:
+        raise ModelError(
+            f"ONNX Runtime's float16 converter failed: {one_line(error)}",
+            remedy="Leave nodes out with --exclude, or name operators with --op-type MatMul",
+        ) from error
+    return half
+
+
+def _complete_types(model: ModelProto) -> None:
+    """Note the type of every value, as ONNX Runtime itself infers them: the converter casts by these notes."""
+    import onnx
+    import onnxruntime as ort
+
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    declared = {value.name for value in (*probe.graph.input, *probe.graph.output)}
+    inner = [name for node in probe.graph.node for name in node.output if name and name not in declared]
+    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(probe.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in inner if name in floats
+    )
+
+
+def _drop_round_trips(graph: GraphProto) -> None:
+    """Feed what was cast to half and back from the number before the casts."""
+    from onnx import TensorProto
+
+    makers = {name: node for node in graph.node for name in node.output}
+    outputs = {value.name for value in graph.output}
+    typed = (*graph.input, *graph.output, *graph.value_info)
+    floats = {value.name for value in typed if value.type.tensor_type.elem_type == TensorProto.FLOAT}
+    direct: dict[str, str] = {}
+    for node in graph.node:
+        before = makers.get(node.input[0]) if _casts_to(node, TensorProto.FLOAT) else None
+        if before is not None and _casts_to(before, TensorProto.FLOAT16) and before.input[0] in floats:
+            direct[node.output[0]] = before.input[0]
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = direct.get(name, name)
+    for last in graph.output:
+        # An output must keep its name: its last cast becomes the identity of the number before.
+        if last.name in direct:
+            node = makers[last.name]
+            node.op_type, node.input[0] = "Identity", direct[last.name]
+            del node.attribute[:]
+    while True:
+        read = outputs.union(*map(reads, graph.node))
+        unused = [node for node in graph.node if node.op_type == "Cast" and node.output[0] not in read]
+        if not unused:
+            return
+        for node in unused:
+            graph.node.remove(node)
+
+
+def _casts_to(node: NodeProto, kind: int) -> bool:
+    return node.op_type == "Cast" and any(a.name == "to" and a.i == kind for a in node.attribute)
+
+
+def to_integers(
+    model: ModelProto, folder: Path, recipe: Recipe, rows: Iterator[Tensors] | None, *, reduce_range: bool
+) -> ModelProto:
+    """The model with integer weights; `folder` is for files in between, `rows` calibrate a static one."""
+    import onnx
+
+    # From a file: given a model in memory, the quantiser moves its weights into a file that it then removes.
+    source, target = folder / "float.onnx", folder / "integer.onnx"
+    batches = None if rows is None else list(rows)
+    try:
+        onnx.save(model, source)
+        _quantize(source, target, model, recipe, batches, reduce_range=reduce_range)
+    except Exception as first:  # the quantiser raises many types
+        if not model.graph.value_info:
+            raise _failed(first) from first
+        # Types and shapes noted by an exporter may contradict those the quantiser infers; it can do without.
+        del model.graph.value_info[:]
+        try:
+            onnx.save(model, source)
+            _quantize(source, target, model, recipe, batches, reduce_range=reduce_range)
+        except Exception as second:
+            raise _failed(second) from second
+    return onnx.load(target)
+
+
+def _quantize(
+    source: Path, target: Path, model: ModelProto, recipe: Recipe, batches: list[Tensors] | None, *, reduce_range: bool
+) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
+
+    chosen, excluded = _nodes(model, recipe)
+    common: dict[str, Any] = {
+        "op_types_to_quantize": chosen,
+        "nodes_to_exclude": excluded,
+        "per_channel": recipe.per_channel,
+        "reduce_range": reduce_range,
+        "weight_type": QuantType.QInt8 if recipe.weights == "int8" else QuantType.QUInt8,
+    }
+    if recipe.mode != STATIC:
+        quantize_dynamic(source, target, **common)
+        return
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat
+
+    assert batches is not None
+    methods = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+    quantize_static(
+        source,
+        target,
+        _Rows(batches),
+        quant_format=QuantFormat.QDQ if recipe.format == "qdq" else QuantFormat.QOperator,
+        activation_type=QuantType.QUInt8,
+        calibrate_method=getattr(CalibrationMethod, methods[recipe.calibration]),
+        **common,
+    )
+
+
+def _nodes(model: ModelProto, recipe: Recipe) -> tuple[list[str] | None, list[str]]:
+    """The operator types to quantise and the nodes to leave alone."""
+    # The dynamic quantiser splits a Gemm before it looks at names.
+    excluded = [*recipe.exclude, *(f"{name}_MatMul" for name in recipe.exclude)]
+    if recipe.op_types:
+        return list(recipe.op_types), excluded
+    inner = heart(model.graph)
+    outside = [node.name for node in model.graph.node if node.name not in inner]
+    types = sorted({node.op_type for node in model.graph.node if node.name in inner})
+    return (types if recipe.mode == STATIC else None), [*outside, *excluded]
+
+
+class _Rows:
+    """The calibration rows in the form the quantiser asks for."""
+
+    def __init__(self, batches: list[Tensors]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Tensors | None:
+        return next(self._batches, None)
+
+    def __iter__(self) -> Iterator[Tensors]:
+        return self._batches
+
+
+def _failed(error: BaseException) -> ModelError:
+    return ModelError(
+        f"ONNX Runtime's quantiser failed: {one_line(error)}",
+        remedy="Try another --calibration, leave nodes out with --exclude, or name operators with --op-type MatMul",
+    )
+
+
+DOT_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8")
+
+
+def reduce_range(*, machine: str | None = None, cpuinfo: str | None = None) -> tuple[bool, str]:
+    """Should weights have seven bits here? With the reason, as a sentence."""
+    machine = (platform.machine() if machine is None else machine).lower()
+    if machine in ("aarch64", "arm64"):
+        kernels = "its dot-product kernels add" if "asimddp" in _flags(cpuinfo) else "its kernels add"
+        return False, f"8-bit weights: this is an ARM processor, {kernels} products in 32 bits and cannot saturate"
+    flags = _flags(cpuinfo)
+    found = next((name for name in DOT_PRODUCTS if name in flags), None)
+    if found is not None:
+        return False, (
+            f"8-bit weights: this processor has {found}, which does not saturate; "
+            "for machines without VNNI give --reduce-range"
+        )
+    if not flags:
+        return True, (
+            "7-bit weights (reduce_range): it cannot be told whether this processor has VNNI, "
+            "and without it 8-bit products can saturate"
+        )
+    return True, (
+        "7-bit weights (reduce_range): this processor has no VNNI, and its 8-bit products can saturate; "
+        "for machines with VNNI give --no-reduce-range"
+    )
+
+
+def _flags(cpuinfo: str | None) -> frozenset[str]:
+    """The features the processor names, as Linux lists them; none where it does not."""
+    if cpuinfo is None:
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return frozenset()
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    return frozenset(
+        word for name, _, value in lines if name.strip().lower() in ("flags", "features") for word in value.split()
+    )
+
+
+OPEN = """
+import sys
+import onnxruntime as ort
+settings = ort.SessionOptions()
+settings.log_severity_level = 4
+ort.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
+"""
+
+
+def read(path: Path) -> tuple[ModelProto, int]:
+    """The model with weights that are stored beside its file, and the bytes of both."""
+    from onnx.external_data_helper import load_external_data_for_model
+
+    if path.suffix.lower() != ".onnx":
+        raise UsageError(f"{path} is not an .onnx file", remedy="Export the model to ONNX first")
+    model = onnxgraph.read(path)
+    places = {
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    }
+    size = path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise ModelError(
+            f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again"
+        ) from error
+    return model, size
+
+
+def describe(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:
+    """Keep what the input says about itself and add where the file comes from."""
+    from importlib.metadata import version
+
+    import onnx
+
+    versions = {name: version(name) for name in ("likewise", "onnx", "onnxruntime")}
+    kept = {entry.key: entry.value for entry in (*original.metadata_props, *result.metadata_props)}
+    kept |= {
+        "likewise.quantized_from": sha256,
+        "likewise.quantization_mode": str(settings["mode"]),
+        "likewise.quantization_settings": json.dumps(settings, sort_keys=True),
+        "likewise.quantization_versions": json.dumps(versions, sort_keys=True),
+    }
+    onnx.helper.set_model_props(result, kept)
+
+
+def write(model: ModelProto, path: Path) -> int:
+    """Put the file in its place once ONNX Runtime has opened it; its size."""
+    with replacing(path) as temporary:
+        try:
+            temporary.write_bytes(model.SerializeToString())
+        except Exception as error:  # protobuf has several types for "larger than 2 GB"
+            raise ModelError(f"{path} cannot be written as one file: {one_line(error)}") from error
+        _require_loadable(temporary)
+        return temporary.stat().st_size
+
+
+def _require_loadable(path: Path) -> None:
+    """Open the file in a process of its own: the runtime's optimisers may crash on a graph that is valid."""
+    done = subprocess.run([sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    said = done.stderr.strip().splitlines()
+    how = f"ONNX Runtime crashed on it ({_signal(done.returncode)})" if done.returncode < 0 else said[-1][:500]
+    raise ModelError(
+        f"the quantised file does not load and was not kept: {how}",
+        remedy="Export the model for opset 13 or later, leave nodes out with --exclude, or leave out --per-channel",
+    )
+
+
+def _signal(code: int) -> str:
+    """What ended a process, from its negative exit code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

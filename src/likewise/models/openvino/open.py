@@ -1,0 +1,178 @@
+"""OpenVINO: its own .xml files, and ONNX files that it is to run (option `framework=openvino`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import InputSpec, Kind, Model, OutputSpec, Shape, Signature
+from likewise.data.casts import numpy_dtype
+from likewise.errors import ModelError, UnavailableError, UsageError, extra, nearest, one_line
+from likewise.models import row_axes
+from likewise.models.decoding import kind_of, widened
+from likewise.models.onnx import describe
+
+OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None, "trusted": ()}
+"""`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
+
+
+class OpenvinoAdapter:
+    """All knowledge of OpenVINO."""
+
+    framework = "openvino"
+    holds_interpreter = False
+
+    def claims(self, target: object) -> bool:
+        if not isinstance(target, str | PathLike):
+            return False
+        path = Path(target)
+        return path.suffix.lower() == ".xml" and path.with_suffix(".bin").is_file()
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[OpenvinoRunner]:
+        with extra("openvino", needed_for=f"running {model.name}"):
+            import openvino  # noqa: F401
+        for key in model.options:
+            if key not in OPTIONS:
+                raise UsageError(
+                    f"the openvino adapter has no option {key!r}{nearest(key, OPTIONS)}",
+                    remedy=f"It has: {', '.join(OPTIONS)}",
+                )
+        yield OpenvinoRunner(model)
+
+
+class OpenvinoRunner:
+    """A compiled model."""
+
+    def __init__(self, model: Model) -> None:
+        import openvino
+
+        graph = _read(model, openvino.Core())
+        options = {**OPTIONS, **model.options}
+        hints = {"INFERENCE_NUM_THREADS": options["threads"], "INFERENCE_PRECISION_HINT": options["precision"]}
+        settings = {name: str(value) for name, value in hints.items() if value is not None}
+        _require_device(str(options["device"]), openvino.Core().available_devices)
+        try:
+            self.native = self._compiled = openvino.Core().compile_model(graph, options["device"], settings)
+        except RuntimeError as error:
+            raise ModelError(
+                f"OpenVINO cannot compile {model.name}: {_reason(error)}",
+                remedy="Convert it again with this version of OpenVINO, or choose another device",
+            ) from error
+        self._names = [_name(port, index) for index, port in enumerate(graph.outputs)]
+        inputs = tuple(InputSpec(_name(port, i), _dtype(port), _shape(port)) for i, port in enumerate(graph.inputs))
+        outputs = tuple(
+            OutputSpec(name, kind_of(name, _dtype(port)) or Kind.VALUE, _dtype(port), _shape(port))
+            for name, port in zip(self._names, graph.outputs, strict=True)
+        )
+        self._dtypes = {spec.name: spec.dtype for spec in outputs}
+        outputs, called = _with_meaning(outputs, model)
+        said = row_axes.said_of(model)
+        self._fed_along = {s.name: row_axes.of_input(s.name, called.get(s.name, s.shape), said) for s in inputs}
+        inputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
+        sizes = {spec.shape[0] if spec.shape else None for spec in inputs}
+        first = sizes.pop() if len(sizes) == 1 else None
+        fixed = first if isinstance(first, int) else None
+        self._row_axis = {
+            s.name: row_axes.of_output(s.name, called.get(s.name, s.shape), said, fixed_batch=fixed) for s in outputs
+        }
+        outputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._row_axis[s.name])) for s in outputs)
+        self.signature = Signature(inputs, outputs, batch=fixed)
+        self.details: Mapping[str, Any] = {
+            "openvino": openvino.__version__,
+            "device": options["device"],
+            "precision": str(self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()),
+            "quantized_nodes": sum("FakeQuantize" in node.get_type_name() for node in graph.get_ops()),
+        }
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        import numpy as np
+
+        inputs = dict(batch.inputs)
+        if batch.stacked:
+            inputs = {name: row_axes.from_front(array, self._fed_along[name]) for name, array in inputs.items()}
+        try:
+            answers = self._compiled(inputs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
+        # Copied: the arrays are views of memory that the next call writes to.
+        arrays = {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
+        if not batch.stacked:
+            return arrays
+        return {name: row_axes.to_front(array, self._row_axis[name]) for name, array in arrays.items()}
+
+    def _array(self, name: str, array: Array) -> Array:
+        # OpenVINO hands out bfloat16 under the name of the other type of two bytes.
+        return widened(array.view(numpy_dtype("bfloat16"))) if self._dtypes[name] == "bfloat16" else array
+
+
+def _require_device(device: str, available: Sequence[str]) -> None:
+    """A kind of device that OpenVINO knows and this machine does not have is told apart from a model it refuses."""
+    kind = device.partition(".")[0].upper()
+    if kind in ("GPU", "NPU") and not any(name.partition(".")[0] == kind for name in available):
+        raise UnavailableError(f"{device} is not on this machine", remedy=f"It has: {', '.join(available)}")
+
+
+def _read(model: Model, core: Any) -> Any:
+    target = model.target
+    try:
+        if isinstance(target, str | PathLike):
+            if not Path(target).is_file():
+                raise ModelError(f"there is no file {target}", remedy="Check the path of the model")
+            return core.read_model(str(target))
+        content = target if isinstance(target, bytes) else target.SerializeToString()
+        return core.read_model(content, b"")
+    except RuntimeError as error:
+        raise ModelError(
+            f"OpenVINO cannot read {model.name}: {_reason(error)}", remedy="Give an .xml beside its .bin, or an .onnx"
+        ) from error
+
+
+def _with_meaning(
+    outputs: tuple[OutputSpec, ...], model: Model
+) -> tuple[tuple[OutputSpec, ...], Mapping[str, Shape | None]]:
+    """What the outputs of an ONNX file mean and how its axes are called, which OpenVINO's graph does not say."""
+    if str(model.target).lower().endswith(".xml"):
+        return outputs, {}
+    proto = describe.read(model.target)
+    declared = {spec.name: spec for spec in describe.outputs(proto)}
+    called = {spec.name: spec.shape for spec in describe.inputs(proto)} | {n: s.shape for n, s in declared.items()}
+    meant = tuple(
+        replace(spec, kind=declared[spec.name].kind, classes=declared[spec.name].classes)
+        if spec.name in declared
+        else spec
+        for spec in outputs
+    )
+    return meant, called
+
+
+def _name(port: Any, index: int) -> str:
+    """The name a port was exported with; a port may have several, or none."""
+    return min(port.get_names(), default=f"{port.get_node().get_friendly_name()}.{index}")
+
+
+def _dtype(port: Any) -> str | None:
+    kind = str(port.get_element_type().get_type_name())
+    names = {"f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16", "boolean": "bool"}
+    return names.get(kind, kind.replace("i", "int", 1) if kind[0] == "i" else kind.replace("u", "uint", 1))
+
+
+def _shape(port: Any) -> Shape | None:
+    shape = port.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(None if dim.is_dynamic else dim.get_length() for dim in shape)
+
+
+def _reason(error: Exception) -> str:
+    """The last line that is no place in OpenVINO's own source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "Exception from" not in line]
+    return (" ".join(lines) or one_line(error))[:300]
+
+
+EXTENSION = OpenvinoAdapter()

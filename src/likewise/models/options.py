@@ -1,0 +1,44 @@
+"""Options of a model that its adapter does not obey are refused, never ignored.
+
+Keeps what converters print for their own developers off a user's terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from likewise.contracts.models import Model
+from likewise.errors import UsageError, nearest
+
+
+def require_known(model: Model, options: tuple[str, ...] = ()) -> None:
+    """Refuse an option that the adapter would not obey."""
+    known = (*options, "trusted")
+    for key in model.options:
+        if key not in known:
+            listed = ", ".join(options) or "none"
+            raise UsageError(
+                f"the {model.framework} adapter has no option {key!r}{nearest(key, known)}",
+                remedy=f"Its options: {listed}",
+            )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No warnings and no log below an error; what is raised still is."""
+    root = logging.getLogger()
+    # A root logger without handlers is given one that prints by the first `logging.warning`.
+    placeholder = logging.NullHandler()
+    level = root.manager.disable
+    root.addHandler(placeholder)
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        root.removeHandler(placeholder)

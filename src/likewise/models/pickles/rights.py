@@ -1,0 +1,337 @@
+"""The names a pickled model may use: what scikit-learn models are made of, and no more.
+
+Nothing belongs here that opens files, reaches attributes by name, imports, or runs text: a value in a
+model can end up in a place where a library calls it.
+
+Which rights a name in a pickled model has.
+
+A pickle can name any object, have it called with any arguments, and fill any object with any state.
+These are told apart, because a model needs few of them: f_classif has to stand in a SelectKBest as a
+value, but nothing in a model has to call it while the file is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from importlib import import_module
+from math import prod
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+CALLED = {
+    "builtins": "bool bytearray bytes complex dict float frozenset int list object range set slice str tuple",
+    "collections": "Counter OrderedDict defaultdict deque",
+    "datetime": "date datetime time timedelta timezone",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "functools": "partial",
+    "operator": "itemgetter",
+    "pathlib": "PosixPath PurePosixPath PureWindowsPath WindowsPath",
+    "re": "_compile",
+    "_codecs": "encode",
+    "numpy": "dtype vectorize",
+    "numpy.ma.core": "_mareconstruct",
+    "numpy.core.multiarray": "_reconstruct scalar",
+    "numpy._core.multiarray": "_reconstruct scalar",
+    "numpy.core.numeric": "_frombuffer",
+    "numpy._core.numeric": "_frombuffer",
+    "numpy.random._pickle": "__bit_generator_ctor __generator_ctor __randomstate_ctor",
+    "pandas": "ArrowDtype BooleanDtype Categorical CategoricalDtype CategoricalIndex DataFrame DatetimeIndex "
+    "DatetimeTZDtype Float32Dtype Float64Dtype Index Int16Dtype Int32Dtype Int64Dtype Int8Dtype Interval "
+    "IntervalDtype IntervalIndex MultiIndex Period PeriodDtype PeriodIndex RangeIndex Series SparseDtype "
+    "StringDtype Timedelta TimedeltaIndex Timestamp UInt16Dtype UInt32Dtype UInt64Dtype UInt8Dtype",
+    "pandas.core.frame": "DataFrame",
+    "pandas.core.series": "Series",
+    "pandas._libs.tslibs.nattype": "_nat_unpickle",
+    "pandas._libs.tslibs.timedeltas": "_timedelta_unpickle",
+    "pyarrow.lib": "_restore_array chunked_array py_buffer type_for_alias",
+}
+"""What a file may call: constructors and the functions that libraries made for unpickling."""
+
+MADE = {
+    "xgboost.core": "Booster",
+    "lightgbm.basic": "Booster",
+    "catboost.core": "CatBoost CatBoostClassifier CatBoostRanker CatBoostRegressor",
+}
+"""What a file may make and fill, and their neighbours not: a DMatrix or a Dataset frees the address in its state."""
+
+VALUES = {
+    "builtins": "Ellipsis NotImplemented abs len max min round sum",
+    "numpy": "all amax amin any argmax argmin argsort array asarray ascontiguousarray atleast_1d atleast_2d average "
+    "clip concatenate cumprod cumsum diff digitize dot expand_dims hstack isclose matrix max mean median min "
+    "nan_to_num nanmax nanmean nanmedian nanmin nanstd nansum ndarray percentile prod ptp quantile ravel real reshape "
+    "round searchsorted sort squeeze std sum transpose unique var vstack where zeros_like",
+    "numpy.ma": "MaskedArray",
+    "numpy.ma.core": "MaskedArray",
+    "numpy.linalg": "det inv norm pinv",
+    "operator": "add and_ eq ge gt le lt mul ne neg not_ or_ pow sub truediv",
+    "pandas": "NA NaT",
+    "pandas._libs.missing": "NA",
+    "scipy._lib.array_api_compat.numpy._aliases": "asarray",
+}
+"""What may stand in a model as a value, such as the function of a FunctionTransformer."""
+
+CLASS_TREES = (
+    "sklearn",
+    "imblearn",
+    "category_encoders",
+    "xgboost.callback",
+    "xgboost.sklearn",
+    "lightgbm.callback",
+    "lightgbm.sklearn",
+    "numpy.dtypes",
+    "numpy.polynomial",
+    "numpy.random",
+    "pandas._libs.arrays",
+    "pandas._libs.internals",
+    "pandas._libs.interval",
+    "pandas._libs.missing",
+    "pandas._libs.sparse",
+    "pandas._libs.tslibs",
+    "pandas.arrays",
+    "pandas.core.arrays",
+    "pandas.core.dtypes",
+    "pandas.core.indexes",
+    "pandas.core.internals",
+    "scipy.interpolate",
+    "scipy.optimize._lbfgsb_py",
+    "scipy.optimize._optimize",
+    "scipy.sparse",
+    "scipy.spatial",
+    "scipy.stats",
+)
+"""Packages whose classes may be made."""
+
+FUNCTION_TREES = (
+    "imblearn.metrics",
+    "math",
+    "scipy.spatial.distance",
+    "scipy.special",
+    "scipy.stats._stats_py",
+    "sklearn.cluster",
+    "sklearn.covariance",
+    "sklearn.decomposition",
+    "sklearn.feature_selection",
+    "sklearn.gaussian_process",
+    "sklearn.impute",
+    "sklearn.linear_model",
+    "sklearn.metrics",
+    "sklearn.neighbors",
+    "sklearn.neural_network",
+    "sklearn.preprocessing",
+    "sklearn.utils.extmath",
+)
+"""Packages whose functions may stand in a model as values: mathematics only."""
+
+NUMPY = ("numpy", "numpy._core._multiarray_umath", "numpy._core.umath", "numpy.core._multiarray_umath")
+"""Modules in which scalar types and ufuncs may be looked up."""
+
+BASES = ("abc", "builtins", "collections", "enum", "numbers", "typing")
+"""Modules of the standard library that classes of those packages may derive from."""
+
+FORBIDDEN_PARTS = (
+    "__check_build __main__ _build_utils _callback_context _joblib _mocking _plot _plotting _progressbar _repr_html "
+    "_scoring_monitor _test_common _testing _transport collective conftest ctypeslib dask datasets distutils "
+    "estimator_checks experimental externals f2py federated parallel plotting rabit setup spark testing tests tracker "
+    "widget"
+)
+"""Parts of a module's name that take away what its package grants."""
+
+METHODS_OF_TEXT = "capitalize casefold lower lstrip rstrip split splitlines strip swapcase title upper"
+METHODS_OF_PATTERNS = "findall finditer fullmatch match search split sub"
+"""Bound and unbound methods that serve as tokenizers: `str.lower`, `re.compile(...).findall`."""
+
+
+class Right(IntEnum):
+    """What the file may do with something it names. Each right includes those before it."""
+
+    VALUE = 1
+    MAKE = 2
+    CALL = 3
+
+
+_NAMED = {
+    f"{module}.{name}": right
+    for right, table in ((Right.VALUE, VALUES), (Right.MAKE, MADE), (Right.CALL, CALLED))
+    for module, listed in table.items()
+    for name in listed.split()
+}
+_FORBIDDEN = frozenset(FORBIDDEN_PARTS.split())
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes written in Python, not for compiled ones
+_ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
+_RESPONSES = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
+
+
+def importable(module: str, name: str) -> bool:
+    """May the name be looked up at all? Looking up imports the module, and that runs code."""
+    if f"{module}.{name}" in _NAMED:
+        return True
+    hidden = any(part.startswith("__") and not part.startswith("__pyx_unpickle_") for part in name.split("."))
+    return not hidden and (_within(module, (*CLASS_TREES, *FUNCTION_TREES)) or module in NUMPY)
+
+
+def resolve(module: str, name: str) -> Any:
+    """The object of that name. A dotted name may lead through classes, never through modules."""
+    import_module(module)
+    found: Any = sys.modules[module]
+    for depth, part in enumerate(name.split(".")):
+        if depth and not isinstance(found, type):
+            raise AttributeError(f"{module} has no class {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def identity(found: Any) -> str | None:
+    """Where something is defined, whatever name led to it; None for what is neither class nor function."""
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    named = isinstance(module, str) and isinstance(name, str)
+    return f"{module}.{name}" if named and not isinstance(found, ModuleType) else None
+
+
+def right_to(reference: str, found: Any) -> Right | None:
+    """The right a file has to what it refers to; judged by what was found, not only by what it was called."""
+    import numpy as np
+
+    if isinstance(found, np.ufunc):
+        return Right.VALUE
+    if reference in _NAMED and not isinstance(found, ModuleType):
+        return _NAMED[reference]
+    own = identity(found)
+    if own is None:
+        return None
+    if own in _NAMED:
+        return _NAMED[own]
+    return _right_to_class(found) if isinstance(found, type) else _right_to_function(found)
+
+
+def _right_to_class(found: type) -> Right | None:
+    import numpy as np
+
+    if issubclass(found, np.generic | np.dtype) and _top(found.__module__) == "numpy":
+        return Right.CALL
+    if not _within(found.__module__, CLASS_TREES):
+        return None
+    packages = {_top(tree) for tree in CLASS_TREES}
+    for base in found.__mro__:
+        if issubclass(base, np.memmap) or not (_top(base.__module__) in packages or base.__module__ in BASES):
+            return None  # a thread, a file or a joblib.Parallel in the guise of an allowed package
+    called = not found.__flags__ & _HEAP_TYPE or issubclass(found, Enum) or _top(found.__module__) == "pandas"
+    return Right.CALL if called else Right.MAKE
+
+
+def _right_to_function(found: Any) -> Right | None:
+    module, name = found.__module__, found.__qualname__
+    if "." in name or not callable(found):
+        return None  # a method could be handed an object it was never meant for
+    rebuilds = name.startswith(("__pyx_unpickle_", "_new_", "_unpickle_")) or name == "newObj"
+    if rebuilds and _within(module, CLASS_TREES):
+        return Right.CALL
+    return Right.VALUE if _within(module, FUNCTION_TREES) else None
+
+
+def arguments_allowed(function: Any, arguments: tuple[Any, ...]) -> bool:
+    """Is this call harmless? For the few functions that call, import or decode what they are given."""
+    name = identity(function)
+    if name == "_codecs.encode":  # how bytes are written up to protocol 2; other codecs are imported by name
+        return len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] in ("latin1", "latin-1")
+    if name is not None and name.startswith("numpy.random._pickle."):
+        return all(_makes_random_bits(argument) for argument in arguments)
+    return True
+
+
+def _makes_random_bits(argument: Any) -> bool:
+    from numpy.random import BitGenerator
+
+    if isinstance(argument, type):
+        return issubclass(argument, BitGenerator)
+    return isinstance(argument, str | BitGenerator) or identity(argument) == "numpy.random._pickle.__bit_generator_ctor"
+
+
+def method_allowed(owner: Any, name: Any) -> bool:
+    """May the file take this method of this object? Only tokenizers, and what scipy's discrete distributions keep."""
+    import re
+
+    if owner is str:
+        return name in METHODS_OF_TEXT.split()
+    if _is_distribution(owner):
+        return bool(name == "_entropy")
+    return type(owner) is re.Pattern and name in METHODS_OF_PATTERNS.split()
+
+
+def state_allowed(target: Any, state: Any) -> bool:
+    """May this object be given this state?"""
+    if isinstance(target, type | ModuleType | FunctionType | BuiltinFunctionType | MethodType | Enum):
+        return False  # these are shared with the rest of the process
+    for part in state if isinstance(state, tuple) else (state,):
+        if isinstance(part, Mapping) and not all(_entry_allowed(key, value) for key, value in part.items()):
+            return False
+    import numpy as np
+
+    if isinstance(target, np.dtype):
+        return _is_state_of_dtype(target, state)
+    if isinstance(target, np.ndarray) and isinstance(state, tuple) and len(state) >= 4 and isinstance(state[-1], list):
+        shape = state[-4]  # numpy reads as many objects as the shape says, also beyond the end of the list
+        return isinstance(shape, tuple) and all(isinstance(n, int) for n in shape) and prod(shape) == len(state[-1])
+    return not _is_distribution(target) or _is_state_of_distribution(target, state)
+
+
+def _entry_allowed(key: Any, value: Any) -> bool:
+    if not isinstance(key, str):
+        return True
+    if key in ("stack_method_", "stack_method", "response_method", "_response_method"):
+        # scikit-learn calls the method of this name
+        values = value if isinstance(value, list | tuple) else (value,)
+        return all(entry is None or entry in _RESPONSES for entry in values)
+    # Hooks of the language are the class's business; text, such as __doc__, hooks nothing.
+    return not (key.startswith("__") and key.endswith("__")) or value is None or isinstance(value, str)
+
+
+def _is_distribution(target: Any) -> bool:
+    infrastructure = sys.modules.get("scipy.stats._distn_infrastructure")
+    return infrastructure is not None and isinstance(target, infrastructure.rv_generic)
+
+
+def _is_state_of_distribution(target: Any, state: Any) -> bool:
+    """scipy runs a text in the state of a distribution as code: it has to be the text scipy itself wrote."""
+    import scipy.stats
+
+    for known in vars(scipy.stats).values():
+        if type(known) is type(target):
+            genuine = known.__getstate__()
+            same_code = isinstance(state, dict) and state.get("_parse_arg_template") == genuine["_parse_arg_template"]
+            return same_code and state.keys() <= genuine.keys()
+    return False
+
+
+def _is_state_of_dtype(target: Any, state: Any) -> bool:
+    """numpy believes flags and sizes as they are written, and a wrong one makes it follow pointers that are none."""
+    import numpy as np
+
+    if not isinstance(state, tuple) or len(state) < 8:
+        return False
+    _, _, base, fields_in_order, fields, size, _, flags = state[:8]
+    try:
+        if base is not None:
+            expected = np.dtype(base)
+        elif fields is not None:
+            formats, offsets = zip(*(fields[name][:2] for name in fields_in_order), strict=True)
+            layout: Any = {"names": fields_in_order, "formats": formats, "offsets": offsets, "itemsize": size}
+            expected = np.dtype(layout)
+        else:
+            expected = target
+        unsized = target.kind in "SUV" and base is None
+        fits = size in (-1, expected.itemsize) or (unsized and isinstance(size, int) and size >= 0)
+        return bool(fits and flags & ~_ALIGNED == expected.flags & ~_ALIGNED)
+    except (TypeError, ValueError, KeyError):
+        return False
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _within(module: str, trees: tuple[str, ...]) -> bool:
+    inside = any(module == tree or module.startswith(f"{tree}.") for tree in trees)
+    return inside and _FORBIDDEN.isdisjoint(module.split("."))

@@ -1,0 +1,205 @@
+"""Objects that a user names: `module:attribute` or `file.py:attribute`. Naming code means running it.
+
+Anything that can be called: `module:callable`, `file.py:callable`, live functions.
+
+The callable gets one argument: a DataFrame when the data is a table, the array when there is a
+single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
+DataFrame (one output a column) or one dictionary a row. A callable without required parameters has
+no place for rows: it is a factory, is called once, and what it returns is the model. Code that a user
+names is run: that is what naming it means.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Signature
+from likewise.data.columns import ArrayColumns
+from likewise.errors import ModelError, nearest, one_line
+from likewise.models.decoding import array_of_dicts, kind_of
+from likewise.models.options import require_known
+from likewise.registry import adapters
+
+SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
+
+
+def load(specification: str) -> Any:
+    """The object that `module:attribute` or `file.py:attribute` names."""
+    match = SPECIFICATION.match(specification)
+    if match is None:
+        raise ModelError(
+            f"{specification!r} names no Python object", remedy="Write `module:attribute` or `file.py:attribute`"
+        )
+    place, attribute = match["place"], match["attribute"]
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    except ModelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"importing {place} failed: {one_line(error)}") from error
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+            raise ModelError(f"{place} has no {part!r}{nearest(part, names)}", remedy="Check the name after the colon")
+        found = getattr(found, part)
+    return found
+
+
+def _load_module(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> Any:
+    path = path.resolve()
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}", remedy="Check the path before the colon")
+    name = f"likewise_user_{path.stem}_{abs(hash(path)):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(path.parent) not in sys.path:
+        # The file may import its neighbours, as it could when run as a script.
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+class PythonAdapter:
+    """Opens callables, and hands on what another framework knows better."""
+
+    framework = "python"
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str):
+            return SPECIFICATION.match(target) is not None
+        return callable(target) and _other_adapter(target) is None
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Any]:
+        target = load(model.target) if isinstance(model.target, str) else model.target
+        options = dict(model.options)
+        told = str(options.pop("factory", "")).lower() in ("1", "true", "yes")
+        if _other_adapter(target) is None and callable(target) and (told or _takes_nothing(target)):
+            target = _made_by(target, model.name)
+        if (other := _other_adapter(target)) is not None:
+            handed_on = replace(model, framework=other.framework, target=target, options=options)
+            with other.open(handed_on) as runner:
+                yield runner
+            return
+        require_known(model, ("factory",))
+        if not callable(target) and callable(getattr(target, "predict", None)):
+            target = target.predict
+        if not callable(target):
+            raise ModelError(
+                f"{model.name} is a {type(target).__name__}, which cannot be called",
+                remedy="Name a function, an object with `predict`, or a model of a known framework",
+            )
+        yield PythonRunner(target)
+
+
+class PythonRunner:
+    """A callable; what it gives back is known once it has run."""
+
+    def __init__(self, function: Any) -> None:
+        self.native = self._function = function
+        self._classes: dict[str, tuple[Label, ...]] = {}
+        self.signature = Signature(inputs=None, outputs=None)
+        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+        self.details: Mapping[str, Any] = {"callable": name.lstrip("."), "python": sys.version.split()[0]}
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        try:
+            answer = self._function(_argument(batch))
+        except Exception as error:
+            raise ModelError(f"it raised {one_line(error)}") from error
+        tensors = self._named(answer)
+        if self.signature.outputs is None:
+            specs = tuple(self._spec(name, array) for name, array in tensors.items())
+            self.signature = Signature(inputs=None, outputs=specs)
+        return tensors
+
+    def _named(self, answer: Any) -> dict[str, Array]:
+        if isinstance(answer, Mapping):
+            return {str(name): self._array(str(name), value) for name, value in answer.items()}
+        if hasattr(answer, "columns") and hasattr(answer, "to_numpy"):
+            return {str(name): self._array(str(name), answer[name]) for name in answer.columns}
+        if isinstance(answer, tuple):
+            return {f"output_{index}": self._array(f"output_{index}", value) for index, value in enumerate(answer)}
+        return {"output": self._array("output", answer)}
+
+    def _array(self, name: str, value: Any) -> Array:
+        import numpy as np
+
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            array, self._classes[name] = array_of_dicts(value, self._classes.get(name))
+            return array
+        if value is None:
+            raise ModelError(f"it returned None for {name!r}", remedy="Return an array with one answer a row")
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ModelError(f"{name!r} is not an array: {one_line(error)}") from error
+        return array.astype(object) if array.dtype.kind in "UT" else array
+
+    def _spec(self, name: str, array: Array) -> OutputSpec:
+        classes = self._classes.get(name)
+        kind = Kind.PROBABILITY if classes else kind_of(name, str(array.dtype)) or Kind.VALUE
+        return OutputSpec(name, kind, str(array.dtype), (None, *array.shape[1:]), classes)
+
+
+def _argument(batch: Batch) -> Any:
+    if not isinstance(batch.inputs, ArrayColumns):
+        return batch.inputs.frame()
+    arrays = dict(batch.inputs)
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+
+def _takes_nothing(target: Any) -> bool:
+    """Is there no parameter that a caller has to fill? Nothing that answers rows is like that."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):  # built in, without a signature
+        return False
+    return all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _made_by(factory: Any, name: str) -> Any:
+    try:
+        made = factory()
+    except Exception as error:
+        raise ModelError(f"{name} makes no model: it raised {one_line(error)}") from error
+    if _other_adapter(made) is None and not callable(made) and not hasattr(made, "predict"):
+        raise ModelError(
+            f"{name} has no required parameter, so it was called to make the model, and returned {type(made).__name__}",
+            remedy="Return a model, or take the rows as the first argument",
+        )
+    return made
+
+
+def _other_adapter(target: object) -> Adapter | None:
+    return next((a for a in adapters() if a.framework != PythonAdapter.framework and a.claims(target)), None)
+
+
+EXTENSION = PythonAdapter()

@@ -1,0 +1,272 @@
+"""What our processes owe each other.
+
+A model in a process of its own, so that two models that hold Python's lock run at the same time.
+
+A sender and a receiver of pickled messages over a pipe; arrays travel beside the pickle, without
+being copied into it. Both ends are ours: what a model prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import IO, Any
+
+from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.models import Model, Runner, Signature
+from likewise.errors import LikewiseError
+from likewise.registry import adapter, frameworks
+
+
+def die_with_parent() -> None:
+    """Ask the system to end us with our parent, for the moment when no thread of ours can run."""
+    if sys.platform == "linux":
+        import ctypes
+
+        set_death_signal = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+PIPE_BYTES = 2**20
+"""Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
+
+
+MARK = b"\x93likewise\x00\x1a\x93"
+"""Begins every message."""
+
+
+class ModelProcessEnded(BaseException):
+    """The process of a model ended without an answer; `code` is how."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the model's process ended with {code}")
+        self.code = code
+
+
+class RemoteRunner:
+    """A model in another process, which is being opened there until `arrive` returns."""
+
+    native = None
+    signature: Signature
+    details: Mapping[str, Any]
+
+    def __init__(self, line: _Line, model: Model, side: str) -> None:
+        self._line = line
+        self._opening = line.post("open", (model, side))
+
+    def arrive(self) -> None:
+        """Wait until the model is open; raises what went wrong."""
+        self.signature, self.details = self._line.collect(self._opening)
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        tensors: Tensors = self._line.collect(self._line.post("run", (batch, outputs)))
+        return tensors
+
+
+@contextmanager
+def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
+    """Begin to open a model in a process of its own; `arrive` is when it is open."""
+    line = _Line(_start())
+    try:
+        yield RemoteRunner(line, model, side)
+    finally:
+        line.close()
+
+
+_WAITING: list[subprocess.Popen[bytes]] = []
+
+
+def prepare(target: str) -> None:
+    """Start the process of a model ahead of its opening, and let it import what the framework needs."""
+    for name in frameworks():
+        module = f"likewise.models.{name}.open"
+        found = import_module(module).EXTENSION
+        if found.claims(target):
+            if getattr(found, "holds_interpreter", True):
+                process = _start()
+                assert process.stdin is not None
+                _send(process.stdin, ("import", (module, *getattr(found, "modules", ()))))
+                _WAITING.append(process)
+            return
+
+
+def worthwhile() -> bool:
+    """Is there a second core for a second process?"""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) > 1
+
+
+def _start() -> subprocess.Popen[bytes]:
+    if _WAITING:
+        return _WAITING.pop()
+    command = [sys.executable, "-c", "from likewise.models.remote import serve; serve()"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for pipe in (process.stdin, process.stdout):
+        _widen(pipe)
+    return process
+
+
+class _Line:
+    """Questions to the other process and its answers, in the same order.
+
+    The next question may be put before the last is answered, by another thread: so the model never
+    waits for us to be ready.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._sending = threading.Lock()
+        self._turn = threading.Condition()
+        self._posted = self._collected = 0
+
+    def post(self, what: str, question: Any) -> int:
+        """Put a question; returns the number of its answer."""
+        assert self._process.stdin is not None
+        with self._sending:
+            # A process that is gone is noticed where its answer is awaited.
+            with contextlib.suppress(BrokenPipeError):
+                _send(self._process.stdin, (what, question))
+            self._posted += 1
+            return self._posted
+
+    def collect(self, number: int) -> Any:
+        """The answer of that number; raises what the model raised."""
+        assert self._process.stdout is not None
+        with self._turn:
+            self._turn.wait_for(lambda: self._collected == number - 1)
+            try:
+                answer, error, noted = _receive(self._process.stdout)
+            except EOFError:
+                raise ModelProcessEnded(self._process.wait()) from None
+            finally:
+                self._collected = number
+                self._turn.notify_all()
+        for text in noted:
+            warnings.warn(text, stacklevel=2)
+        if error is not None:
+            raise error
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def serve() -> None:
+    """The other end: open one model and answer batches until nobody asks any more."""
+    questions = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    die_with_parent()
+    noted: list[str] = []
+    warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
+    with ExitStack() as stack, contextlib.suppress(EOFError, BrokenPipeError):
+        ask: Callable[[Batch, frozenset[str] | None], Tensors] | None = None
+        while True:
+            what, question = _receive(questions)
+            if what == "import":
+                _import(question)
+                continue
+            answer: Any = None
+            error: BaseException | None = None
+            try:
+                if what == "open":
+                    model, side = question
+                    runner = stack.enter_context(adapter(model.framework).open(model))
+                    ask = _ask_reference(runner) if side == "reference" else _ask_candidate(runner)
+                    answer = runner.signature, dict(runner.details)
+                else:
+                    assert ask is not None
+                    answer = dict(ask(*question))
+            except BaseException as raised:  # noqa: BLE001 - the other side is where it is handled
+                error = _portable(raised)
+            _send(answers, (answer, error, noted[:]))
+            noted.clear()
+    os._exit(0)
+
+
+# Two names for one thing, so that the stack of a crash tells which model it was.
+def _ask_reference(runner: Runner) -> Callable[[Batch, frozenset[str] | None], Tensors]:
+    def _ask_reference(batch: Batch, outputs: frozenset[str] | None) -> Tensors:
+        return runner.run(batch, outputs=outputs)
+
+    return _ask_reference
+
+
+def _ask_candidate(runner: Runner) -> Callable[[Batch, frozenset[str] | None], Tensors]:
+    def _ask_candidate(batch: Batch, outputs: frozenset[str] | None) -> Tensors:
+        return runner.run(batch, outputs=outputs)
+
+    return _ask_candidate
+
+
+def _portable(error: BaseException) -> BaseException:
+    """An error that any process can read: our own as they are, others by their words."""
+    if isinstance(error, LikewiseError | SystemExit | MemoryError):
+        error.__cause__ = error.__context__ = None
+        return error
+    sys.stderr.write("".join(traceback.format_exception(error)))
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+
+
+def _send(pipe: IO[bytes], message: Any) -> None:
+    beside: list[pickle.PickleBuffer] = []
+    body = pickle.dumps(message, protocol=5, buffer_callback=beside.append)
+    parts = [part.raw() for part in beside]
+    sizes = pickle.dumps([len(body), *(part.nbytes for part in parts)])
+    pipe.write(MARK + len(sizes).to_bytes(8, "little") + sizes + body)
+    for part in parts:
+        pipe.write(part)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> Any:
+    seen = _exactly(pipe, len(MARK))
+    while seen != MARK:
+        # Whatever a model writes here is not a message of ours.
+        seen = seen[1:] + _exactly(pipe, 1)
+    sizes = pickle.loads(_exactly(pipe, int.from_bytes(_exactly(pipe, 8), "little")))
+    body, *parts = (_exactly(pipe, size) for size in sizes)
+    return pickle.loads(body, buffers=parts)
+
+
+def _exactly(pipe: IO[bytes], size: int) -> bytearray:
+    """So many bytes, in memory that an array may be written to."""
+    found = bytearray(size)
+    view, have = memoryview(found), 0
+    while have < size:
+        got = pipe.readinto(view[have:])  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError
+        have += got
+    return found
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    if sys.platform == "linux" and pipe is not None:
+        import fcntl
+
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)

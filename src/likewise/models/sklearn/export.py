@@ -1,0 +1,209 @@
+"""scikit-learn models and pipelines to ONNX, through skl2onnx.
+
+The converter takes the types of the inputs from its caller and believes them. They are decided here from
+the data and from the step that sees a column first: a category must arrive as it is, an integer that
+float32 cannot hold stays an integer, missing text is the empty string.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.data import Array
+from likewise.contracts.export import NOTE, ExportRequest
+from likewise.errors import ModelError, extra, one_line
+from likewise.models.options import quietly
+from likewise.models.sklearn.describe import with_empty_text
+from likewise.models.sklearn.walk import first_to_see, innermost, takes_columns_apart, walk
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+EXACT = {False: 2**24, True: 2**53}
+"""The largest integer up to which float32 holds every one; with `double`, float64."""
+
+WORDS = r"[\p{L}\p{N}_]{2,}"
+"""scikit-learn's own token pattern in the syntax of ONNX Runtime; skl2onnx knows ASCII letters only."""
+
+LOCALE = "C.UTF-8"
+"""Exists in slim images too; the converter's en_US.UTF-8 often does not, and then the file does not load."""
+
+ELSEWHERE = ("xgboost", "lightgbm", "catboost")
+"""Packages whose models look like scikit-learn's and have exporters of their own."""
+
+
+class SklearnExporter:
+    """All knowledge of skl2onnx."""
+
+    framework = "sklearn"
+
+    def claims(self, model: object) -> bool:
+        if "sklearn" not in sys.modules or isinstance(model, type):
+            return False
+        from sklearn.base import BaseEstimator
+
+        return isinstance(model, BaseEstimator) and type(model).__module__.split(".")[0] not in ELSEWHERE
+
+    def export(self, request: ExportRequest) -> ModelProto:
+        with extra("sklearn", needed_for="the export of scikit-learn models"):
+            import skl2onnx  # noqa: F401
+        model = getattr(request.model, "best_estimator_", request.model)
+        model, filled = with_empty_text(model)
+        types = _types(model, request)
+        numbers = all(not isinstance(kind, _tensors().StringTensorType) for _, kind in types)
+        if request.signature.table and numbers and not takes_columns_apart(model):
+            model = _with_columns_joined(model, request)
+        proto, notes = _converted(model, types, request)
+        if filled:
+            notes.append(f"missing text is the empty string to {', '.join(map(repr, filled))}")
+        # The converter lists them in the order of a set: the same model would get another checksum in every process.
+        proto.opset_import.sort(key=lambda opset: opset.domain)
+        if notes:
+            proto.metadata_props.add(key=NOTE, value="; ".join(notes))
+        return proto
+
+
+def _tensors() -> Any:
+    from skl2onnx.common import data_types
+
+    return data_types
+
+
+def _types(model: Any, request: ExportRequest) -> list[tuple[str, Any]]:
+    """The inputs of the exported model: one a column of a table, or one array."""
+    inputs = request.sample.inputs
+    if request.signature.table or request.signature.inputs is None:
+        from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+
+        encoders = (OneHotEncoder, OrdinalEncoder, TargetEncoder)
+        first = first_to_see(model, list(inputs))
+        encoded = {name for name, steps in first.items() if any(isinstance(step, encoders) for step in steps)}
+        return [
+            (
+                name,
+                _type(name, array, encoded=name in encoded, double=request.double)([None, *(array.shape[1:] or (1,))]),
+            )
+            for name, array in inputs.items()
+        ]
+    (name, array), *_ = inputs.items()
+    kind = _type(name, array, encoded=False, double=request.double)
+    if isinstance(kind(), _tensors().BooleanTensorType):
+        kind = _tensors().FloatTensorType
+    return [(name, kind([None, *array.shape[1:]]))]
+
+
+def _type(name: str, array: Array, *, encoded: bool, double: bool) -> Any:
+    """The tensor type of a column: the smallest that the model can tell its values apart by."""
+    import numpy as np
+
+    tensors = _tensors()
+    number = tensors.DoubleTensorType if double else tensors.FloatTensorType
+    if array.dtype.kind == "f":
+        return number
+    if array.dtype.kind == "b":
+        # The converter's encoders take no booleans.
+        return tensors.Int64TensorType if encoded else tensors.BooleanTensorType
+    if array.dtype.kind in "iu":
+        lost = bool(array.size) and int(np.abs(array).max()) > EXACT[double]
+        return tensors.Int64TensorType if encoded or lost else number
+    values = {type(value) for value in array.flat if value is not None and value == value}
+    if values <= {str}:
+        return tensors.StringTensorType
+    if all(issubclass(value, bool | int | float | np.number) for value in values):
+        return number
+    held = "times" if array.dtype.kind in "mM" else f"objects of {', '.join(sorted(kind.__name__ for kind in values))}"
+    raise ModelError(
+        f"column {name!r} holds {held}, for which skl2onnx has no input type",
+        remedy="Turn it into numbers or text before the pipeline, in the data",
+    )
+
+
+def _with_columns_joined(model: Any, request: ExportRequest) -> Any:
+    """A step that puts the columns side by side: the converter's other steps take one input."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import Pipeline
+
+    columns = ColumnTransformer([("columns", "passthrough", list(request.sample.inputs))])
+    columns.fit(request.sample.inputs.frame())
+    return Pipeline([("columns", columns), ("model", model)])
+
+
+def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest) -> tuple[ModelProto, list[str]]:
+    from skl2onnx import get_latest_tested_opset_version, to_onnx
+
+    options = _options(model, zipmap=request.zipmap)
+    trees_of_3 = {"": request.opset or get_latest_tested_opset_version(), "ai.onnx.ml": 3}
+    try:
+        with quietly():
+            try:
+                return to_onnx(model, initial_types=types, options=options, target_opset=request.opset), []
+            except RuntimeError as error:
+                if "target_opset={'ai.onnx.ml': 3}" not in str(error):
+                    raise
+                proto = to_onnx(model, initial_types=types, options=options, target_opset=trees_of_3)
+                return proto, ["written for ai.onnx.ml 3, because the converter knows this model in no later version"]
+    except Exception as error:
+        raise _refusal(error, request.model, model) from error
+
+
+def _options(model: Any, *, zipmap: bool) -> dict[int, dict[str, Any]]:
+    """By the identity of the step, as the converter takes no other key for one step among others of its class."""
+    from sklearn.base import is_classifier
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    options: dict[int, dict[str, Any]] = {}
+    if is_classifier(model):
+        options[id(model)] = {"zipmap": zipmap}
+    for _, step in walk(model):
+        if isinstance(step, CountVectorizer):
+            options[id(step)] = {"locale": LOCALE}
+            if step.token_pattern == r"(?u)\b\w\w+\b" and step.tokenizer is None and step.analyzer == "word":
+                options[id(step)]["tokenexp"] = WORDS
+    return options
+
+
+def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
+    """What the converter said, about the step it was at."""
+    paths = {id(step): path for model in (exported, asked) for path, step in walk(model)}
+    steps = [step for step in _steps_at_work(error.__traceback__) if id(step) in paths]
+    kind = type(error).__name__
+    unknown = kind in ("MissingShapeCalculator", "MissingConverter")
+    reason = "it has no converter for this class" if unknown else _first_sentence(one_line(error))
+    if not steps:
+        return ModelError(
+            f"skl2onnx cannot convert {type(asked).__name__}: {reason}",
+            remedy="Try another --opset, or without --double",
+        )
+    step, path = steps[-1], paths[id(steps[-1])]
+    named = f"step {path!r} ({type(step).__name__})" if path else type(step).__name__
+    remedy = "Use a step it supports, or apply this one to the data before the model"
+    if kind == "InvalidInputLengthException":
+        remedy = "Let one ColumnTransformer see the columns first: make_pipeline(columns, model)"
+    elif step is innermost(asked):
+        remedy = "Train a model it supports"
+    return ModelError(
+        f"skl2onnx cannot convert {named}: {reason}",
+        remedy=f"{remedy}, or teach it: skl2onnx.update_registered_converter" if unknown else remedy,
+    )
+
+
+def _steps_at_work(trace: TracebackType | None) -> Iterator[Any]:
+    """The estimators the converter was busy with when it gave up, outermost first."""
+    while trace is not None:
+        known: Mapping[str, Any] = dict(trace.tb_frame.f_locals)
+        for name in ("operator", "self", "op"):
+            if (step := getattr(known.get(name), "raw_operator", None)) is not None:
+                yield step
+        trace = trace.tb_next
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"\.?\s+You may raise an is", text)[0].rstrip(".")
+
+
+EXTENSION = SklearnExporter()

@@ -1,0 +1,281 @@
+"""What fitted estimators and boosters know about their columns: scalings, categories, fill values, thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from likewise.contracts.data import Array
+from likewise.contracts.models import Signature
+from likewise.explain.tree_reading import names_after
+from likewise.models.boosters import derives_from
+from likewise.models.catboost import open as cat
+from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
+from likewise.models.lightgbm import open as lgb
+from likewise.models.sklearn.parameters import followed
+from likewise.models.trees import composed
+from likewise.models.trees.ensemble import Ensemble, Gap
+from likewise.models.xgboost import open
+
+NOT_NEGATIVE = ("log", "log10", "log2", "log1p", "sqrt")
+"""Functions of numpy that a FunctionTransformer may hold and that give NaN below zero."""
+
+ROWS_KEPT = ("support_vectors_", "_fit_X", "cluster_centers_")
+"""Where estimators keep rows, or what rows look like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What has become of a column: a step sees `factor * value + shift`."""
+
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def back(self, seen: float) -> float:
+        """The value of the column that a step sees as this."""
+        return (seen - self.shift) / self.factor
+
+    def then(self, factor: float, shift: float) -> Line | None:
+        return Line(self.factor * factor, self.shift * factor + shift) if factor else None
+
+
+def clues_of(native: Any, signature: Signature) -> Clues | None:
+    """The clues of a scikit-learn estimator or a booster, by input; None for anything else."""
+    if not (hasattr(native, "get_params") or _is_booster(native)):
+        return None
+    labels, places = _labels(signature)
+    clues = Clues()
+    if not labels:
+        return clues
+    lines = dict(_told_by_steps(native, labels, places, clues)) if hasattr(native, "get_params") else {}
+    before, model = composed.steps_before(native)
+    names = names_after(before, tuple(labels)) if before else tuple(labels)
+    _told_by_categories(model, names, places, clues)
+    ensemble = composed.trees_of(model)
+    if ensemble is not None and ensemble.trees:
+        _told_by_trees(ensemble, model, names, places, lines, clues)
+    return clues
+
+
+def _labels(signature: Signature) -> tuple[list[str], dict[str, Place]]:
+    """A name for every column, and where it lies in the inputs."""
+    specs = signature.inputs or ()
+    if signature.table:
+        return [spec.name for spec in specs], {spec.name: (spec.name, None) for spec in specs}
+    if len(specs) != 1:
+        return [], {}
+    shape = specs[0].shape or ()
+    if len(shape) == 2 and isinstance(shape[1], int):
+        labels = [f"x{index}" for index in range(shape[1])]
+        return labels, {label: (specs[0].name, index) for index, label in enumerate(labels)}
+    return ["x0"], {"x0": (specs[0].name, None)}
+
+
+def _is_booster(native: Any) -> bool:
+    kinds = (("xgboost", (*open.WRAPPERS, *open.BOOSTERS)), ("lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)))
+    return any(derives_from(native, *kind) for kind in (*kinds, ("catboost", cat.MODELS)))
+
+
+def _told_by_steps(
+    native: Any, labels: Sequence[str], places: Mapping[str, Place], clues: Clues
+) -> Iterator[tuple[str, Line | None]]:
+    """Note what every step says of the columns that reach it, and give what has become of each column in the end."""
+    lines: dict[tuple[str, str], Line | None] = {}
+    for path, step, names in followed(native, labels, ""):
+        branch = path.rpartition("__")[0]
+        for position, name in enumerate(names):
+            line = lines.get((branch, name), Line())
+            if line is not None and name in places:
+                _note(step, position, line, places[name], clues)
+                line = _after(step, position, line)
+            lines[branch, name] = line
+    for name in labels:
+        ends = {line for (_, reached), line in lines.items() if reached == name}
+        if ends:
+            yield name, ends.pop() if len(ends) == 1 else None
+
+
+def _note(step: Any, position: int, line: Line, place: Place, clues: Clues) -> None:
+    """What one fitted step says of one of its columns."""
+    who = type(step).__name__
+    if line == Line():
+        _note_categories(step, position, place, clues, who)
+    _note_fill(step, position, line, place, clues, who)
+    centre, spread = _centre(step, position)
+    if centre is not None and spread is not None:
+        told = (line.back(centre), abs(spread / line.factor))
+        clues.add(place, About.SCALE, told, f"mean and deviation that {who} was fitted with")
+    elif (ends := _ends(step, position)) is not None:
+        low, high = sorted((line.back(ends[0]), line.back(ends[1])))
+        clues.add(place, About.RANGE, (low, high), f"the range that {who} was fitted on")
+    edges = getattr(step, "bin_edges_", None)
+    if edges is not None and len(edges) > position:
+        told_cuts = [line.back(float(edge)) for edge in edges[position]]
+        clues.add(place, About.THRESHOLDS, told_cuts, f"the bins of {who}")
+
+
+def _note_categories(step: Any, position: int, place: Place, clues: Clues, who: str) -> None:
+    categories = getattr(step, "categories_", None)
+    if isinstance(categories, list) and len(categories) > position:
+        known = [None if value is None or value != value else value for value in categories[position].tolist()]
+        clues.add(place, About.CATEGORIES, known, f"the categories of {who}")
+    vocabulary = getattr(step, "vocabulary_", None)
+    if isinstance(vocabulary, dict) and vocabulary:
+        clues.add(place, About.WORDS, sorted(vocabulary), f"the vocabulary of {who}")
+
+
+def _note_fill(step: Any, position: int, line: Line, place: Place, clues: Clues, who: str) -> None:
+    """An imputer: what it looks for may be missing, and what it fills in is a value like others."""
+    if "Imputer" not in who or not hasattr(step, "missing_values"):
+        return
+    looked_for = step.missing_values
+    if line == Line() and (looked_for is None or looked_for != looked_for):
+        clues.add(place, About.GAPS, (), f"{who} fills what is missing")
+    held = getattr(step, "statistics_", None)
+    if held is None:
+        held = getattr(getattr(step, "initial_imputer_", None), "statistics_", None)
+    if held is not None and len(held) > position:
+        value = held[position]
+        if isinstance(value, str):
+            clues.add(place, About.FILL, (value,), f"what {who} fills in")
+        elif value is not None:
+            clues.add(place, About.FILL, (line.back(float(value)),), f"what {who} fills in")
+
+
+def _centre(step: Any, position: int) -> tuple[float | None, float | None]:
+    """The mean and the deviation a step was fitted with."""
+    kind = type(step).__name__
+    if kind == "StandardScaler":
+        return _at(step, "mean_", position, 0.0), _at(step, "scale_", position, 1.0)
+    if kind == "RobustScaler":
+        spread = _at(step, "scale_", position, 1.0)
+        # A quarter of a normal lies on each side of 0.6745 deviations.
+        return _at(step, "center_", position, 0.0), None if spread is None else spread / 1.349
+    if kind == "PCA":
+        return _at(step, "mean_", position, 0.0), float(step.get_covariance()[position, position]) ** 0.5
+    if kind == "GaussianNB":
+        return float(step.theta_[:, position].mean()), float(step.var_[:, position].max()) ** 0.5
+    return None, None
+
+
+def _ends(step: Any, position: int) -> tuple[float, float] | None:
+    """The least and the greatest value a step has seen."""
+    import numpy as np
+
+    kind = type(step).__name__
+    if kind == "MinMaxScaler":
+        return float(step.data_min_[position]), float(step.data_max_[position])
+    if kind == "MaxAbsScaler":
+        return -float(step.max_abs_[position]), float(step.max_abs_[position])
+    if kind == "QuantileTransformer":
+        return float(step.quantiles_[0, position]), float(step.quantiles_[-1, position])
+    if kind == "PowerTransformer" and step.standardize:
+        seen = np.repeat([[-2.0], [2.0]], len(step.lambdas_), axis=1)
+        low, high = step.inverse_transform(seen)[:, position].tolist()
+        return low, high
+    if kind == "FunctionTransformer" and getattr(step.func, "__name__", "") in NOT_NEGATIVE:
+        return (0.0 if step.func.__name__ in ("log1p", "sqrt") else 0.01), 10.0
+    for name in ROWS_KEPT:
+        rows = getattr(step, name, None)
+        if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] > position and len(rows):
+            return float(np.nanmin(rows[:, position])), float(np.nanmax(rows[:, position]))
+    return None
+
+
+def _at(step: Any, name: str, position: int, absent: float) -> float | None:
+    held = getattr(step, name, None)
+    return absent if held is None else float(held[position])
+
+
+def _after(step: Any, position: int, line: Line) -> Line | None:
+    """What a column has become behind a step; None where that is no line."""
+    kind = type(step).__name__
+    if kind == "SimpleImputer" or (kind == "FunctionTransformer" and step.func is None):
+        return line
+    if kind in ("StandardScaler", "RobustScaler"):
+        centre = _at(step, "mean_" if kind == "StandardScaler" else "center_", position, 0.0) or 0.0
+        spread = _at(step, "scale_", position, 1.0) or 1.0
+        return line.then(1 / spread, -centre / spread)
+    if kind == "MinMaxScaler":
+        return line.then(float(step.scale_[position]), float(step.min_[position]))
+    if kind == "MaxAbsScaler":
+        return line.then(1 / float(step.scale_[position]), 0.0)
+    return None if hasattr(step, "transform") else line
+
+
+def _told_by_categories(model: Any, names: Sequence[str], places: Mapping[str, Place], clues: Clues) -> None:
+    """The categories that a booster, or scikit-learn's histogram boosting, keeps for its own columns."""
+    for name, values in _categories(model, names).items():
+        if name in places:
+            told = [None if value is None or value != value else value for value in values]
+            clues.add(places[name], About.CATEGORIES, told, f"the categories of {type(model).__name__}")
+    if derives_from(model, "catboost", cat.MODELS):
+        facts = cat.facts_of(model)
+        for name in (*facts.categorical, *facts.text):
+            why = "CatBoost keeps no texts, only their hashes: a small vocabulary"
+            about = About.CATEGORIES if name in facts.categorical else About.WORDS
+            if name in places:
+                clues.add(places[name], about, VOCABULARY[:4], why, sure=False)
+
+
+def _categories(model: Any, names: Sequence[str]) -> dict[str, list[Any]]:
+    if derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS)):
+        kept = open.categories_of(model.get_booster() if hasattr(model, "get_booster") else model)
+        return {name: list(values) for name, values in kept.items()}
+    if derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
+        facts = lgb.facts_of(getattr(model, "booster_", model))
+        if len(facts.categorical) != len(facts.categories):
+            return {}
+        return {name: list(values) for name, values in zip(facts.categorical, facts.categories, strict=True)}
+    encoder = getattr(getattr(model, "_preprocessor", None), "named_transformers_", {}).get("encoder")
+    marked = getattr(model, "is_categorical_", None)
+    if encoder is None or marked is None:
+        return {}
+    chosen = [names[index] for index in marked.nonzero()[0] if index < len(names)]
+    return {name: values.tolist() for name, values in zip(chosen, encoder.categories_, strict=False)}
+
+
+def _told_by_trees(
+    ensemble: Ensemble,
+    model: Any,
+    names: Sequence[str],
+    places: Mapping[str, Place],
+    lines: Mapping[str, Line | None],
+    clues: Clues,
+) -> None:
+    """The thresholds of every column that reaches the trees as it is, or along a line."""
+    import numpy as np
+
+    missing = _takes_missing(model)
+    nodes = nodes_by_feature(ensemble.feature)
+    for feature, name in enumerate(names):
+        line = lines.get(name, Line())
+        if name not in places or line is None:
+            continue
+        here = nodes.get(feature, np.zeros(0, dtype=np.int64))
+        groups = ensemble.group[here]
+        of_groups = np.unique(groups[groups >= 0])
+        cuts: Array = np.unique(ensemble.threshold[here[groups < 0]])
+        cuts = cuts[np.isfinite(cuts)]
+        if len(of_groups) and line == Line():
+            codes = sorted({int(code) for group in of_groups for code in ensemble.groups[group].tolist()})
+            told = [*codes, codes[-1] + 1]
+            clues.add(places[name], About.CATEGORIES, told, "the codes that trees ask for, and one more")
+        elif len(cuts):
+            back = [line.back(cut) for cut in cuts.tolist()]
+            clues.add(places[name], About.THRESHOLDS, back, "thresholds of the trees")
+        else:
+            clues.add(places[name], About.RANGE, (-1.0, 1.0), "the trees never ask for it")
+        if missing and (missing == "always" or bool(np.any(ensemble.gap[here] != Gap.LIKE_ZERO))):
+            clues.add(places[name], About.GAPS, (), "the trees know where missing values go")
+
+
+def _takes_missing(model: Any) -> str:
+    """Do the trees take missing values: `always`, where they have `learnt` it, or never (nothing)?"""
+    if derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS)):
+        missing = getattr(model, "missing", None)
+        return "always" if missing is None or missing != missing else ""
+    if derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
+        return "learnt"
+    return "always" if type(model).__name__.startswith("HistGradientBoosting") else ""

@@ -1,0 +1,320 @@
+"""An estimator out of a file, or an error that says what is in the file instead.
+
+Asks an estimator several questions about the same rows without doing the common work twice.
+
+scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Adapter, Model, Runner, Signature
+from likewise.errors import LikewiseError, ModelError, extra, one_line
+from likewise.models import pickles
+from likewise.models.options import require_known
+from likewise.models.sklearn import describe
+from likewise.models.sklearn.describe import UP_TO_ROUNDING, View, inputs_of, is_multilabel, rule_of, views_of
+from likewise.registry import adapters
+
+SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
+
+
+def names_a_model(path: str) -> bool:
+    """Is this a file name of the kind scikit-learn models are saved under?"""
+    name = path.lower()
+    for suffix in _COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name.endswith(SUFFIXES)
+
+
+def read(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, str | None]:
+    """What a file holds, and the version of scikit-learn that wrote it where the file says so."""
+    name = os.fspath(path)
+    with extra("sklearn", needed_for=f"reading {name}"):
+        import sklearn  # noqa: F401
+    if name.lower().endswith(".skops"):
+        value, version = _load_skops(name, trusted), None
+    else:
+        found = pickles.read(path, trusted=trusted)
+        value, version = found.value, ", ".join(found.sklearn_versions) or None
+    return value, version
+
+
+def _load_skops(name: str, trusted: Sequence[str]) -> Any:
+    with extra("sklearn", needed_for=f"reading {name}"):
+        import skops.io
+    if not os.path.isfile(name):
+        raise ModelError(f"there is no file {name}", remedy="Check the path of the model")
+    try:
+        unknown = skops.io.get_untrusted_types(file=name)
+        refused = [
+            entry
+            for entry in unknown
+            if not pickles.known(entry) and not any(fnmatchcase(entry, pattern) for pattern in trusted)
+        ]
+        if refused:
+            raise pickles.refusal(name, refused)
+        return skops.io.load(name, trusted=unknown)
+    except (LikewiseError, Warning):
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"{name} cannot be loaded: it is damaged or not a .skops file ({one_line(error)})",
+            remedy="Copy it again, or save the model again with skops.io.dump(model, path)",
+        ) from error
+
+
+def require_estimator(value: Any, name: str | None = None) -> None:
+    """Refuse what cannot answer: no estimator, or one that was never fitted. `name` is the file it was in."""
+    holds = f"{name} holds" if name else "the model is"
+    if not is_estimator(value):
+        raise ModelError(f"{holds} {_content(value)}, not a scikit-learn estimator", remedy=_way_out(value))
+    from sklearn.base import BaseEstimator
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    searched = hasattr(value, "refit") and hasattr(value, "cv_results_") and not hasattr(value, "best_estimator_")
+    if searched:
+        raise ModelError(
+            f"{holds} a {type(value).__name__} with refit=False, which has no model to ask",
+            remedy="Search with refit=True, or save the estimator fitted with best_params_",
+        )
+    try:
+        if isinstance(value, BaseEstimator):
+            check_is_fitted(value)
+    except NotFittedError as error:
+        raise ModelError(
+            f"{holds} a {type(value).__name__} that is not fitted", remedy="Call fit, then save the model again"
+        ) from error
+
+
+def is_estimator(value: object) -> bool:
+    """Does this behave like an estimator? Classes do not: they have to be made and fitted first."""
+    return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
+
+
+def _content(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {', '.join(repr(key) for key in list(value)[:10])}"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    kind = type(value)
+    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__qualname__}"
+
+
+def _way_out(value: Any) -> str:
+    entries = (
+        value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list | tuple) else ())
+    )
+    inside = [f"{key!r} ({type(entry).__name__})" for key, entry in list(entries)[:100] if is_estimator(entry)]
+    if inside:
+        return f"Save the estimator itself: the entry {' or '.join(inside)}"
+    if not isinstance(value, type) and (hasattr(value, "predict") or callable(value)):
+        return "Give a Python function that calls it instead: `file.py:function`"
+    return "Save the fitted estimator itself, with its preprocessing, as a Pipeline"
+
+
+_LARGEST_DENSE = 1 << 30
+
+
+def ask(model: Any, data: Any, views: Sequence[View]) -> dict[str, Array]:
+    """The answers of the views to the rows, as arrays with a row each."""
+    methods = dict.fromkeys(view.method for view in views)
+    model, data = _apply_steps(model, data)
+    answers = {method: getattr(model, method)(data) for method in methods if method != "predict"}
+    if "predict" in methods:
+        labels = _labels_from(model, answers.get("predict_proba"))
+        answers["predict"] = model.predict(data) if labels is None else labels
+    return {view.name: _array(answers[view.method], view) for view in views}
+
+
+def _apply_steps(model: Any, data: Any) -> tuple[Any, Any]:
+    """What the methods of a search and of a Pipeline do first, whichever is called: done once."""
+    from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+    from sklearn.pipeline import Pipeline
+
+    while True:
+        if type(model) in (GridSearchCV, RandomizedSearchCV):
+            model = model.best_estimator_
+        elif type(model) is Pipeline and model.steps[-1][1] not in (None, "passthrough"):
+            for _, step in model.steps[:-1]:
+                if step is not None and step != "passthrough":
+                    data = step.transform(data)
+            model = model.steps[-1][1]
+        else:
+            return model, data
+
+
+def _labels_from(model: Any, probabilities: Any) -> Array | None:
+    """What `predict` would say, where the probabilities already tell; None where it has to be asked."""
+    import numpy as np
+
+    if not isinstance(probabilities, np.ndarray) or probabilities.ndim != 2 or probabilities.shape[1] < 2:
+        return None
+    classes = getattr(model, "classes_", None)
+    if not isinstance(classes, np.ndarray) or classes.shape != probabilities.shape[1:] or is_multilabel(model, classes):
+        return None
+    rule = rule_of(model)
+    if rule is None or (rule is UP_TO_ROUNDING and _nearly_tied(probabilities)):
+        return None
+    return np.asarray(classes.take(np.argmax(probabilities, axis=1), axis=0))
+
+
+def _nearly_tied(probabilities: Array) -> bool:
+    """Is any row too close to call? NaN counts as a tie."""
+    import numpy as np
+
+    best = np.partition(probabilities, -2, axis=1)[:, -2:]
+    tolerance = max(1e-9, 64 * float(np.finfo(probabilities.dtype).eps))
+    return not bool(np.all(best[:, 1] - best[:, 0] > tolerance * best[:, 1]))
+
+
+def _array(answer: Any, view: View) -> Array:
+    import numpy as np
+
+    if isinstance(answer, list | tuple):
+        answer = answer[view.part] if view.part is not None else np.stack(answer, axis=1)
+    if hasattr(answer, "toarray"):
+        answer = _dense(answer, view.name)
+    array = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
+    return as_labels(array) if array.dtype.kind in "OUS" else np.asarray(array)
+
+
+def _dense(answer: Any, name: str) -> Any:
+    size = answer.shape[0] * answer.shape[1] * answer.dtype.itemsize
+    if size > _LARGEST_DENSE:
+        raise ModelError(
+            f"the sparse output {name!r} of {answer.shape[0]:,} rows and {answer.shape[1]:,} columns would need "
+            f"{size / 2**30:.1f} GiB as an array",
+            remedy="Use a smaller --batch-size",
+        )
+    return answer.toarray()
+
+
+def as_labels(array: Array) -> Array:
+    """Text as objects of `str`; numbers that travelled as objects as numbers."""
+    import numpy as np
+
+    if array.dtype.kind == "U":
+        return array.astype(object)
+    if array.dtype.kind == "S":
+        return np.char.decode(array).astype(object)
+    values = array.ravel().tolist()
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return array
+    if kinds and all(issubclass(kind, bool | int | float | np.number | np.bool_) for kind in kinds):
+        return np.array(values).reshape(array.shape)
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = [None if value is None else str(value) for value in values]
+    return texts.reshape(array.shape)
+
+
+def empty(view: View, classes: Any, seen: Mapping[str, Array]) -> Array:
+    """The answer to no rows: scikit-learn refuses such calls, but its shape may be known."""
+    import numpy as np
+
+    if view.name in seen:
+        return seen[view.name][:0]
+    tail = None if view.spec.shape is None else view.spec.shape[1:]
+    if tail is None or not all(isinstance(size, int) for size in tail):
+        raise ModelError(
+            f"the shape of the output {view.name!r} is not known before the model has answered a row",
+            remedy="Give data with at least one row",
+        )
+    labels = view.method == "predict" and isinstance(classes, np.ndarray)
+    blank = np.empty((0, *(size for size in tail if isinstance(size, int))), dtype=classes.dtype if labels else float)
+    return blank.astype(object) if blank.dtype.kind in "US" else blank
+
+
+class EstimatorRunner:
+    """A fitted estimator that answers batches."""
+
+    def __init__(self, estimator: Any, name: str, fitted_with: str | None = None) -> None:
+        self.native = self._estimator = estimator
+        self._name = name
+        self._fitted_with = fitted_with
+        self._views = views_of(estimator, name)
+        self._seen: dict[str, Array] = {}
+        inputs, table = inputs_of(estimator)
+        self._signature = Signature(inputs, tuple(view.spec for view in self._views), table=table)
+
+    @property
+    def signature(self) -> Signature:
+        return self._signature
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return describe.details(self._estimator, self._fitted_with)
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        wanted = [view for view in self._views if outputs is None or view.name in outputs]
+        if not len(batch):
+            classes = getattr(self._estimator, "classes_", None)
+            return {view.name: empty(view, classes, self._seen) for view in wanted}
+        try:
+            answers = ask(self._estimator, self._data(batch), wanted)
+        except LikewiseError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{self._name} did not answer: {one_line(error)}") from error
+        self._seen |= {name: answer[:0] for name, answer in answers.items()}
+        return answers
+
+    def _data(self, batch: Batch) -> Any:
+        if self._signature.inputs is not None and not self._signature.table:
+            return batch.inputs["X"]
+        only = next(iter(batch.inputs.values())) if len(batch.inputs) == 1 and not self._signature.table else None
+        return only if only is not None and only.ndim > 1 else batch.inputs.frame()
+
+
+class SklearnAdapter:
+    """All knowledge of scikit-learn."""
+
+    framework = "sklearn"
+    modules = ("pandas", "sklearn.pipeline")
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | os.PathLike):
+            return names_a_model(str(target))
+        if "sklearn" not in sys.modules or isinstance(target, type):
+            return False
+        from sklearn.base import BaseEstimator
+
+        return isinstance(target, BaseEstimator) and _better_adapter(target) is None
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        target, version = model.target, None
+        path = os.fspath(target) if isinstance(target, str | os.PathLike) else None
+        if path is not None:
+            target, version = read(path, trusted=tuple(model.options.get("trusted", ())))
+        if (better := _better_adapter(target)) is not None:
+            with better.open(replace(model, framework=better.framework, target=target)) as runner:
+                yield runner
+            return
+        require_estimator(target, path)
+        require_known(model)
+        yield EstimatorRunner(target, model.name, version)
+
+
+def _better_adapter(target: object) -> Adapter | None:
+    """The adapter of a framework whose models look like scikit-learn's, or are pickled like them."""
+    if isinstance(target, str | os.PathLike | bytes) or type(target).__module__.startswith("sklearn."):
+        return None
+    others = [found for found in adapters() if found.framework not in ("python", SklearnAdapter.framework)]
+    return next((found for found in others if found.claims(target)), None)
+
+
+EXTENSION = SklearnAdapter()

@@ -1,0 +1,318 @@
+"""What a .pt2 file would run while it is opened, looked at before it is.
+
+torch.export.load unpickles, evaluates expressions, generates Python source out of names and loads
+compiled libraries: a .pt2 is a program. A file of `torch.export.save` needs none of that beyond
+operators of torch, plain names and arithmetic on sizes, so anything else is refused.
+
+A PyTorch module out of a file, without running code from the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from likewise.contracts.models import Model
+from likewise.errors import LikewiseError, ModelError, UntrustedModelError, one_line
+from likewise.models.options import quietly
+from likewise.models.python.open import load as load_named
+
+NAME = re.compile(r"[\w.\-/ ]*")
+"""What a name in the file may look like: it may end up in generated source, where nothing of this can call anything."""
+
+OPERATORS = re.compile(
+    r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|higher_order|onnx|torchvision)\.\w+(\.\w+)?"
+    r"|_operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
+)
+READING_FILES = re.compile(r"torch\.ops\.aten\.(from_file|save)\b")
+FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
+"""Entries that are only ever text: stack traces, constants of operators."""
+
+SIZES = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Compare,
+    ast.cmpop, ast.Subscript, ast.Constant, ast.Name, ast.Load, ast.Call, ast.keyword, ast.Attribute, ast.List,
+    ast.Tuple,
+)  # fmt: skip
+"""What arithmetic on sizes is written with."""
+
+METHODS = {"size", "stride", "storage_offset", "item", "shape", "ndim", "dim"}
+FUNCTION = re.compile(r"[A-Z]\w*|min|max|abs|floor|ceil|not_")
+
+
+def refuse_what_runs(path: str) -> None:
+    """Raise unless the file holds nothing but a graph of torch's operators and its weights."""
+    import torch
+
+    try:
+        reader = torch._C.PyTorchFileReader(path)
+        records = reader.get_all_records()
+        found = {f"compiled code ({name})" for name in records if name.startswith("data/aotinductor/")}
+        for name in records:
+            if name.startswith("models/"):
+                found.update(_suspicious(json.loads(reader.get_record(name))))
+            elif name.endswith("_config.json"):
+                found.update(_pickled(json.loads(reader.get_record(name))))
+    except (RuntimeError, ValueError, AttributeError) as error:
+        raise _not_a_program(path) from error
+    if "models/model.json" not in records:
+        raise _not_a_program(path)
+    if found:
+        raise refusal(path, sorted(found))
+
+
+def _pickled(config: Any) -> Iterator[str]:
+    """Objects that are not tensors: those the loader unpickles whatever they are."""
+    for entry in config.get("config", {}).values():
+        place = str(entry.get("path_name"))
+        if not place.startswith(("weight", "tensor")):
+            yield f"a pickled object ({place})"
+
+
+@contextmanager
+def weights_only() -> Iterator[None]:
+    """Every pickle inside the file holds tensors, whatever the loader asks for."""
+    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def refusal(path: str, found: list[str]) -> UntrustedModelError:
+    """The error for a file that could run code."""
+    shown = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
+    return UntrustedModelError(
+        f"{path} refers to code that is not known to be safe, and none of it was run: {shown}",
+        remedy="Save plain weights: torch.save(model.state_dict(), path), and name what builds the model with "
+        "factory=file.py:build; or name the live model as file.py:attribute, which runs your own code",
+    )
+
+
+def _not_a_program(path: str) -> ModelError:
+    return ModelError(
+        f"{path} is no program of torch.export, or of an older version of it",
+        remedy="Save it again with torch.export.save(program, path)",
+    )
+
+
+def _suspicious(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _suspicious(name, "name")
+            if name not in FREE_TEXT:
+                yield from _suspicious(entry, name)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _suspicious(entry, key)
+    elif isinstance(value, str) and not _harmless(value, key):
+        yield f"{key} {value[:80]!r}"
+
+
+def _harmless(text: str, key: str) -> bool:
+    if key == "target":
+        return OPERATORS.fullmatch(text) is not None and not READING_FILES.match(text)
+    if key in ("expr_str", "guards_code"):
+        return _arithmetic(text)
+    if key in ("in_spec", "out_spec", "context"):
+        return NAME.fullmatch(text) is not None or _harmless_json(text)
+    return NAME.fullmatch(text) is not None
+
+
+def _harmless_json(text: str) -> bool:
+    try:
+        return not any(_suspicious(json.loads(text), "context"))
+    except ValueError:
+        return False
+
+
+def _arithmetic(text: str) -> bool:
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return all(isinstance(node, SIZES) and _plain(node) for node in ast.walk(tree))
+
+
+def _plain(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return NAME.fullmatch(text) is not None
+        case ast.Attribute(attr=attribute):
+            return attribute in METHODS
+        case ast.Call(func=ast.Name(id=name)):
+            return FUNCTION.fullmatch(name) is not None
+        case ast.Call(func=function):
+            return isinstance(function, ast.Attribute)
+        case _:
+            return True
+
+
+SUFFIXES = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
+WRAPPED_IN = ("state_dict", "model_state_dict", "model", "module", "weights", "ema")
+"""Where training scripts keep the weights in a checkpoint."""
+
+
+def load(model: Model) -> tuple[Any, str]:
+    """What a file holds, a module or an exported program, and what that form is called."""
+    path = os.fspath(model.target)
+    if not os.path.isfile(path):
+        raise ModelError(f"there is no file {path}", remedy="Check the path of the model")
+    factory = model.options.get("factory")
+    members = _members(path)
+    if factory is not None:
+        return _with_weights(path, factory)
+    if "archive_format" in members or path.lower().endswith(".pt2"):
+        return _program(path, trusted="*" in tuple(model.options.get("trusted", ()))), "torch.export"
+    if "constants.pkl" in members:
+        return _script(path), "TorchScript"
+    weights = _tensors(path)
+    raise ModelError(
+        f"{path} holds {_content(weights)} and no module",
+        remedy="Name what builds the module: factory=file.py:build (a function without arguments, or the class)",
+    )
+
+
+def _members(path: str) -> set[str]:
+    """The names inside an archive, without its root; nothing if it is none."""
+    if not zipfile.is_zipfile(path):
+        return set()
+    with zipfile.ZipFile(path) as archive:
+        return {name.partition("/")[2] for name in archive.namelist()}
+
+
+def _program(path: str, *, trusted: bool) -> Any:
+    import torch
+
+    if not trusted:
+        refuse_what_runs(path)
+    try:
+        with quietly(), weights_only():
+            return torch.export.load(path)
+    except pickle.UnpicklingError as error:
+        raise refusal(path, _refused_by(error) or ["a pickled object"]) from error
+    except Exception as error:  # a damaged archive breaks in many ways
+        raise ModelError(
+            f"{path} cannot be loaded as a program of torch.export: {one_line(error)}",
+            remedy="Save it again with torch.export.save(program, path), with this version of torch",
+        ) from error
+
+
+def _script(path: str) -> Any:
+    import torch
+
+    try:
+        with quietly():  # torch.jit.load is deprecated; the files are still deployed
+            return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"{path} cannot be loaded as TorchScript: {one_line(error)}", remedy="Save it again with module.save(path)"
+        ) from error
+
+
+def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
+    """A module from the user's factory with the weights of a file, every one in its place."""
+    import torch
+
+    state = _state_dict(_tensors(path), path)
+    # A copy: a factory may hand out one and the same module to both sides.
+    module = copy.deepcopy(build(factory))
+    name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"{name} made a {type(module).__name__}, not a torch.nn.Module")
+    try:
+        module.load_state_dict(state, strict=True)
+    except (RuntimeError, KeyError) as error:
+        raise ModelError(
+            f"the weights of {path} do not fit what {name} builds: {one_line(error)}",
+            remedy="Build the module with the very arguments it was trained with",
+        ) from error
+    return module, "state dict"
+
+
+def build(factory: Any) -> Any:
+    """What a factory makes: `file.py:build`, a function, a class, or a module that is already there."""
+    made = load_named(factory) if isinstance(factory, str) else factory
+    if hasattr(made, "forward") and not isinstance(made, type):
+        return made
+    try:
+        return made()
+    except LikewiseError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the factory {factory} failed: {one_line(error)}", remedy="It has to build the module without arguments"
+        ) from error
+
+
+def _tensors(path: str) -> Any:
+    """The tensors of a file of torch.save, read without running anything in it."""
+    import torch
+
+    try:
+        with quietly():
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = _globals(path) or _refused_by(error)
+        if found:
+            raise refusal(path, found) from error
+        raise _unreadable(path, error) from error
+    except Exception as error:  # what is no checkpoint breaks in many ways
+        raise _unreadable(path, error) from error
+
+
+def _globals(path: str) -> list[str]:
+    import torch
+
+    try:
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # noqa: BLE001 - the older format has no such list
+        return []
+
+
+def _refused_by(error: Exception) -> list[str]:
+    """The name in torch's own refusal."""
+    return re.findall(r"GLOBAL ([A-Za-z_][\w.]*)", str(error))[:1]
+
+
+def _unreadable(path: str, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path} holds no PyTorch model: it is damaged, or of another kind ({one_line(error, limit=160)})",
+        remedy="Save it again with torch.save(model.state_dict(), path) or torch.export.save(program, path)",
+    )
+
+
+def _state_dict(found: Any, path: str) -> Mapping[str, Any]:
+    import torch
+
+    def is_state(value: Any) -> bool:
+        return isinstance(value, Mapping) and bool(value) and all(isinstance(v, torch.Tensor) for v in value.values())
+
+    if is_state(found):
+        return dict(found)
+    inside = [name for name in WRAPPED_IN if isinstance(found, Mapping) and is_state(found.get(name))]
+    if len(inside) != 1:
+        raise ModelError(
+            f"{path} holds {_content(found)}, not the weights of one module",
+            remedy="Save them by themselves: torch.save(model.state_dict(), path)",
+        )
+    return dict(found[inside[0]])
+
+
+def _content(found: Any) -> str:
+    if not isinstance(found, Mapping):
+        return f"a {type(found).__name__}"
+    names = ", ".join(repr(key) for key in list(found)[:6])
+    return f"entries called {names}" + (f" and {len(found) - 6} more" if len(found) > 6 else "")

@@ -1,0 +1,309 @@
+"""Asking a PyTorch module: arrays in, named arrays out, in eval mode and without gradients.
+
+PyTorch: live modules, exported programs (.pt2), TorchScript (.pt, .jit, .ts), weights with a factory.
+
+A module is asked in eval mode and under inference mode, on its own device and in its own type; that
+it was found in training mode is reported, because its export may have kept dropout alive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import InputSpec, Model, Signature
+from likewise.errors import LikewiseError, ModelError, UsageError, extra, nearest, one_line
+from likewise.models import row_axes
+from likewise.models.options import quietly
+from likewise.models.torch import describe, load
+from likewise.models.torch.describe import Parameter
+
+LONE = "output"
+"""What an answer without a name is called; the entries of a lone tuple are `output.0`, `output.1`."""
+
+
+def training_parts(module: Any) -> dict[str, Any]:
+    """The parts in training mode by their path. The module of a captured program has no modes, whatever it says."""
+    if "eval" in vars(module):
+        return {}
+    return {name or type(module).__name__: part for name, part in module.named_modules() if part.training}
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[list[str]]:
+    """The module in eval mode, then as it was; what was found in training mode is listed."""
+    training = training_parts(module)
+    if training:
+        module.eval()
+    try:
+        yield list(training)
+    finally:
+        # Part by part, because some may have been in eval mode on purpose.
+        for part in training.values():
+            part.training = True
+
+
+def ask(module: Any, arguments: Mapping[str, Array], parameters: Sequence[Parameter] | None, device: Any) -> Any:
+    """Call the module and give back what it returns."""
+    import torch
+
+    args, kwargs = bound({name: tensor_of(array).to(device) for name, array in arguments.items()}, parameters)
+    with torch.inference_mode():
+        return module(*args, **kwargs)
+
+
+def bound(tensors: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """By position as far as that goes, because hooks and captured programs know no names; the rest by name."""
+    if parameters is None:
+        return tuple(tensors.values()), {}
+    positional, named = [], dict(tensors)
+    for parameter in parameters:
+        if parameter.keyword or parameter.name not in named:
+            break
+        positional.append(named.pop(parameter.name))
+    return tuple(positional), named
+
+
+def tensor_of(array: Array) -> Any:
+    """The array as a tensor of the same type."""
+    import numpy as np
+    import torch
+
+    # Row axes may have been moved, and torch takes neither negative strides nor memory it may not write to.
+    array = np.require(array, requirements=["C", "W"])
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype.kind not in "biufc":
+        raise ModelError(
+            f"a tensor cannot hold {'text' if array.dtype.kind in 'OUST' else array.dtype}",
+            remedy="Leave the column out with --drop, or give numbers",
+        )
+    return torch.from_numpy(array)
+
+
+def flatten(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor and number of an answer with the path that leads to it; what is None is left out."""
+    entries = _entries(answer)
+    if answer is None:
+        return
+    if entries is None:
+        yield name or LONE, answer
+        return
+    for key, entry in entries:
+        path = f"{name}.{key}" if name else key if not key.isdigit() else f"{LONE}.{key}"
+        yield from flatten(entry, path)
+
+
+def _entries(answer: Any) -> list[tuple[str, Any]] | None:
+    if isinstance(answer, Mapping):
+        return [(str(key), entry) for key, entry in answer.items()]
+    if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+        return [(field.name, getattr(answer, field.name)) for field in dataclasses.fields(answer)]
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return list(zip(answer._fields, answer, strict=True))
+    if isinstance(answer, tuple | list):
+        return [(str(index), entry) for index, entry in enumerate(answer)]
+    return None
+
+
+def arrays_of(answer: Any) -> dict[str, Array]:
+    """An answer as arrays by name."""
+    arrays: dict[str, Array] = {}
+    for name, value in flatten(answer):
+        if name in arrays:
+            raise ModelError(f"it answers {name!r} twice", remedy="Give each answer a name of its own")
+        arrays[name] = _array(name, value)
+    if not arrays:
+        raise ModelError("it returned nothing", remedy="Return a tensor, or tensors in a dict or tuple")
+    return arrays
+
+
+def _array(name: str, value: Any) -> Array:
+    import numpy as np
+    import torch
+
+    if isinstance(value, bool | int | float):
+        return np.asarray(value)
+    if not isinstance(value, torch.Tensor):
+        raise ModelError(
+            f"{name!r} is a {type(value).__name__}, which cannot be compared", remedy="Return tensors and numbers"
+        )
+    dense = value.detach().cpu()
+    dense = dense.to_dense() if dense.layout is not torch.strided else dense
+    dense = dense.dequantize() if dense.is_quantized else dense
+    narrow = dense.is_floating_point() and dense.dtype not in (torch.float16, torch.float32, torch.float64)
+    # Copied: a module may give out the memory of its own state, or of its input.
+    array: Array = (dense.float() if narrow else dense).numpy().copy()
+    return array
+
+
+def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tuple[int, int]) -> dict[str, int]:
+    """The axis of the rows of every answer, from the answers to two numbers of rows: the one that follows them."""
+    axes = {}
+    for name, array in one.items():
+        again = other[name].shape if name in other else ()
+        following = [axis for axis, lengths in enumerate(zip(array.shape, again, strict=False)) if lengths == rows]
+        axes[name] = following[0] if following else 0
+    return axes
+
+
+OPTIONS = ("factory", "dtype", "batch_axis", "trusted")
+
+
+class TorchAdapter:
+    """All knowledge of PyTorch."""
+
+    framework = "torch"
+    modules = ("torch",)
+
+    def claims(self, target: object) -> bool:
+        if isinstance(target, str | PathLike):
+            return str(target).lower().endswith(load.SUFFIXES)
+        torch = sys.modules.get("torch")
+        if torch is None or isinstance(target, type) or not hasattr(torch, "nn"):
+            return False
+        return isinstance(target, torch.nn.Module) or _is_program(target)
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[TorchRunner]:
+        with extra("torch", needed_for=f"reading {model.name}"):
+            import torch  # noqa: F401
+        for key in model.options:
+            if key not in OPTIONS:
+                raise UsageError(
+                    f"the torch adapter has no option {key!r}{nearest(key, OPTIONS)}",
+                    remedy=f"It has: {', '.join(OPTIONS)}",
+                )
+        stored = isinstance(model.target, str | PathLike)
+        found, form = load.load(model) if stored else (model.target, "live module")
+        if _is_program(found):
+            yield _opened_program(found, model)
+            return
+        with evaluating(found) as training:
+            yield _opened_module(found, form, training, model)
+
+
+class TorchRunner:
+    """A module that answers batches."""
+
+    def __init__(
+        self,
+        module: Any,
+        parameters: Sequence[Parameter] | None,
+        inputs: tuple[InputSpec, ...] | None,
+        details: Mapping[str, Any],
+        model: Model,
+    ) -> None:
+        self.native = self._module = module
+        self.details = details
+        self._parameters = parameters
+        self._device = describe.device_of(module)
+        self._fed_along = row_axes.said_of(model)
+        self._row_axes: dict[str, int] | None = None
+        self._seen: dict[str, Array] = {}
+        sizes = {spec.shape[0] if spec.shape else None for spec in inputs or ()}
+        fixed = sizes.pop() if len(sizes) == 1 else None
+        self.signature = Signature(inputs, None, batch=fixed if isinstance(fixed, int) else None)
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        inputs = dict(batch.inputs)
+        if not batch.stacked:
+            return self._ask(inputs)
+        if not len(batch):
+            return self._nothing(inputs)
+        answers = self._ask(self._laid_out(inputs))
+        if self._row_axes is None:
+            self._row_axes = self._learnt(inputs, answers)
+        rows = {name: row_axes.to_front(array, self._row_axes.get(name, 0)) for name, array in answers.items()}
+        self._seen = {name: array[:0] for name, array in rows.items() if array.ndim}
+        return rows
+
+    def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            return arrays_of(ask(self._module, inputs, self._parameters, self._device))
+        except LikewiseError:
+            raise
+        except Exception as error:
+            given = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in inputs.items())
+            raise ModelError(
+                f"it raised {one_line(error)}; it was given {given}",
+                remedy="Leave out columns that are not features with --drop, name inputs with --feed, "
+                "or say which type it takes with the option dtype",
+            ) from error
+
+    def _laid_out(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Rows where the module has them."""
+        axes = self._fed_along
+        return {name: row_axes.from_front(array, axes.of(name, array.ndim) or 0) for name, array in inputs.items()}
+
+    def _learnt(self, inputs: Mapping[str, Array], answers: Mapping[str, Array]) -> dict[str, int]:
+        """Where the rows of each answer lie, found by asking for one row less: hidden states hide them inside."""
+        import numpy as np
+
+        if self.signature.batch is not None:
+            return {}
+        rows = len(next(iter(inputs.values())))
+        others = rows - 1 if rows > 1 else 2
+        fewer = {name: np.resize(array, (others, *array.shape[1:])) for name, array in inputs.items()}
+        try:
+            return growing_axes(answers, self._ask(self._laid_out(fewer)), (rows, others))
+        except ModelError:  # it takes this number of rows only
+            return {}
+
+    def _nothing(self, inputs: Mapping[str, Array]) -> Tensors:
+        """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""
+        try:
+            answers = self._ask(self._laid_out(inputs))
+            return {name: row_axes.to_front(a, (self._row_axes or {}).get(name, 0)) for name, a in answers.items()}
+        except ModelError:
+            if not self._seen:
+                raise
+            return self._seen
+
+
+def _opened_module(module: Any, form: str, training: list[str], model: Model) -> TorchRunner:
+    parameters = describe.parameters_of(module)
+    inputs = describe.inputs_of(module, parameters, model.options.get("dtype"))
+    warnings = []
+    if training:
+        some = ", ".join(training[:3]) + (f" and {len(training) - 3} more" if len(training) > 3 else "")
+        warnings.append(
+            f"{model.name} was in training mode ({some}) and was evaluated in eval mode; "
+            "call model.eval() before it is exported"
+        )
+    if stubborn := list(training_parts(module)):
+        warnings.append(f"{', '.join(stubborn[:3])} of {model.name} stays in training mode: its answers may be random")
+    facts = {**describe.details(module, form), "training_mode": bool(training), "warnings": warnings}
+    return TorchRunner(module, parameters, inputs, facts, model)
+
+
+def _opened_program(program: Any, model: Model) -> TorchRunner:
+    inputs, parameters = describe.program_inputs(program), describe.program_parameters(program)
+    live = describe.live_training(program)
+    warnings = (
+        [f"{model.name} was captured in training mode: {', '.join(live[:3])} acts as in training"] if live else []
+    )
+    with quietly():
+        module = program.module()
+    facts = {
+        **describe.details(module, "torch.export"),
+        "module": type(program).__name__,
+        "training_mode": bool(live),
+        "sizes": describe.program_sizes(program),
+        "warnings": warnings,
+    }
+    return TorchRunner(module, parameters, inputs, facts, model)
+
+
+def _is_program(target: object) -> bool:
+    return any(cls.__module__.startswith("torch.export") for cls in type(target).__mro__) and hasattr(
+        target, "graph_signature"
+    )
+
+
+EXTENSION = TorchAdapter()

@@ -1,0 +1,299 @@
+"""An ensemble of trees in flat arrays, whatever framework it comes from.
+
+Every split is put in one of two forms: a number goes left if it is at most (or below) a threshold,
+a category goes left if it is in a set. Where a framework asks the opposite question the children are
+exchanged, so that two ensembles that decide alike look alike.
+
+Category splits that an exporter wrote as a chain of equalities, read as one split again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from likewise.contracts.data import Array
+
+LEAF = -1
+"""The feature of a node that is a leaf."""
+
+
+class Gap(IntEnum):
+    """Where a missing value goes: to a child, or wherever zero goes."""
+
+    LEFT = 0
+    RIGHT = 1
+    LIKE_ZERO = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """One tree; children and root are positions in its own arrays.
+
+    `groups` has the categories of a split by its node. `leaves` has, for each value of a leaf, its
+    node, the output it adds to, and the number. `strict`: below the threshold, not at it.
+    """
+
+    number: int
+    feature: Array
+    threshold: Array
+    left: Array
+    right: Array
+    leaves: tuple[Array, Array, Array]
+    gap: Array | None = None
+    strict: Array | bool = False
+    zero_is_gap: Array | None = None
+    groups: Mapping[int, Array] = field(default_factory=dict)
+    node_numbers: Array | None = None
+    place: int = 0
+    linear: Sequence[int] = ()
+    root: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ensemble:
+    """Trees side by side: a node is a position in flat arrays, whatever its tree.
+
+    `feature` is a column of what the trees are given, `column` the same in the numbering that both
+    models share. `dtype` is the type in which values are compared. `whole`: a category is what is left
+    of a value when its fraction is cut off. `average`: the trees are averaged, not added up. `place`
+    tells, for each tree, which of several nodes of a graph (or members of an ensemble) holds it.
+    """
+
+    roots: Array
+    tree: Array
+    feature: Array
+    column: Array
+    threshold: Array
+    strict: Array
+    left: Array
+    right: Array
+    gap: Array
+    zero_is_gap: Array
+    group: Array
+    groups: tuple[Array, ...]
+    node_numbers: Array
+    tree_numbers: Array
+    place: Array
+    leaf_node: Array
+    leaf_output: Array
+    leaf_value: Array
+    linear: Array
+    base: Array
+    outputs: int
+    dtype: str
+    whole: bool = False
+    average: bool = False
+    stored: int = 0
+
+    @property
+    def trees(self) -> int:
+        return len(self.roots)
+
+    @property
+    def is_leaf(self) -> Array:
+        leaf: Array = self.feature == LEAF
+        return leaf
+
+    def name(self, node: int) -> str:
+        """Where a node stands, as its model numbers it."""
+        tree = int(self.tree[node])
+        kind = "leaf" if self.feature[node] == LEAF else "node"
+        return f"tree {int(self.tree_numbers[tree])}, {kind} {int(self.node_numbers[node])}"
+
+    def values(self) -> Array:
+        """What each node adds to each output; zero where it is no leaf."""
+        import numpy as np
+
+        found = np.zeros((len(self.feature), self.outputs))
+        np.add.at(found, (self.leaf_node, self.leaf_output), self.leaf_value)
+        return found
+
+    @property
+    def comparable(self) -> bool:
+        """Are the values of the leaves few enough to lay side by side?"""
+        return self.outputs * len(self.feature) <= 10_000_000
+
+
+def ensemble_of(
+    trees: Sequence[Tree],
+    *,
+    outputs: int,
+    dtype: str,
+    base: Array | Sequence[float] = (),
+    whole: bool = False,
+    average: bool = False,
+    stored: int = 0,
+) -> Ensemble:
+    """Put trees side by side. `stored` is how many the model holds, where it does not use all of them."""
+    import numpy as np
+
+    sizes = [len(tree.feature) for tree in trees]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64) if trees else np.zeros(0, np.int64)
+    groups: list[Array] = []
+    group = [np.full(size, -1, dtype=np.int64) for size in sizes]
+    for index, tree in enumerate(trees):
+        for node, members in tree.groups.items():
+            group[index][node] = len(groups)
+            groups.append(np.unique(np.asarray(members, dtype=np.float64)))
+
+    def joined(parts: Sequence[Array], dtype: type) -> Array:
+        return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
+
+    def shifted(parts: Sequence[Array]) -> Array:
+        return joined([np.asarray(part, np.int64) + start for part, start in zip(parts, starts, strict=True)], np.int64)
+
+    def filled(parts: Sequence[Array | None], default: float) -> list[Array]:
+        found = zip(parts, sizes, strict=True)
+        return [np.full(size, default) if part is None else np.asarray(part) for part, size in found]
+
+    feature = joined([tree.feature for tree in trees], np.int64)
+    leaf = feature < 0
+    itself = np.arange(len(feature))
+    return Ensemble(
+        roots=starts + np.array([tree.root for tree in trees], dtype=np.int64),
+        tree=np.repeat(np.arange(len(trees)), sizes),
+        feature=np.where(leaf, LEAF, feature),
+        column=np.where(leaf, LEAF, feature),
+        threshold=joined([tree.threshold for tree in trees], np.float64),
+        strict=joined([np.broadcast_to(tree.strict, size) for tree, size in zip(trees, sizes, strict=True)], np.bool_),
+        left=np.where(leaf, itself, shifted([tree.left for tree in trees])),
+        right=np.where(leaf, itself, shifted([tree.right for tree in trees])),
+        gap=joined(filled([tree.gap for tree in trees], Gap.RIGHT), np.int8),
+        zero_is_gap=joined(filled([tree.zero_is_gap for tree in trees], 0), np.bool_),
+        group=joined(group, np.int64),
+        groups=tuple(groups),
+        node_numbers=joined(
+            [np.arange(len(tree.feature)) if tree.node_numbers is None else tree.node_numbers for tree in trees],
+            np.int64,
+        ),
+        tree_numbers=np.array([tree.number for tree in trees], dtype=np.int64),
+        place=np.array([tree.place for tree in trees], dtype=np.int64),
+        leaf_node=shifted([tree.leaves[0] for tree in trees]),
+        leaf_output=joined([tree.leaves[1] for tree in trees], np.int64),
+        leaf_value=joined([tree.leaves[2] for tree in trees], np.float64),
+        linear=shifted([np.asarray(tree.linear, dtype=np.int64) for tree in trees]),
+        base=np.asarray(base, dtype=np.float64).reshape(-1),
+        outputs=outputs,
+        dtype=dtype,
+        whole=whole,
+        average=average,
+        stored=stored or len(trees),
+    )
+
+
+def joined(parts: Sequence[tuple[Ensemble, Array | None]]) -> Ensemble | None:
+    """The trees of several models, one place each; `columns` are those a model sees. None if they compare in
+    different types."""
+    import numpy as np
+
+    ensembles = [ensemble for ensemble, _ in parts]
+    if len({(entry.dtype, entry.whole) for entry in ensembles}) != 1:
+        return None
+    nodes = np.cumsum([0, *(len(entry.feature) for entry in ensembles)])
+    trees = np.cumsum([0, *(entry.trees for entry in ensembles)])
+    groups = np.cumsum([0, *(len(entry.groups) for entry in ensembles)])
+
+    def together(name: str, shift: Array | None = None) -> Array:
+        shifts = [0] * len(ensembles) if shift is None else shift.tolist()
+        return np.concatenate([getattr(entry, name) + by for entry, by in zip(ensembles, shifts, strict=False)])
+
+    def seen(entry: Ensemble, columns: Array | None) -> Array:
+        return entry.feature if columns is None else np.where(entry.feature < 0, LEAF, columns[entry.feature])
+
+    feature = np.concatenate([seen(entry, columns) for entry, columns in parts])
+    first = ensembles[0]
+    return Ensemble(
+        roots=together("roots", nodes),
+        tree=together("tree", trees),
+        feature=feature,
+        column=feature,
+        threshold=together("threshold"),
+        strict=np.concatenate([entry.strict for entry in ensembles]),
+        left=together("left", nodes),
+        right=together("right", nodes),
+        gap=together("gap"),
+        zero_is_gap=np.concatenate([entry.zero_is_gap for entry in ensembles]),
+        group=np.concatenate(
+            [np.where(entry.group < 0, -1, entry.group + by) for entry, by in zip(ensembles, groups, strict=False)]
+        ),
+        groups=tuple(group for entry in ensembles for group in entry.groups),
+        node_numbers=together("node_numbers"),
+        tree_numbers=np.arange(trees[-1]),
+        place=np.repeat(np.arange(len(ensembles)), [entry.trees for entry in ensembles]),
+        leaf_node=together("leaf_node", nodes),
+        leaf_output=together("leaf_output"),
+        leaf_value=together("leaf_value"),
+        linear=together("linear", nodes),
+        base=first.base if len(ensembles) == 1 else np.zeros(0),
+        outputs=max(entry.outputs for entry in ensembles),
+        dtype=first.dtype,
+        whole=first.whole,
+        average=first.average and len(ensembles) == 1,
+        stored=sum(entry.stored for entry in ensembles),
+    )
+
+
+def folded(ensemble: Ensemble) -> Ensemble:
+    """ "Is it 3? Else, is it 5? …" with the same child for every yes becomes "is it one of 3, 5 …?"."""
+    import numpy as np
+
+    if not ensemble.groups:
+        return ensemble
+    gap, right = ensemble.gap.copy(), ensemble.right.copy()
+    groups: list[Array] = list(ensemble.groups)
+    values = _Leaves(ensemble)
+    # Children mostly stand after their parents: from the end, a chain is folded before what leads to it.
+    for _ in range(2):
+        changed = False
+        for node in np.flatnonzero(ensemble.group >= 0)[::-1].tolist():
+            while True:
+                other = int(right[node])
+                follows = (
+                    other != node
+                    and ensemble.group[other] >= 0
+                    and ensemble.feature[other] == ensemble.feature[node]
+                    and values.same(int(ensemble.left[node]), int(ensemble.left[other]))
+                )
+                if not follows:
+                    break
+                groups[ensemble.group[node]] = np.union1d(groups[ensemble.group[node]], groups[ensemble.group[other]])
+                gap[node] = gap[node] if gap[node] == Gap.LEFT else gap[other]
+                right[node] = right[other]
+                changed = True
+        if not changed:
+            break
+    return replace(ensemble, gap=gap, right=right, groups=tuple(groups))
+
+
+class _Leaves:
+    """Are two nodes the same, or leaves with the same values, as an exporter that copies them writes?"""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        import numpy as np
+
+        self._ensemble = ensemble
+        self._order = np.argsort(ensemble.leaf_node, kind="stable")
+        self._nodes = ensemble.leaf_node[self._order]
+
+    def _values(self, node: int) -> list[tuple[int, float]]:
+        import numpy as np
+
+        start, stop = np.searchsorted(self._nodes, [node, node + 1])
+        own = self._order[start:stop]
+        outputs, values = self._ensemble.leaf_output[own].tolist(), self._ensemble.leaf_value[own].tolist()
+        return sorted(zip(outputs, values, strict=True))
+
+    def same(self, one: int, other: int, depth: int = 0) -> bool:
+        if one == other:
+            return True
+        held = self._ensemble
+        if held.feature[one] != held.feature[other] or depth > 12:
+            return False
+        if held.feature[one] == LEAF:
+            return self._values(one) == self._values(other)
+        if held.group[one] >= 0 or held.group[other] >= 0 or held.threshold[one] != held.threshold[other]:
+            return False
+        sides = (held.left, held.right)
+        return all(self.same(int(side[one]), int(side[other]), depth + 1) for side in sides)

@@ -1,0 +1,394 @@
+"""What a trained XGBoost booster says about itself.
+
+The ways of asking an XGBoost model: which there are, what each means, and the answers.
+
+XGBoost models: live boosters and scikit-learn wrappers, .json, .ubj and other files of save_model.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import Kind, Model, OutputSpec, Runner, Signature
+from likewise.errors import ModelError, UsageError, extra, one_line
+from likewise.models import boosters
+from likewise.models.boosters import BoosterRunner, derives_from, output
+from likewise.models.options import require_known
+
+WRAPPERS = ("XGBModel",)
+BOOSTERS = ("Booster",)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`classes` is 0 unless the objective has classes; `best_round` is set where training stopped early.
+
+    `threads` is 0 where XGBoost takes as many as there are.
+    """
+
+    objective: str
+    kind: str
+    classes: int
+    targets: int
+    base_score: tuple[float, ...]
+    parallel_trees: int
+    rounds: int
+    best_round: int | None
+    features: int
+    names: tuple[str, ...] | None
+    categorical: tuple[str, ...]
+    threads: int
+
+    @property
+    def multilabel(self) -> bool:
+        return self.targets > 1 and self.objective.startswith("binary:")
+
+
+def facts_of(booster: Any) -> Facts:
+    """Read from the configuration the booster carries, as its parameters may say something else."""
+    learner = json.loads(booster.save_config())["learner"]
+    shape, trees = learner["learner_model_param"], learner["gradient_booster"]
+    trees = trees.get("gbtree", trees)
+    objective = learner["objective"]["name"]
+    classes = int(shape["num_class"])
+    base = json.loads(shape["base_score"])
+    best = booster.attr("best_iteration")
+    names, types = booster.feature_names, booster.feature_types or ()
+    return Facts(
+        objective=objective,
+        kind=learner["gradient_booster"]["name"],
+        classes=2 if classes == 0 and objective.startswith("binary:") else classes,
+        targets=int(shape.get("num_target", 1)),
+        base_score=tuple(base) if isinstance(base, list) else (float(base),),
+        parallel_trees=int(trees.get("gbtree_model_param", {}).get("num_parallel_tree", 1)),
+        rounds=booster.num_boosted_rounds(),
+        best_round=None if best is None else int(best),
+        features=booster.num_features(),
+        names=None if names is None else tuple(map(str, names)),
+        categorical=tuple(
+            str(names[index] if names else index) for index, kind in enumerate(types) if str(kind).startswith("c")
+        ),
+        threads=int(learner.get("generic_param", {}).get("nthread", 0)),
+    )
+
+
+def categories_of(booster: Any) -> Mapping[str, Sequence[Any]]:
+    """The categories of each column that was trained from a DataFrame; models from before XGBoost 3.1 keep none."""
+    if not any(str(kind).startswith("c") for kind in booster.feature_types or ()):
+        return {}  # not asked, as a linear booster refuses the question
+    if not hasattr(booster, "get_categories"):
+        return {}
+    kept = booster.get_categories(export_to_arrow=True).to_arrow() or ()
+    return {str(name): values.to_pylist() for name, values in kept if values is not None}
+
+
+def reason(error: Exception) -> str:
+    """What XGBoost said, without the place in its source and the addresses of its stack."""
+    text = re.sub(r"^\w+: \[[\d:]+\] \S+:\d+:\s*", "", one_line(error, limit=10_000).partition("Stack trace:")[0])
+    return text.strip()[:500].rstrip(".")
+
+
+class OfWrapper:
+    """What a scikit-learn wrapper says to the same rows, each question asked once."""
+
+    def __init__(self, model: Any, data: Any, facts: Facts) -> None:
+        self._model, self._data, self._facts = model, data, facts
+
+    @cached_property
+    def value(self) -> Array:
+        return self._model.predict(self._data)  # type: ignore[no-any-return]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self._model.predict(self._data, output_margin=True)  # type: ignore[no-any-return]
+
+    @cached_property
+    def probabilities(self) -> Array:
+        return self._model.predict_proba(self._data)  # type: ignore[no-any-return]
+
+    @cached_property
+    def label(self) -> Array:
+        import numpy as np
+
+        # How the wrapper's own predict decides, without a second pass over the trees.
+        plain = type(self._model).__module__.startswith("xgboost.") and not self._facts.multilabel
+        if plain and self._facts.objective == "binary:logistic":
+            return np.asarray(self.probabilities[:, 1] > 0.5, dtype=np.int64)
+        if plain and self._facts.objective == "multi:softprob" and self._facts.classes > 2:
+            return np.asarray(np.argmax(self.probabilities, axis=1))
+        return self.value
+
+
+class OfBooster:
+    """What a booster says to one DMatrix, each question asked once."""
+
+    def __init__(self, booster: Any, matrix: Any, facts: Facts) -> None:
+        self._booster, self._matrix, self._facts = booster, matrix, facts
+
+    @cached_property
+    def value(self) -> Array:
+        return self._booster.predict(self._matrix)  # type: ignore[no-any-return]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self._booster.predict(self._matrix, output_margin=True)  # type: ignore[no-any-return]
+
+    @cached_property
+    def probabilities(self) -> Array:
+        if self._facts.objective != "multi:softmax":
+            return self.value
+        from scipy.special import softmax
+
+        return softmax(self.scores, axis=1)  # type: ignore[no-any-return]
+
+    @cached_property
+    def label(self) -> Array:
+        import numpy as np
+
+        if self._facts.objective in ("multi:softmax", "binary:hinge"):
+            return self.value.astype(np.int64)
+        if self.value.ndim == 1 or self._facts.multilabel:
+            return np.asarray(self.value > 0.5, dtype=np.int64)
+        return np.asarray(np.argmax(self.value, axis=1))
+
+
+def outputs_of_wrapper(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
+    if derives_from(model, "xgboost", ("XGBRankerMixIn", "XGBRanker")):
+        return (output("scores", Kind.SCORE, dtype="float32"),)
+    if not hasattr(model, "predict_proba"):
+        return (_value(facts),)
+    if callable(model.objective):  # the wrapper knows no classes then, and gives what the trees add up to
+        return (output("scores", Kind.SCORE, facts.classes or None, dtype="float32"),)
+    label, probabilities, scores = _classifier_outputs(facts, columns=facts.classes)
+    # Its predict_proba of such a model gives margins.
+    return (label, scores) if facts.objective == "binary:logitraw" else (label, probabilities, scores)
+
+
+def outputs_of_booster(facts: Facts) -> tuple[OutputSpec, ...]:
+    if facts.objective.startswith("rank:") or facts.objective == "binary:logitraw":
+        return (output("scores", Kind.SCORE, facts.targets if facts.targets > 1 else None, dtype="float32"),)
+    if not facts.classes:
+        return (_value(facts),)
+    # Of two classes a booster gives the second only.
+    return _classifier_outputs(facts, columns=facts.classes if facts.objective.startswith("multi:") else None)
+
+
+def _classifier_outputs(facts: Facts, *, columns: int | None) -> tuple[OutputSpec, OutputSpec, OutputSpec]:
+    """Label, probabilities and margins; several labels a row have no classes to name their columns by."""
+    if facts.multilabel:
+        several = facts.targets
+        return (
+            output("label", Kind.LABEL, several, dtype="int64"),
+            output("probabilities", Kind.PROBABILITY, several, dtype="float32"),
+            output("scores", Kind.SCORE, several, dtype="float32"),
+        )
+    classes = range(facts.classes)
+    margins = facts.classes if facts.objective.startswith("multi:") else None
+    return (
+        output("label", Kind.LABEL, dtype="int64", classes=classes, decided_by="probabilities"),
+        output("probabilities", Kind.PROBABILITY, columns, dtype="float32", classes=classes),
+        output("scores", Kind.SCORE, margins, dtype="float32", classes=classes),
+    )
+
+
+def _value(facts: Facts) -> OutputSpec:
+    return output("value", Kind.VALUE, facts.targets if facts.targets > 1 else None, dtype="float32")
+
+
+JSON = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:')
+BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)
+OPTIONS = ("best_iteration", "missing", "threads")
+
+
+class XgboostAdapter:
+    """All knowledge of XGBoost. Options: `threads`; `best_iteration` and `missing`, for boosters that do not say."""
+
+    framework = "xgboost"
+    modules = ("xgboost",)
+
+    def claims(self, target: object) -> bool:
+        return (
+            boosters.named(target, (".ubj", ".xgb"))
+            or boosters.begins(target, (".json",), JSON)
+            or (boosters.begins(target, (".model", ".bin"), BINARY_JSON) and os.path.exists(str(target)))
+            or derives_from(target, "xgboost", (*WRAPPERS, *BOOSTERS))
+        )
+
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        require_known(model, OPTIONS)
+        target = model.target
+        if isinstance(target, str | os.PathLike):
+            target = _load(target)
+        if derives_from(target, "xgboost", WRAPPERS):
+            yield _open_wrapper(target, model)
+        else:
+            yield _open_booster(target, model)
+
+
+def _load(path: str | os.PathLike[str]) -> Any:
+    """The booster in a file, inside the wrapper that saved it if one did."""
+    content = boosters.content(path)
+    with extra("boost", needed_for=f"reading {os.fspath(path)}"):
+        import xgboost
+    if not (JSON.match(content) or BINARY_JSON.match(content)):
+        raise boosters.unreadable(path, "XGBoost", "it does not begin like one, as JSON or UBJSON")
+    # A file of half its length makes XGBoost ask for memory that nobody has.
+    if content.rstrip()[-1:] != b"}":
+        raise boosters.unreadable(path, "XGBoost", "it ends early")
+    try:
+        booster = xgboost.Booster(model_file=bytearray(content))
+        saved_by = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
+        wrappers = {"classifier": "XGBClassifier", "regressor": "XGBRegressor", "ranker": "XGBRanker"}
+        if saved_by not in wrappers:
+            return booster
+        with extra("sklearn", needed_for=f"{os.fspath(path)}, saved by {wrappers[saved_by]},"):
+            import sklearn  # noqa: F401
+        wrapper = getattr(xgboost, wrappers[saved_by])(enable_categorical=True)
+        wrapper.load_model(bytearray(content))
+        return wrapper
+    except ModelError:
+        raise
+    except Exception as error:
+        raise boosters.unreadable(path, "XGBoost", reason(error)) from error
+
+
+def _open_wrapper(model: Any, described: Model) -> Runner:
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        booster = model.get_booster()
+    except NotFittedError as error:
+        raise ModelError(f"{described.name} is not fitted", remedy="Call fit, then save the model again") from error
+    if (threads := _threads(described)) is not None:
+        model = copy.deepcopy(model)
+        model.n_jobs, booster = threads, model.get_booster()
+        booster.set_param({"nthread": threads})
+    facts = facts_of(booster)
+    if "missing" in described.options:
+        model = copy.copy(model)
+        model.missing = _missing(described)
+    inputs, table = boosters.inputs_of(facts.names, facts.features)
+    signature = Signature(inputs, outputs_of_wrapper(model, facts), table=table)
+    ask = _categorical(booster, facts, signature)
+    return BoosterRunner(
+        model,
+        signature,
+        _details(booster, facts, model, used=facts.rounds if facts.best_round is None else facts.best_round + 1),
+        name=described.name,
+        ask=lambda batch: OfWrapper(model, ask(batch), facts),
+        reason=reason,
+    )
+
+
+def _open_booster(booster: Any, described: Model) -> Runner:
+    import xgboost
+
+    if str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes"):
+        best = facts_of(booster).best_round
+        if best is None:
+            raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
+        booster = booster[: best + 1]
+    if (threads := _threads(described)) is not None:
+        booster = copy.deepcopy(booster)
+        booster.set_param({"nthread": threads})
+    facts = facts_of(booster)
+    inputs, table = boosters.inputs_of(facts.names, facts.features)
+    signature = Signature(inputs, outputs_of_booster(facts), table=table)
+    data = _categorical(booster, facts, signature)
+    types = None if categories_of(booster) else booster.feature_types
+
+    def ask(batch: Batch) -> Any:
+        matrix = xgboost.DMatrix(
+            data(batch),
+            missing=_missing(described),
+            feature_types=types,
+            enable_categorical=bool(facts.categorical),
+            nthread=threads,
+        )
+        return OfBooster(booster, matrix, facts)
+
+    return BoosterRunner(
+        booster,
+        signature,
+        _details(booster, facts, None, used=facts.rounds),
+        name=described.name,
+        ask=ask,
+        reason=reason,
+    )
+
+
+def _categorical(booster: Any, facts: Facts, signature: Signature) -> Any:
+    """How a batch becomes data: with categories where the model has them."""
+    import pandas as pd
+
+    known = categories_of(booster)
+
+    def data(batch: Batch) -> Any:
+        found = boosters.data_of(batch, signature)
+        if not signature.table or not facts.categorical:
+            return found
+        if known:
+            return boosters.with_categories(found, known, refuse_unseen=True)
+        for name in facts.categorical:
+            kind = found[name].dtype
+            if not isinstance(kind, pd.CategoricalDtype) and not pd.api.types.is_numeric_dtype(kind):
+                raise ModelError(
+                    f"column {name!r} is categorical, and the model does not keep the names of its categories",
+                    remedy="Give its codes, or train the model again with XGBoost 3.1 or later",
+                )
+        return found
+
+    return data
+
+
+def _missing(described: Model) -> float:
+    return float(described.options.get("missing", "nan"))
+
+
+def _threads(described: Model) -> int | None:
+    """The threads asked for; None where the model is to use its own number of them."""
+    given = described.options.get("threads")
+    try:
+        return None if given is None else int(given)
+    except ValueError as error:
+        raise UsageError(f"threads is {given!r}", remedy="Give a number, such as 1") from error
+
+
+def _details(booster: Any, facts: Facts, wrapper: Any, *, used: int) -> Mapping[str, Any]:
+    import xgboost
+
+    details: dict[str, Any] = {
+        "xgboost": xgboost.__version__,
+        "model": type(wrapper if wrapper is not None else booster).__name__,
+        "objective": facts.objective,
+        "booster": facts.kind,
+        "rounds": facts.rounds,
+        "rounds_used": used,
+        "threads": facts.threads,
+        "features": facts.features,
+        "categorical_features": list(facts.categorical),
+        "base_score": list(facts.base_score),
+    }
+    if facts.best_round is not None:
+        details["best_iteration"] = facts.best_round
+        if used == facts.rounds > facts.best_round + 1:
+            details["warnings"] = [
+                f"training stopped early at round {facts.best_round}, and Booster.predict takes all {facts.rounds} "
+                "rounds unless told otherwise: so does this check (option best_iteration=true takes the best)"
+            ]
+    if wrapper is not None:
+        details["missing"] = str(wrapper.missing)
+    return details
+
+
+EXTENSION = XgboostAdapter()

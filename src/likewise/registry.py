@@ -1,0 +1,125 @@
+"""The folder is the registry.
+
+An extension is a module in one of our folders with an `EXTENSION` constant (or several, `EXTENSIONS`), or an
+entry point of the group `likewise.<folder>` in somebody else's package. Nothing is listed by hand.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from likewise.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from likewise.contracts.data import Reader, Source
+    from likewise.contracts.export import Exporter
+    from likewise.contracts.models import Adapter, BatchAxis, Model
+
+
+def modules(folder: str) -> list[str]:
+    """The names of our own modules in a folder, written with dots: `compare.metrics`."""
+    return sorted(info.name for info in pkgutil.iter_modules(import_module(f"likewise.{folder}").__path__))
+
+
+@cache
+def extensions(folder: str) -> tuple[Any, ...]:
+    """Every extension of a folder, ours and those of other packages: `data.readers`, `compare.metrics` and so on."""
+    homes = [import_module(f"likewise.{folder}.{name}") for name in modules(folder)]
+    return (*_declared(homes), *_of_others(folder))
+
+
+@cache
+def frameworks() -> tuple[str, ...]:
+    """Our own frameworks: the folders of `models` in which a file `open.py` lies."""
+    found = [info.name for info in pkgutil.iter_modules(import_module("likewise.models").__path__) if info.ispkg]
+    return tuple(sorted(name for name in found if find_spec(f"likewise.models.{name}.open") is not None))
+
+
+@cache
+def adapters() -> tuple[Adapter, ...]:
+    """What opens models, one adapter a framework."""
+    homes = [import_module(f"likewise.models.{name}.open") for name in frameworks()]
+    return (*_declared(homes), *_of_others("models"))
+
+
+@cache
+def exporters() -> tuple[Exporter, ...]:
+    """What writes models as ONNX files: the frameworks that have a file `export.py`."""
+    homes = [f"likewise.models.{name}.export" for name in frameworks()]
+    return (*_declared(import_module(home) for home in homes if find_spec(home)), *_of_others("export"))
+
+
+def adapter(framework: str) -> Adapter:
+    """The adapter of a framework by its name."""
+    if framework in frameworks():
+        # Ours are found without looking at everybody else's.
+        return import_module(f"likewise.models.{framework}.open").EXTENSION  # type: ignore[no-any-return]
+    for found in adapters():
+        if found.framework == framework:
+            return found
+    known = ", ".join(found.framework for found in adapters())
+    raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
+
+
+def _declared(homes: Iterable[ModuleType]) -> Iterator[Any]:
+    for home in homes:
+        if hasattr(home, "EXTENSIONS"):
+            yield from home.EXTENSIONS
+        elif hasattr(home, "EXTENSION"):
+            yield home.EXTENSION
+
+
+def _of_others(folder: str) -> list[Any]:
+    from importlib.metadata import entry_points
+
+    return [point.load() for point in entry_points(group=f"likewise.{folder.rpartition('.')[2]}")]
+
+
+def describe_model(
+    target: object, options: dict[str, Any] | None = None, *, batch_axis: BatchAxis | None = None
+) -> Model:
+    """Find the framework a path, a `module:attribute` or a live object belongs to.
+
+    The option `framework` names it where several could open the same file.
+    """
+    from likewise.contracts.models import Model
+
+    if isinstance(target, Model):
+        return target
+    options = dict(options or {})
+    if framework := options.pop("framework", None):
+        return Model(adapter(str(framework)).framework, target, options, batch_axis)
+    for found in adapters():
+        if found.claims(target):
+            return Model(found.framework, target, options, batch_axis)
+    name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
+    raise ModelError(
+        f"no framework recognises {name!r} as a model",
+        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, "
+        "`module:attribute` or `file.py:attribute`",
+    )
+
+
+def open_source(target: object) -> Source:
+    """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
+    for reader in _readers():
+        if reader.claims(target):
+            return reader.open(target)
+    if hasattr(target, "batches") and hasattr(target, "shards"):
+        return target  # type: ignore[return-value]
+    name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
+    raise DataError(
+        f"nothing here can read {name!r} as data",
+        remedy="Give a .parquet, .csv, .arrow, .feather, .jsonl, .npz or .npy file, a folder or glob of "
+        "them, an ONNX test_data_set folder, a DataFrame, or arrays; without any data, `generated`",
+    )
+
+
+def _readers() -> tuple[Reader, ...]:
+    return extensions("data.readers")

@@ -1,0 +1,141 @@
+"""What a page is made of: tables of cells. A cell is text; only the template writes markup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from likewise.contracts.verdict import Outcome
+from likewise.report.words import figure
+
+LONGEST = 160
+"""Characters of a value that a cell shows; the whole of it, up to `LONGEST_TITLE`, is in its title."""
+
+LONGEST_TITLE = 600
+LONGEST_WORD = 34
+DIGITS = 9
+SHORT_DIGITS = 6
+MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
+TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "unsure"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value: what is shown, what sorting goes by, a mark in front of it, and why it has one.
+
+    `tone` names how it looks; it never says what the mark or the text does not.
+    """
+
+    text: str
+    order: float | str | None = None
+    tone: str = ""
+    mark: str = ""
+    why: str = ""
+    title: str = ""
+
+    @property
+    def long(self) -> bool:
+        """Whether it holds a word that must be broken to fit."""
+        return any(len(word) > LONGEST_WORD for word in self.text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading; `numeric` columns are set to the right."""
+
+    name: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table whose first cell of every row names the row; on a phone one that `stacks` is a card for each row."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sortable: bool = False
+    note: str = ""
+    id: str = ""
+    stacks: bool = False
+
+
+def columns(*names: str) -> tuple[Column, ...]:
+    """Headings; one that begins with # is of a numeric column."""
+    return tuple(Column(name.removeprefix("#"), name.startswith("#")) for name in names)
+
+
+def outcome_cell(outcome: Outcome, text: str | None = None) -> Cell:
+    """A verdict, or a figure with the mark of its verdict."""
+    return Cell(str(outcome) if text is None else text, str(outcome), TONES[outcome], MARKS[outcome], str(outcome))
+
+
+def words(value: object) -> Cell:
+    """Any value as text, cut where it is long."""
+    text = shown(value)
+    if len(text) <= LONGEST:
+        return Cell(text, text.casefold(), title=_exactly(value))
+    return Cell(text[: LONGEST - 1] + "…", text[:LONGEST].casefold(), title=text[:LONGEST_TITLE])
+
+
+def count(value: float | str | None) -> Cell:
+    """A figure as a person reads it."""
+    return Cell(figure(value), number(value))
+
+
+def value_cell(value: object, *, digits: int = DIGITS) -> Cell:
+    """A value of a model or of the data: a number is sorted as one, and its title has the digits that are left out."""
+    if isinstance(value, float) and math.isfinite(value):
+        text = f"{value:.{digits}g}"
+        return Cell(text, value, title="" if float(text) == value else repr(value))
+    parsed = number(value) if isinstance(value, float | int) and not isinstance(value, bool) else None
+    cell = words(value)
+    return cell if parsed is None else Cell(cell.text, parsed, title=cell.title)
+
+
+def telling_digits(one: object, other: object) -> int:
+    """Digits that show two answers apart: few, unless the answers agree in all of these."""
+    if not (isinstance(one, float) and isinstance(other, float)) or one == other:
+        return SHORT_DIGITS
+    told = (digits for digits in range(SHORT_DIGITS, 17) if f"{one:.{digits}g}" != f"{other:.{digits}g}")
+    return next(told, 17)
+
+
+def shown(value: object) -> str:
+    """A value of a model or of the data on one line."""
+    if value is None:
+        return "missing"
+    if isinstance(value, float):
+        # As a stored report spells it, so that a page says the same from either.
+        return f"{value:.{DIGITS}g}".replace("inf", "Infinity").replace("nan", "NaN")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {shown(entry)}" for key, entry in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(shown, value[:16])) + (", …]" if len(value) > 16 else "]")
+    return " ".join(str(value).split()) or "empty text"
+
+
+def number(value: Any) -> float | None:
+    """A figure as a float, also where a stored report holds it as text; None where there is none."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(found) else found
+
+
+def share(part: float) -> str:
+    """A share in per cent, never rounded to nothing or to everything."""
+    text = f"{100 * part:.3g}%"
+    return "> 99.9%" if text == "100%" and part < 1 else text
+
+
+def rows(cells: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:
+    """Rows of a table."""
+    return tuple(tuple(row) for row in cells)
+
+
+def _exactly(value: object) -> str:
+    return repr(value) if isinstance(value, float) and f"{value:.{DIGITS}g}" != repr(value) else ""

@@ -1,0 +1,263 @@
+"""The audit record: strict JSON, stable field order, a published schema.
+
+A figure that is not finite is written as the text "NaN", "Infinity" or "-Infinity", because JSON
+has no number for it and null would hide it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import starmap
+from typing import TYPE_CHECKING, Any
+
+from likewise.contracts.bench import BenchResult
+from likewise.contracts.comparison import (
+    BatchSizeFacts,
+    Cast,
+    Comparison,
+    GeneratedColumn,
+    Incident,
+    Mismatch,
+    OutputFacts,
+    Stratum,
+    SuiteFacts,
+    Tolerance,
+)
+from likewise.contracts.report import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
+from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
+from likewise.errors import DataError, one_line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+WORST_ROWS = "worst_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class WorstRow:
+    """One of the rows where the models differ most."""
+
+    output: str
+    row: int | str
+    number: int
+    severity: float
+    reference: Any
+    candidate: Any
+    inputs: Mapping[str, Any]
+    abs_diff: float | None = None
+    index: tuple[int, ...] = ()
+    label: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was compared, and what was not."""
+
+    rows: int
+    expected_rows: int | None
+    rows_beyond: int
+    varied: bool
+    tolerance: Tolerance
+    nan_equal: bool
+    not_compared: tuple[str, ...]
+    casts: tuple[Cast, ...]
+    mismatches: tuple[Mismatch, ...]
+    incidents: tuple[Incident, ...]
+    notes: tuple[str, ...]
+    fixed_batch: int | None
+    quantized_nodes: int
+    warnings: tuple[str, ...] = ()
+    lineage: tuple[str, ...] = ()
+    strata: tuple[Stratum, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One suite: its facts beside its verdict."""
+
+    facts: SuiteFacts
+    verdict: SuiteVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The published layout of `parity_report.json`. What was added later has a default: old reports stay readable."""
+
+    samples: int
+    max_abs_diff: float | None
+    mean_abs_diff: float | None
+    abs_tol: float
+    mean_tol: float | None
+    passed: bool
+    outcome: Outcome
+    headline: str
+    schema_version: int
+    outputs: tuple[OutputFacts, ...]
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+    diagnoses: tuple[Diagnosis, ...]
+    explanation: Explanation | None = None
+    worst_rows: tuple[WorstRow, ...]
+    confidence: Confidence | None
+    batch_sizes: tuple[BatchSizeFacts, ...]
+    batch_orders: tuple[BatchSizeFacts, ...] = ()
+    suites: tuple[Suite, ...] = ()
+    bench: BenchResult | None = None
+    coverage: Coverage
+    policy: Policy
+    provenance: Origin
+
+
+class JsonRenderer:
+    """The report as the file that machines and auditors read."""
+
+    format = "json"
+
+    def render(self, report: Report, **options: Any) -> str:
+        return json.dumps(strict(asdict(document(report))), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def document(report: Report) -> Document:
+    """A report in its published layout."""
+    facts, verdict = report.comparison, report.verdict
+    shared = {name: getattr(facts, name) for name in Coverage.__dataclass_fields__}
+    return Document(
+        samples=report.samples,
+        max_abs_diff=report.max_abs_diff,
+        mean_abs_diff=report.mean_abs_diff,
+        abs_tol=report.abs_tol,
+        mean_tol=report.mean_tol,
+        passed=report.passed,
+        outcome=report.outcome,
+        headline=verdict.headline,
+        schema_version=SCHEMA_VERSION,
+        outputs=tuple(replace(output, details=_without_rows(output)) for output in facts.outputs),
+        checks=verdict.checks,
+        findings=verdict.findings,
+        diagnoses=report.diagnoses,
+        explanation=report.explanation,
+        worst_rows=worst_rows(report),
+        confidence=verdict.confidence,
+        batch_sizes=facts.batch_sizes,
+        batch_orders=facts.batch_orders,
+        suites=tuple(starmap(Suite, zip(facts.suites, verdict.suites, strict=True))),
+        bench=report.bench,
+        coverage=Coverage(**shared),
+        policy=report.policy,
+        provenance=report.origin,
+    )
+
+
+def worst_rows(report: Report) -> tuple[WorstRow, ...]:
+    """The rows where the models differ most, output by output."""
+    return tuple(
+        WorstRow(output=output.name, **row)
+        for output in report.comparison.outputs
+        for row in output.details.get(WORST_ROWS, {}).get("rows", [])
+    )
+
+
+@cache
+def adapter() -> TypeAdapter[Document]:
+    """Reads and describes the document; building it takes a while, so it is built once."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Document)
+
+
+def loads(text: str | bytes, *, name: str = "the report") -> Report:
+    """A report from its JSON, as strictly as it was written."""
+    from pydantic import ValidationError
+
+    try:
+        found = json.loads(text)
+        version = found.get("schema_version") if isinstance(found, dict) else None
+        if version != SCHEMA_VERSION:
+            if version is None:
+                raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
+            raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
+        read = adapter().validate_python(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{name} is not a parity report: {place}: {first['msg']}") from error
+    except ValueError as error:
+        raise DataError(
+            f"{name} is not JSON: {one_line(error)}", remedy="It may be half written; check again"
+        ) from error
+    outputs = tuple(_with_rows(output, read.worst_rows) for output in read.outputs)
+    shared = {field: getattr(read.coverage, field) for field in Coverage.__dataclass_fields__}
+    return Report(
+        comparison=Comparison(
+            outputs=outputs,
+            batch_sizes=read.batch_sizes,
+            batch_orders=read.batch_orders,
+            suites=tuple(suite.facts for suite in read.suites),
+            **shared,
+        ),
+        policy=read.policy,
+        verdict=Verdict(
+            read.outcome,
+            read.headline,
+            read.checks,
+            read.findings,
+            read.confidence,
+            tuple(suite.verdict for suite in read.suites),
+        ),
+        origin=read.provenance,
+        diagnoses=read.diagnoses,
+        explanation=read.explanation,
+        bench=read.bench,
+    )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the report."""
+    from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+    from pydantic_core import core_schema
+
+    class Strict(GenerateJsonSchema):
+        def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+            return {"anyOf": [super().float_schema(schema), {"enum": ["NaN", "Infinity", "-Infinity"]}]}
+
+        def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+            return {**super().dataclass_schema(schema), "additionalProperties": False}
+
+    found = adapter().json_schema(schema_generator=Strict, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "likewise parity report"}
+
+
+def _without_rows(output: OutputFacts) -> dict[str, Any]:
+    return {name: value for name, value in output.details.items() if name != WORST_ROWS}
+
+
+def _with_rows(output: OutputFacts, rows: tuple[WorstRow, ...]) -> OutputFacts:
+    mine = [_shown(row) for row in rows if row.output == output.name]
+    return replace(output, details={**output.details, WORST_ROWS: {"rows": mine}}) if output.details or mine else output
+
+
+def _shown(row: WorstRow) -> dict[str, Any]:
+    """The row as the metric gave it: what it does not have is left out."""
+    optional = {"abs_diff": row.abs_diff, "label": row.label}
+    absent = {"output", *(name for name, value in optional.items() if value is None)}
+    return {k: list(v) if k == "index" else v for k, v in asdict(row).items() if k not in absent}
+
+
+def strict(value: Any) -> Any:
+    """A value as JSON can hold it: what is not finite becomes text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): strict(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(entry) for entry in value]
+    return value
+
+
+EXTENSION = JsonRenderer()

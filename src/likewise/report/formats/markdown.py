@@ -1,0 +1,146 @@
+"""The report for a pull request or a job summary: short on top, details folded away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from likewise.contracts.report import Report
+from likewise.contracts.verdict import Check, Outcome, Severity
+from likewise.judge.policy import AT_LEAST
+from likewise.report.console import printable
+from likewise.report.words import (
+    answer_text,
+    baseline_told,
+    batches_told,
+    figure,
+    generated_told,
+    most_telling,
+    sentence,
+    strata_told,
+    suites_told,
+)
+
+MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
+ROWS_SHOWN = 5
+CHECKS_SHOWN = 30
+ENTRIES_SHOWN = 12
+
+
+class MarkdownRenderer:
+    """GitHub's Markdown; every name from a model or the data is text, never markup."""
+
+    format = "markdown"
+
+    def render(self, report: Report, **options: Any) -> str:
+        return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    origin, verdict = report.origin, report.verdict
+    yield f"## {MARKS[report.outcome]} {report.outcome}: {text(origin.reference.name)} → {text(origin.candidate.name)}"
+    yield ""
+    yield text(sentence(verdict.headline))
+    yield from _why(report)
+    yield from _checks(verdict.checks)
+    yield from _worst(report)
+    # A failed limit is in the table; what failed otherwise is told here.
+    failed = {(check.output, check.measure) for check in verdict.checks if check.outcome is Outcome.FAIL}
+    told = [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+    if told:
+        yield ""
+    for finding in told:
+        mark = f"{MARKS[Outcome.FAIL]} " if finding.severity is Severity.FAILURE else ""
+        yield f"- {mark}{text(sentence(finding.message), limit=400)} {text(sentence(finding.remedy))}".rstrip()
+    yield ""
+    swept = batches_told(report.comparison)
+    yield f"{report.samples:,} rows of {text(origin.data.name)} ({text(origin.data.kind)}){swept}."
+    if verdict.confidence is not None:
+        yield text(sentence(verdict.confidence.statement))
+    for line in (*baseline_told(origin.settings), *strata_told(report.comparison.strata), *suites_told(verdict.suites)):
+        yield text(sentence(line))
+    for line in generated_told(report.comparison.generated, CHECKS_SHOWN):
+        yield f"- {text(sentence(line))}"
+    yield from _origin(report)
+
+
+def _why(report: Report) -> Iterator[str]:
+    found = report.explanation
+    if found is None or report.passed:
+        return
+    yield ""
+    if not report.diagnoses:
+        yield "**Why:** none of the experiments explains it."
+    for place, diagnosis in enumerate(report.diagnoses):
+        share = f" (explains {100 * diagnosis.explained_share:.3g}% of the failing rows)" if found.failing_rows else ""
+        yield f"**{'Also' if place else 'Why'}:** {text(diagnosis.cause)}, {text(diagnosis.culprit)}{share}"
+        yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
+        if diagnosis.remedy:
+            yield f"  - → {text(sentence(diagnosis.remedy), limit=400)}"
+    yield from (f"  - {text(entry.predicate)}" for entry in found.slices)
+
+
+def _checks(checks: tuple[Check, ...]) -> Iterator[str]:
+    if not checks:
+        return
+    yield ""
+    yield "| | output | measure | value | limit |"
+    yield "|---|---|---|---:|---|"
+    for check in most_telling(checks, CHECKS_SHOWN):
+        where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
+        sign = "≥" if check.measure in AT_LEAST else "≤"
+        yield (
+            f"| {MARKS[check.outcome]} | {text(check.output)} | {text(check.measure)}{where} "
+            f"| {figure(check.value)} | {sign} {figure(check.bound)} |"
+        )
+
+
+def _worst(report: Report) -> Iterator[str]:
+    if report.passed:
+        return
+    for output in report.comparison.outputs:
+        rows = output.details.get("worst_rows", {}).get("rows", [])[:ROWS_SHOWN]
+        if not rows:
+            continue
+        yield ""
+        yield f"<details><summary>Worst rows of {text(output.name)}</summary>"
+        yield ""
+        yield "| row | reference | candidate | inputs |"
+        yield "|---|---|---|---|"
+        for row in rows:
+            inputs = ", ".join(f"{name}={answer_text(value)}" for name, value in list(row["inputs"].items())[:12])
+            answers = [text(answer_text(row[side], most=ENTRIES_SHOWN)) for side in ("reference", "candidate")]
+            cells = [text(row["row"]), *answers, text(inputs, limit=400)]
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+        yield "</details>"
+
+
+def _origin(report: Report) -> Iterator[str]:
+    origin = report.origin
+    yield ""
+    yield "<details><summary>Where this comes from</summary>"
+    yield ""
+    for name in ("reference", "candidate", "data"):
+        artefact = getattr(origin, name)
+        yield f"- {name}: {text(artefact.name)}" + (f", SHA-256 `{artefact.sha256}`" if artefact.sha256 else "")
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    yield f"- {text(versions, limit=600)}"
+    yield f"- {text(origin.created)}"
+    yield ""
+    yield "</details>"
+
+
+def text(value: object, *, limit: int = 200) -> str:
+    """Any value as plain text: no character of it is read as Markdown or HTML."""
+    plain = f"{value:.6g}" if isinstance(value, float) else str(value)
+    plain = printable(" ".join(plain.split()))
+    plain = plain if len(plain) <= limit else plain[: limit - 1] + "…"
+    plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # An @ would notify people, a bare address would become a link.
+    plain = plain.replace("@", "@&#8203;").replace("://", ":&#8203;//")
+    return re.sub(r"([\\`*_{}\[\]()#|~!])", r"\\\1", plain)
+
+
+EXTENSION = MarkdownRenderer()

@@ -1,0 +1,89 @@
+"""SARIF 2.1.0, for code-scanning views: what broke, at the file of the candidate."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from likewise.contracts.report import Diagnosis, Report
+from likewise.contracts.verdict import Finding, Severity
+from likewise.report.words import strata_told, suites_told
+
+LEVELS = {
+    Severity.FAILURE: "error",
+    Severity.INCONCLUSIVE: "error",
+    Severity.WARNING: "warning",
+    Severity.NOTE: "note",
+}
+
+
+class SarifRenderer:
+    """One run, one result for every finding and every diagnosis."""
+
+    format = "sarif"
+
+    def render(self, report: Report, **options: Any) -> str:
+        place = [{"physicalLocation": {"artifactLocation": {"uri": _uri(report.origin.candidate.name)}}}]
+        results = [_of_finding(finding) for finding in report.verdict.findings]
+        results += [_of_diagnosis(diagnosis) for diagnosis in report.diagnoses]
+        # A failed verdict is a result of its own: no finding may be left to carry it.
+        if not report.passed:
+            results.insert(0, _result("verdict", "error", f"{report.outcome}: {report.verdict.headline}"))
+        rules = sorted({result["ruleId"] for result in results})
+        document = {
+            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+            "version": "2.1.0",
+            "runs": [
+                {
+                    "tool": {
+                        "driver": {
+                            "name": "likewise",
+                            "version": report.origin.versions.get("likewise", "0"),
+                            "rules": [{"id": rule, "name": _name(rule)} for rule in rules],
+                        }
+                    },
+                    "invocations": [{"executionSuccessful": True, "endTimeUtc": _utc(report.origin.created)}],
+                    "results": [{**result, "locations": place} for result in results],
+                    "properties": {
+                        "outcome": str(report.outcome),
+                        "samples": report.samples,
+                        "strata": strata_told(report.comparison.strata),
+                        "suites": suites_told(report.verdict.suites),
+                    },
+                }
+            ],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _of_finding(finding: Finding) -> dict[str, Any]:
+    return _result(finding.code, LEVELS[finding.severity], f"{finding.message}. {finding.remedy}".strip())
+
+
+def _of_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    words = f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}. {diagnosis.remedy}".strip()
+    return _result(f"cause/{diagnosis.cause}", "error", words)
+
+
+def _result(rule: str, level: str, message: str) -> dict[str, Any]:
+    # Code-scanning views read [text](n) as a link: brackets are escaped as the standard says.
+    return {"ruleId": rule, "level": level, "message": {"text": re.sub(r"([\\\[\]])", r"\\\1", message)}}
+
+
+def _name(rule: str) -> str:
+    return "".join(part.capitalize() for part in re.split(r"[^0-9A-Za-z]+", rule))
+
+
+def _uri(name: str) -> str:
+    """The candidate as a relative address; what is no path is still a name."""
+    return quote(PurePath(name).as_posix().lstrip("/"), errors="replace") or "model"
+
+
+def _utc(created: str) -> str:
+    return created.replace("+00:00", "Z")
+
+
+EXTENSION = SarifRenderer()

@@ -1,0 +1,124 @@
+"""Where a report comes from: files by their SHA-256, versions, machine, settings."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from importlib import metadata
+from os import PathLike, cpu_count
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.comparison import RunFacts
+from likewise.contracts.data import Source
+from likewise.contracts.models import Model
+from likewise.contracts.report import Artefact, Origin
+from likewise.data import fingerprints
+from likewise.errors import LikewiseError
+from likewise.tasks import settings as config
+from likewise.tasks.settings import Settings
+
+LIBRARIES = (
+    *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
+    *("torch", "onnxscript", "openvino", "xgboost", "xgboost-cpu", "lightgbm", "catboost"),
+)
+
+
+def origin(settings: Settings, facts: RunFacts, models: Mapping[str, Model], source: Source | None) -> Origin:
+    """Everything about a run that a reader needs to find the same models and data again."""
+    return Origin(
+        reference=model_artefact(settings.reference, models.get("reference"), facts.details.get("reference")),
+        candidate=model_artefact(settings.candidate, models.get("candidate"), facts.details.get("candidate")),
+        data=_data_artefact(settings.data, source),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+        machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
+        settings=_stated(settings),
+        run={
+            "call_sizes": dict(facts.batch_size),
+            "concurrent": facts.concurrent,
+            "seconds": {name: round(value, 3) for name, value in facts.seconds.items()},
+        },
+    )
+
+
+def model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] | None) -> Artefact:
+    name = (
+        model.name
+        if model is not None
+        else str(target)
+        if isinstance(target, str | PathLike)
+        else type(target).__name__
+    )
+    kind = model.framework if model is not None else "unknown"
+    content = _content(target)
+    size = content.stat().st_size if isinstance(content, Path) else None if content is None else len(content)
+    return Artefact(name, kind, sha256_of(target), size, details)
+
+
+def sha256_of(target: Any) -> str | None:
+    """The SHA-256 of the file or bytes a model is given as; None for a live object."""
+    content = _content(target)
+    if isinstance(content, Path):
+        return fingerprints.of_file(str(content))
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content(target: Any) -> Path | bytes | None:
+    if isinstance(target, str | PathLike):
+        path = Path(str(target).rpartition(":")[0] or str(target)) if ".py:" in str(target) else Path(target)
+        return path if path.is_file() else None
+    if isinstance(target, bytes):
+        return target
+    return bytes(target.SerializeToString()) if hasattr(target, "SerializeToString") else None
+
+
+def _data_artefact(target: Any, source: Source | None) -> Artefact:
+    if source is None:
+        name = str(target) if isinstance(target, str | PathLike) else type(target).__name__
+        return Artefact(name, "unknown")
+    return Artefact(source.location, str(source.provenance), fingerprint_of(source))
+
+
+def fingerprint_of(source: Source) -> str | None:
+    """The hash of the data, which the source remembers; computed beside the models, as they leave time for it."""
+    try:
+        return source.fingerprint
+    except LikewiseError:
+        return None
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
+    """The settings as a user gave them; live objects by their type."""
+    stated: dict[str, Any] = {}
+    for entry in fields(Settings):
+        value = getattr(settings, entry.name)
+        # A live frame or array does not compare like a value: it is named before anything is asked of it.
+        if entry.name in config.PATHS and value is not None and not isinstance(value, str):
+            value = str(value) if isinstance(value, PathLike) else type(value).__name__
+        if value is None or value == () or value == {}:
+            continue
+        if entry.name.endswith("_options"):
+            value = {name: _named(option) for name, option in value.items()}
+        stated[entry.name] = list(value) if isinstance(value, tuple) else value
+    return stated
+
+
+def _named(option: Any) -> Any:
+    """An option as JSON can hold it: a live factory by its name."""
+    plain = isinstance(option, str | int | float | list | tuple | dict | None)
+    return option if plain else str(getattr(option, "__name__", type(option).__name__))

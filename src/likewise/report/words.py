@@ -1,0 +1,201 @@
+"""How far a run is, in one line.
+
+What the formats that people read have in common: figures, sentences, which limits to show, how speed is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from likewise.contracts.bench import BatchTiming
+from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
+from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
+
+
+class Pace:
+    """Follows the messages of a run and says where it stands."""
+
+    def __init__(self) -> None:
+        self._latest: Mapping[str, Any] = {}
+        self._began: float | None = None
+        self._first_done = 0
+
+    def update(self, message: Mapping[str, Any]) -> None:
+        """Take note of a message: `phase`, `done` and `total`."""
+        self._latest = message
+        if message["done"] and self._began is None:
+            self._began, self._first_done = time.monotonic(), message["done"]
+
+    def text(self, now: float) -> str:
+        """`comparing  45%  450,000 of 1,000,000 rows  120,000 rows/s  0:05 left`"""
+        if not self._latest:
+            return ""
+        done, total = self._latest["done"], self._latest["total"]
+        parts = [self._latest["phase"]]
+        if total:
+            parts.append(f"{100 * done / total:3.0f}%")
+        if done:
+            parts.append(f"{done:,} of {total:,} rows" if total else f"{done:,} rows")
+        if self._began is not None and done > self._first_done and now > self._began:
+            rate = (done - self._first_done) / (now - self._began)
+            parts.append(f"{rate:,.0f} rows/s")
+            if total:
+                left = max(0, int((total - done) / rate))
+                parts.append(f"{left // 60}:{left % 60:02d} left")
+        return "  ".join(parts)
+
+
+def most_telling(checks: tuple[Check, ...], limit: int) -> list[Check]:
+    """What failed, then the limits on all rows; a batch size is named where it fails and all rows together do not."""
+    known = {(c.output, c.measure) for c in checks if c.outcome is not Outcome.PASS and c.batch_size is None}
+    failed = [
+        check
+        for check in checks
+        if check.outcome is not Outcome.PASS
+        and (check.batch_size is None or (check.output, check.measure) not in known)
+    ]
+    held = [check for check in checks if check.outcome is Outcome.PASS and check.batch_size is None]
+    return [*failed, *held][:limit]
+
+
+def baseline_told(settings: Mapping[str, Any]) -> list[str]:
+    """Which accepted run the verdict was held against, if any."""
+    if "baseline_sha256" not in settings:
+        return []
+    allowed = f"{float(settings['max_worse']):g}% worse is allowed"
+    return [f"held against {settings['baseline']}, SHA-256 {settings['baseline_sha256'][:12]}…: {allowed}"]
+
+
+def suites_told(suites: tuple[SuiteVerdict, ...]) -> list[str]:
+    """A line for every kind of suite: how many agree. Those that do not are findings of their own."""
+    lines = []
+    for kind in dict.fromkeys(suite.kind for suite in suites):
+        of_kind = [suite for suite in suites if suite.kind == kind]
+        agreeing = sum(suite.outcome is Outcome.PASS for suite in of_kind)
+        one = "suite agrees" if agreeing == 1 else "suites agree"
+        rows = sum(suite.rows + suite.refused for suite in of_kind)
+        rest = f"; {len(of_kind) - agreeing} of {len(of_kind)} do not" if agreeing < len(of_kind) else ""
+        lines.append(f"{agreeing} {kind} {one}{rest} ({rows:,} rows)")
+    return lines
+
+
+def strata_told(strata: tuple[Stratum, ...]) -> list[str]:
+    """A line for every column whose values were told apart: where most rows are beyond tolerance."""
+    lines = []
+    for column in dict.fromkeys(stratum.column for stratum in strata):
+        of_column = [stratum for stratum in strata if stratum.column == column]
+        beyond = [stratum for stratum in of_column if stratum.rows_beyond]
+        told = f"By {column}: {len(of_column):,} values, none with rows beyond tolerance"
+        if beyond:
+            worst = max(beyond, key=lambda stratum: stratum.rows_beyond / max(stratum.rows, 1))
+            share = f"{worst.rows_beyond:,} of {worst.rows:,} rows"
+            told = f"By {column}: {len(beyond):,} of {len(of_column):,} values have rows beyond tolerance"
+            told += f", {worst.value!r} most: {share}"
+        rarest = min(of_column, key=lambda stratum: (stratum.rows, stratum.value))
+        plural = "" if rarest.rows == 1 else "s"
+        lines.append(f"{told}; the rarest, {rarest.value!r}, has {rarest.rows:,} row{plural}")
+    return lines
+
+
+def generated_told(columns: tuple[GeneratedColumn, ...], limit: int) -> list[str]:
+    """A line for every generated column: what was drawn and why. Those that nothing is known about come first."""
+    ordered = sorted(columns, key=lambda column: column.known)
+    lines = [f"Generated {column.name}: {column.values} ({column.why})" for column in ordered[:limit]]
+    rest = len(columns) - len(lines)
+    return [*lines, f"Generated {rest:,} more columns: see the JSON report"] if rest else lines
+
+
+def batches_told(facts: Comparison) -> str:
+    """Which other batches were tried beside the rows, as the end of a sentence; empty if none."""
+    sizes = sorted({found.size for found in facts.batch_sizes if not found.incidents})
+    places = ", and rows in other places" if any(not found.incidents for found in facts.batch_orders) else ""
+    return f"; batch sizes {runs(sizes)} too{places}" if sizes else ""
+
+
+def runs(numbers: Sequence[int]) -> str:
+    """Ascending numbers, three or more in a row as a range: 1–4, 7–9, 32."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
+
+
+def at_sizes(sizes: Sequence[int], tried: Sequence[int]) -> str:
+    """Ascending batch sizes; all that were tried by the smallest and the largest, and others one by one."""
+    if len(sizes) == 1:
+        return f"at batch size {sizes[0]}"
+    every = len(sizes) > 2 and set(sizes) == set(tried)
+    return f"at batch sizes {sizes[0]}–{sizes[-1]}" if every else f"at batch sizes {runs(sizes)}"
+
+
+def answer_text(answer: Any, *, most: int = 4) -> str:
+    """A model's answer, or a value it was given, with six digits; of a list at most so many entries."""
+    if isinstance(answer, list):
+        shown = ", ".join(answer_text(entry, most=most) for entry in answer[:most])
+        return f"[{shown}{', …' if len(answer) > most else ''}]"
+    if isinstance(answer, Mapping):
+        return answer_text(answer.get("worst", answer.get("head")), most=most)
+    return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
+
+
+def figure(value: float | str | None) -> str:
+    """A figure as a person reads it."""
+    if value is None:
+        return "not measured"
+    if isinstance(value, str):
+        return value
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return f"{int(value):,}" if whole else f"{value:.4g}"
+
+
+def sentence(text: str) -> str:
+    """Words that begin with a capital, unless they begin with a name, and end with a stop."""
+    # A first word with a sign or a digit in it is a name: income_log, seq=7, huge-numbers:
+    plain = text[:1].islower() and text.split(" ")[0].rstrip(",:").isalpha()
+    text = text[:1].upper() + text[1:] if plain else text
+    return text if not text or text.endswith((".", "?", "!")) else text + "."
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would use."""
+    for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 1e3 else f"{seconds * factor:,.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def size(count: int | None) -> str:
+    """Bytes in the unit a person would use."""
+    if count is None:
+        return "not measured"
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} bytes"
+
+
+def faster(timing: BatchTiming) -> str:
+    """How the candidate compares with the reference, in words; equal where the interval holds 1."""
+    if timing.interval is not None and timing.interval[0] <= 1 <= timing.interval[1]:
+        return "as fast"
+    return f"{_times(timing.ratio)}× faster" if timing.ratio >= 1 else f"{_times(1 / timing.ratio)}× slower"
+
+
+def between(timing: BatchTiming) -> str:
+    """The interval of what `faster` says, in the same direction."""
+    if timing.interval is None:
+        return ""
+    low, high = timing.interval
+    if timing.ratio < 1 and not low <= 1 <= high:
+        low, high = 1 / high, 1 / low
+    return f" ({_times(low)}–{_times(high)})"
+
+
+def _times(value: float) -> str:
+    """Two digits after the point below ten; as many as are worth telling above."""
+    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"

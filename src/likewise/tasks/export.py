@@ -1,0 +1,188 @@
+"""From a trained model to a checked file: export it, say in the file where it came from, compare the two.
+
+One framework's way to ONNX a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from likewise.compare.feed import Feed
+from likewise.compare.feed import plan as plan_feed
+from likewise.contracts.comparison import Progress
+from likewise.contracts.data import Batch
+from likewise.contracts.export import NOTE, Export, Exporter, ExportRequest
+from likewise.contracts.models import Kind, Label, Model, Runner
+from likewise.data import selection
+from likewise.errors import DataError, ModelError, UsageError
+from likewise.models.onnx import describe
+from likewise.models.recorded.store import atomically
+from likewise.registry import adapter, describe_model, exporters, open_source
+from likewise.report.provenance import sha256_of
+from likewise.tasks import check as verify
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+SAMPLE_ROWS = 16_384
+"""Rows from which the types of the inputs are read."""
+
+
+def export(
+    model: Any,
+    data: Any,
+    output: str | PathLike[str],
+    *,
+    check: bool = True,
+    opset: int | None = None,
+    double: bool = False,
+    zipmap: bool = False,
+    dynamic: Mapping[str, Sequence[int]] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **gate: Any,
+) -> Export:
+    """Write a trained model as an ONNX file and check that it answers like the model on the given rows.
+
+    The types of the inputs are those of `data`. `double` keeps float64, `zipmap` gives one dictionary of
+    probabilities a row, `dynamic` names the free axes of inputs. What else `likewise.check` takes is taken
+    here too. Beside `model.onnx` stand `model.features.json`, what a caller has to feed, and
+    `model.metadata.json`, where it came from. The result is true if the check passed.
+    """
+    path = Path(output)
+    if path.suffix.lower() != ".onnx":
+        raise UsageError(f"{path} is no name for an ONNX file", remedy="Give one that ends in .onnx")
+    settings = verify.settings_of(model, str(path), data, **gate)
+    own = {**settings.reference_options, "trusted": settings.trusted}
+    described = describe_model(model, own, batch_axis=settings.batch_axis)
+    source = selection.select(open_source(data), drop=settings.drop, row_id=settings.id)
+    if progress is not None:
+        progress(Progress("exporting"))
+    with adapter(described.framework).open(described) as runner:
+        first = next(source.batches(SAMPLE_ROWS), None)
+        if first is None or not len(first) or not first.stacked:
+            raise DataError(f"{source.location} holds no rows", remedy="Give rows to read the types of the inputs from")
+        feed = plan_feed(first, runner.signature, side="reference", mapping=settings.feed)
+        sample, _ = feed(first)
+        request = ExportRequest(
+            runner.native,
+            runner.signature,
+            sample,
+            details=runner.details,
+            batch_axis=described.options.get("batch_axis", described.batch_axis),
+            opset=opset,
+            double=double,
+            zipmap=zipmap,
+            dynamic=None if dynamic is None else {name: tuple(axes) for name, axes in dynamic.items()},
+        )
+        proto = _exporter(described, runner).export(request)
+        features = _features(proto, feed, first)
+        about = _about(described, runner, proto)
+    exported = _written(path, proto, described.name, features, about, double=double)
+    if not check:
+        return exported
+    return replace(exported, report=verify.check(model, str(path), data, **gate))
+
+
+def _exporter(described: Model, runner: Runner) -> Exporter:
+    for exporter in exporters():
+        if exporter.claims(runner.native):
+            return exporter
+    if described.framework == "onnx":
+        raise ModelError(f"{described.name} is an ONNX model already", remedy="Check it with `likewise check`")
+    raise ModelError(
+        f"no exporter knows {described.name}, a model of {described.framework}",
+        remedy=f"Models of these frameworks can be exported: {', '.join(known.framework for known in exporters())}",
+    )
+
+
+def _features(proto: ModelProto, feed: Feed, first: Batch) -> tuple[dict[str, Any], ...]:
+    """What each input takes, and which columns of the data it was made for."""
+    specs = describe.inputs(proto)
+    fed = [route.columns for route in feed.routes or ()]
+    if len(fed) != len(specs):
+        # A booster's file takes side by side what the booster takes column by column.
+        fed = [feed.columns or ()] if len(specs) == 1 else [(spec.name,) for spec in specs]
+    found = []
+    for spec, columns in zip(specs, fed, strict=True):
+        entry = {"name": spec.name, "dtype": spec.dtype, "shape": None if spec.shape is None else list(spec.shape)}
+        types = [str(first.inputs[name].dtype) for name in columns if name in first.inputs]
+        if columns != (spec.name,):
+            entry["columns"] = list(columns)
+        found.append({**entry, "data_dtype": ", ".join(dict.fromkeys(types))})
+    return tuple(found)
+
+
+def _about(described: Model, runner: Runner, proto: ModelProto) -> dict[str, Any]:
+    """Where the file comes from. No time and no path: the same model gives the same file."""
+    versions = {"likewise": metadata.version("likewise"), "onnx": metadata.version("onnx")}
+    if proto.producer_name:
+        versions[proto.producer_name] = proto.producer_version
+    if own := runner.details.get(described.framework):
+        versions[described.framework] = str(own)
+    return {
+        "reference_sha256": sha256_of(described.target),
+        "classes": _classes(runner),
+        "versions": dict(sorted(versions.items())),
+    }
+
+
+def _classes(runner: Runner) -> list[Label] | None:
+    kinds = (Kind.LABEL, Kind.PROBABILITY)
+    named = [spec.classes for spec in runner.signature.outputs or () if spec.kind in kinds and spec.classes]
+    return list(named[0]) if named else None
+
+
+def _written(
+    path: Path,
+    proto: ModelProto,
+    source: str,
+    features: tuple[dict[str, Any], ...],
+    about: Mapping[str, Any],
+    *,
+    double: bool,
+) -> Export:
+    note = next((entry.value for entry in proto.metadata_props if entry.key == NOTE), "")
+    stamps = {"likewise.features": features, **{f"likewise.{name}": value for name, value in about.items()}}
+    for key, value in stamps.items():
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            proto.metadata_props.add(key=key, value=text)
+    content = proto.SerializeToString(deterministic=True)
+    _require_loadable(content, path, double=double)
+    atomically(path, content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    outputs = [
+        {"name": spec.name, "kind": str(spec.kind), "dtype": spec.dtype, "classes": spec.classes}
+        for spec in describe.outputs(proto)
+    ]
+    described = {"model": path.name, "sha256": sha256, "bytes": len(content), "reference": Path(source).name}
+    opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
+    _write_json(path.with_suffix(".features.json"), {"features": features})
+    _write_json(
+        path.with_suffix(".metadata.json"), {**described, **about, "outputs": outputs, "opsets": opsets, "note": note}
+    )
+    return Export(source, str(path), sha256, len(content), features, tuple(filter(None, note.split("; "))))
+
+
+def _require_loadable(content: bytes, path: Path, *, double: bool) -> None:
+    """Converters succeed and give files that no runtime opens: nothing of that kind takes a file's place."""
+    try:
+        with adapter("onnx").open(Model("onnx", content)):
+            return
+    except ModelError as error:
+        raise ModelError(
+            f"{path} was not written: what the converter gave does not load: {error.message.rstrip(chr(46))}",
+            remedy="ONNX Runtime may not run this model in float64: leave out --double" if double else error.remedy,
+        ) from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

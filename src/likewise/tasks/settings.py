@@ -1,0 +1,212 @@
+"""What a user asks for: options of a call, or gates named in `likewise.toml` or `[tool.likewise]`."""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from likewise.compare.variations import settings as settings_matrix
+from likewise.contracts.data import Provenance
+from likewise.contracts.models import BatchAxis
+from likewise.contracts.verdict import Policy
+from likewise.errors import UsageError, nearest
+from likewise.judge.policy import make_policy
+from likewise.models import row_axes
+
+FILE = "likewise.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One gate: two models, data, and what is acceptable."""
+
+    reference: Any
+    candidate: Any
+    data: Any
+    preset: str | None = None
+    abs_tol: float | None = None
+    rel_tol: float | None = None
+    mean_tol: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    nan_equal: bool = True
+    confidence: float = 0.95
+    max_failure_rate: float | None = None
+    samples: int | None = None
+    sample: str = "first"
+    seed: int = 0
+    drop: tuple[str, ...] = ()
+    id: str | None = None
+    stratify: str | None = None
+    feed: Mapping[str, str] = field(default_factory=dict)
+    pair: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    batch_size: int | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    fixed_batch: bool = False
+    batch_axis: BatchAxis | None = None
+    trusted: tuple[str, ...] = ()
+    reference_options: Mapping[str, Any] = field(default_factory=dict)
+    candidate_options: Mapping[str, Any] = field(default_factory=dict)
+    report: str | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    baseline: str | None = None
+    max_worse: float | None = None
+    edge: str = "report"
+    skip_suites: tuple[str, ...] = ()
+    matrix: Mapping[str, Any] = field(default_factory=dict)
+    explain: bool = True
+    explain_budget: float = 30.0
+
+    def policy(self) -> Policy:
+        """What is acceptable; a usage error if it makes no sense."""
+        if self.sample not in ("first", "random"):
+            raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
+        for name in ("samples", "batch_size", "timeout", "explain_budget"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
+        if self.edge not in ("fail", "report", "off"):
+            raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
+        if any(size < 1 for size in self.batch_sizes or ()):
+            raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
+        for name, lengths in (self.shapes or {}).items():
+            if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
+                raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
+        settings_matrix.settings_of(self.matrix)
+        row_axes.parse(self.batch_axis)
+        require_baseline(self.baseline, max_worse=self.max_worse)
+        read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
+        require_own_files(read, [("json", self.report), *self.formats.items()])
+        return make_policy(
+            preset=self.preset,
+            abs_tol=self.abs_tol,
+            rel_tol=self.rel_tol,
+            mean_tol=self.mean_tol,
+            limits=self.limits,
+            nan_equal=self.nan_equal,
+            confidence=self.confidence,
+            max_failure_rate=self.max_failure_rate,
+            fixed_batch=self.fixed_batch,
+        )
+
+
+def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
+    """A usage error where what is written would replace what is read, or something else that is written.
+
+    `read` has what a run is made from, by name; `written` where it goes, by format. The report and the format
+    `json` are the same text, and may be one file.
+    """
+    taken = {_place(value): f"the {name}" for name, value in read.items() if isinstance(value, str | PathLike)}
+    for name, path in written:
+        if path is None or path == "-":
+            continue
+        if taken.setdefault(_place(path), name) != name:
+            raise UsageError(
+                f"{path} cannot take the report as {name}: it is {taken[_place(path)]} of this run",
+                remedy="Write it somewhere else; a baseline changes when somebody accepts a run, not by running",
+            )
+
+
+def _place(path: str | PathLike[str]) -> Path:
+    # A link that leads in a circle has no place; what is wrong with it is said where it is opened.
+    return Path(os.path.realpath(path))
+
+
+PATHS = ("reference", "candidate", "data", "report", "baseline")
+"""Settings that name files, relative to the file they are written in."""
+
+
+def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:
+    """A usage error unless a baseline that is named is there."""
+    if baseline is None:
+        if max_worse is not None:
+            raise UsageError("--max-worse without --baseline", remedy="Say than which run: --baseline OLD.json")
+        return
+    if not Path(baseline).is_file():
+        raise UsageError(
+            f"there is no baseline {baseline}",
+            remedy="Keep the report of an accepted run under that name, or leave --baseline out until there is one",
+        )
+    if max_worse is not None and not 0 <= max_worse < math.inf:
+        raise UsageError(f"--max-worse is {max_worse}", remedy="Give a percentage such as 20%")
+
+
+def find(folder: Path) -> Path | None:
+    """`likewise.toml`, or a `pyproject.toml` with a `[tool.likewise]` table."""
+    own = folder / FILE
+    if own.is_file():
+        return own
+    shared = folder / "pyproject.toml"
+    if shared.is_file() and "likewise" in _parse(shared).get("tool", {}):
+        return shared
+    return None
+
+
+def load_gates(path: Path) -> dict[str, Settings]:
+    """Every gate of a configuration file, by name."""
+    table = _parse(path)
+    if path.name == "pyproject.toml":
+        table = table.get("tool", {}).get("likewise", {})
+    shared = {name: value for name, value in table.items() if name != "gates"}
+    gates = table.get("gates", {})
+    if not isinstance(gates, dict) or not gates:
+        raise UsageError(f"{path} names no gate", remedy="Add a [gates.NAME] table, or run `likewise init`")
+    return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
+
+
+def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
+    """Settings from plain values of the right types, checked for unknown and missing names."""
+    known = [entry.name for entry in fields(Settings)]
+    for name in table:
+        if name not in known:
+            raise UsageError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
+    missing = [name for name in PATHS[:3] if name not in table]
+    if missing:
+        raise UsageError(f"{where}: {missing[0]!r} is missing", remedy="A gate needs reference, candidate and data")
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Settings(**values)
+
+
+def _require_types(settings: Settings, *, where: str) -> Settings:
+    """What a file says may be of any type; a wrong one is said where it stands."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Settings).validate_python({e.name: getattr(settings, e.name) for e in fields(Settings)})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{where}: {place}: {first['msg'].lower()}, got {first['input']!r}") from error
+
+
+def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
+    where = f"{path.name}, gate {name!r}"
+    settings = settings_from({"report": f"parity_report.{name}.json", **table}, where=where)
+    settings = _require_types(settings, where=where)
+    return replace(settings, **{key: _beside(path, getattr(settings, key)) for key in PATHS})
+
+
+def _beside(path: Path, value: Any) -> Any:
+    """A path as seen from the configuration file; `module:attribute` is left alone."""
+    if not isinstance(value, str) or (":" in value and not value.split(":")[0].endswith(".py")):
+        return value
+    if value == Provenance.GENERATED:
+        return value
+    return value if Path(value).is_absolute() or path.parent == Path() else str(path.parent / value)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}", remedy="Run `likewise init` to write one") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as TOML: {error}") from error
