@@ -21,13 +21,12 @@ from hypothesis import strategies as st
 import likewise
 from likewise.cli.commands import diff as command_line
 from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
-from likewise.contracts.verdict import Finding, Outcome, Severity
+from likewise.contracts.diff import Change, Direction
+from likewise.contracts.verdict import AT_LEAST, AT_MOST, Finding, Outcome, Severity
 from likewise.errors import UsageError
 from likewise.judge.diff import against, diff
-from likewise.judge.diff.change import Change, Direction
 from likewise.judge.diff.folding import told
 from likewise.judge.diff.measures import Scale, moved, weigh
-from likewise.judge.policy import AT_LEAST, AT_MOST
 from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads
 from likewise.tasks import check as verify

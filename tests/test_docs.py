@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 from likewise.cli import likewise
-from likewise.judge.policy import AT_LEAST, AT_MOST, PRESETS
+from likewise.contracts.verdict import AT_LEAST, AT_MOST
+from likewise.judge.policy import PRESETS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

@@ -39,7 +39,8 @@ def loaded_by(code: str) -> set[str]:
         "import sys; from likewise.cli import likewise\n"
         "try: likewise(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
         "import likewise.cli.supervisor, likewise.cli.gates, likewise.tasks.settings",
-        "from likewise import registry\nregistry.adapters()\nfor folder in ('data.readers', 'report.formats'): registry.extensions(folder)",
+        "from likewise import registry\nregistry.adapters()\n"
+        "for folder in ('data.readers', 'report.formats'): registry.extensions(folder)",
     ],
     ids=["import", "public types", "help", "supervisor", "extensions"],
 )

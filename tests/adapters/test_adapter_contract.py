@@ -16,7 +16,7 @@ from likewise.compare.call import Side, answers
 from likewise.compare.feed import plan
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import FrameColumns
-from likewise.registry import adapter, describe_model, extensions
+from likewise.registry import adapter, adapters, describe_model
 
 NAMES = ["a", "b", "c"]
 TABLE = pd.DataFrame(np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32), columns=NAMES)

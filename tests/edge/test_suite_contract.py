@@ -9,7 +9,7 @@ import pytest
 from edge_pairs import opened, total
 
 from likewise.compare.variations import edge
-from likewise.compare.variations.edge.rows import COLUMNS, all_features
+from likewise.compare.variations.made_rows import COLUMNS, all_features
 
 SUITES = {suite.name: suite for suite in edge.suites()}
 WORLDS = ("table", "trees", "images", "ids", "wide")

@@ -22,7 +22,8 @@ from weighing import ask_about_weights, cleared, silent, times, top
 
 import likewise
 from likewise.models.onnx.constants import constants, with_values
-from likewise.models.sklearn.parameters import PREPROCESSING, parameters
+from likewise.models.parameters import PREPROCESSING
+from likewise.models.sklearn.parameters import parameters
 
 COLUMNS = ["height", "weight", "age", "dose"]
 

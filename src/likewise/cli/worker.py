@@ -140,7 +140,7 @@ def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks.quantize import Recipe
+    from likewise.models.onnx.quantize import Recipe
     from likewise.tasks.quantize import write_quantized as quantize
 
     return asdict(quantize(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))

@@ -13,6 +13,7 @@ from typing import Any
 
 from likewise.compare import feed
 from likewise.compare import pair as pairing
+from likewise.compare import strata as strata_
 from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts
 from likewise.contracts.comparison import (
     Cast,
@@ -31,7 +32,6 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind, Runner
-from likewise.data import strata as strata_
 from likewise.errors import LikewiseError, ModelError
 from likewise.registry import extensions
 

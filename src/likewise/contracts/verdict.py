@@ -116,3 +116,30 @@ class Verdict:
     findings: tuple[Finding, ...]
     confidence: Confidence | None
     suites: tuple[SuiteVerdict, ...] = ()
+
+
+AT_LEAST = frozenset({"cosine", "sqnr_db", "rank_agreement"})
+"""Measures of which more is better; a limit on them is the least that is accepted."""
+
+
+AT_MOST = frozenset(
+    {
+        "max_abs_diff",
+        "mean_abs_diff",
+        "max_rel_diff",
+        "p50_abs_diff",
+        "p90_abs_diff",
+        "p95_abs_diff",
+        "p99_abs_diff",
+        "p99_9_abs_diff",
+        "mismatch_rate",
+        "max_ulp_diff",
+        "label_flips",
+        "material_flips",
+        "flip_rate",
+        "nonfinite_mismatch",
+        "batch_drift",
+        "position_drift",
+        "reference_drift",
+    }
+)

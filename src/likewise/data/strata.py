@@ -8,12 +8,10 @@ the others. Which rows are taken depends on the data, the number and the seed al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from likewise.contracts.comparison import Pair, Stratum
 from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.rows import rebatched, rows_at
 from likewise.errors import UsageError, nearest
@@ -29,52 +27,6 @@ def require_few(values: Sized) -> None:
             f"the column to stratify by has more than {MOST_VALUES:,} values: too many to tell apart",
             remedy="Stratify by a column with few values, such as a category or a band",
         )
-
-
-def row_distances(pair: Pair) -> Array:
-    """The largest difference of each row; infinite where one side alone is not finite."""
-    import numpy as np
-
-    from likewise.compare.differences import differences, row_max
-
-    blocks = differences(pair.reference, pair.candidate)
-    found = [row_max(block.by_row(np.abs(block.difference), broken=math.inf)) for block in blocks]
-    return np.concatenate(found) if found else np.empty(0)
-
-
-def counted(values: Array, beyond: Array, distances: Mapping[str, Array]) -> dict[str, Stratum]:
-    """The rows of one batch by the value they hold."""
-    import numpy as np
-
-    names, places = np.unique(values.astype(str), return_inverse=True)
-    found = {}
-    for index, name in enumerate(names.tolist()):
-        mine = places == index
-        worst = {output: float(distance[mine].max()) for output, distance in distances.items()}
-        found[name] = Stratum("", name, int(mine.sum()), int(beyond[mine].sum()), worst)
-    return found
-
-
-def merged(one: Mapping[str, Stratum], other: Mapping[str, Stratum]) -> dict[str, Stratum]:
-    """The rows of both."""
-    together = dict(one)
-    for value, stratum in other.items():
-        together[value] = _merged(together[value], stratum) if value in together else stratum
-    require_few(together)
-    return together
-
-
-def listed(strata: Mapping[str, Stratum], column: str | None) -> tuple[Stratum, ...]:
-    """Every value of the column, in order."""
-    return tuple(replace(strata[value], column=column or "") for value in sorted(strata))
-
-
-def _merged(one: Stratum, other: Stratum) -> Stratum:
-    worst = {
-        name: max(one.worst.get(name, 0.0), other.worst.get(name, 0.0))
-        for name in sorted(one.worst.keys() | other.worst.keys())
-    }
-    return Stratum(one.column, one.value, one.rows + other.rows, one.rows_beyond + other.rows_beyond, worst)
 
 
 MISSING = "(missing)"

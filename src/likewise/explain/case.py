@@ -21,7 +21,7 @@ from likewise.contracts.comparison import Comparison, Mismatch, Pair, PairSpec, 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Verdict
-from likewise.data.columns import with_columns
+from likewise.data.columns import ArrayColumns, with_columns
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.registry import adapter
@@ -177,7 +177,6 @@ class Case:
 
     def ask_fed(self, side: str | Side, inputs: Mapping[str, Array]) -> Tensors | None:
         """What a model answers to inputs that are already in the form it takes; None if it refuses."""
-        from likewise.data.columns import ArrayColumns
 
         self.require_time()
         asked = self.side(side) if isinstance(side, str) else side

@@ -18,11 +18,12 @@ from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch
 from likewise.explain.alike import differing, likeness
 from likewise.explain.case import Case
+from likewise.explain.parts import innermost
+from likewise.explain.steps import reference_steps, seen
 from likewise.explain.twins import aligned
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
-from likewise.models.sklearn.inside import Step, reference_steps, seen
-from likewise.models.sklearn.parts import innermost
+from likewise.models.sklearn.inside import Step
 
 QUANTIZED_NAME = re.compile(r"(_(DequantizeLinear|QuantizeLinear)_(Output|Input)|_dequantized)(_\d+)?$")
 """What quantisers put behind the name of a tensor that they write in whole numbers and back."""

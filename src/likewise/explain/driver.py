@@ -17,12 +17,11 @@ from likewise.contracts.causes import CAUSES
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Diagnosis, Explanation
-from likewise.contracts.verdict import Outcome, Policy, Verdict
+from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rows_at
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
 from likewise.explain.facts import graph, shape, slices, unusual
-from likewise.judge.policy import AT_LEAST
 from likewise.registry import adapter, extensions
 
 CHUNK_ROWS = 4_096

@@ -17,8 +17,9 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, RowIds
-from likewise.data.cells import Change, Field, changed, declared_types
+from likewise.data.cells import Change, Field, changed
 from likewise.explain.case import Case, pairs_of
+from likewise.explain.fields import declared_types
 
 ROUNDS = 6
 SURROUNDINGS = 24

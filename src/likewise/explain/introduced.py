@@ -16,8 +16,9 @@ from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array
 from likewise.errors import ModelError
 from likewise.explain.case import Case
+from likewise.explain.opened import inside, run
 from likewise.models.onnx.describe import SHAPE_ONLY
-from likewise.models.onnx.inside import GIVEN, Cone, Opened, inside, run
+from likewise.models.onnx.inside import GIVEN, Cone, Opened
 
 WINDOW = 64 * 2**20
 """Bytes of inner values that are held at once, of either side."""

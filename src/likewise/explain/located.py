@@ -29,9 +29,10 @@ from likewise.explain.counterparts import (
 )
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.introduced import PASSING_ON, WINDOW, Answer, Beside, Errors, measured
+from likewise.explain.opened import fed, inside, opened
 from likewise.explain.twins import TREES
 from likewise.models.onnx.edits import module_of
-from likewise.models.onnx.inside import Opened, fed, inside, opened
+from likewise.models.onnx.inside import Opened
 
 ROWS = 32
 """Failing rows that the values inside of both models are computed for."""

@@ -16,7 +16,7 @@ from functools import partial
 from likewise.contracts.data import Array
 from likewise.explain.closeness import is_float, is_text, pattern, unequal
 from likewise.models.onnx.constants import Constant
-from likewise.models.sklearn.parameters import BUFFER, GRAPH, NETWORK, Parameter
+from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 SCALED = {
     **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Field, fields_of, missing_in
+from likewise.data.cells import Field, missing_in
 from likewise.explain.alike import differing, same_as_one
+from likewise.explain.fields import fields_of
 from likewise.explain.first_wrong_step import WrongStep
 from likewise.explain.innocence import transformed
 from likewise.explain.step_tensors import columns_behind, part_of_join
-from likewise.models.sklearn.inside import Seen, Step, reference_steps
+from likewise.explain.steps import reference_steps
+from likewise.models.sklearn.inside import Seen, Step
 
 MOSTLY = 0.9
 """A property of the data goes with a fault if this share of the wrong rows has it."""

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Change, Field, changed, fields_of, transplanted
+from likewise.data.cells import Change, Field, changed, transplanted
 from likewise.explain import trials
 from likewise.explain.alike import differing, likeness
 from likewise.explain.case import Case
+from likewise.explain.fields import fields_of
 from likewise.explain.interventions import Trial
-from likewise.models.sklearn.inside import Seen, Step, seen
+from likewise.explain.steps import seen
+from likewise.models.sklearn.inside import Seen, Step
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

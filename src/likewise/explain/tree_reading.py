@@ -5,7 +5,7 @@ The trees of one side of a case, and the rows of its sample as these trees are g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from likewise.explain.case import Case
 from likewise.models.boosters import derives_from
 from likewise.models.lightgbm import open as lgb
 from likewise.models.onnx import trees as onnx
+from likewise.models.sklearn.walk import names_after
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import LEAF, Ensemble
 from likewise.models.xgboost import open
@@ -27,42 +28,6 @@ ONE_TO_ONE = frozenset(
     {"Identity", "Cast", "Scaler", "Imputer", "Sub", "Add", "Mul", "Div", "Clip", "Where", "Sqrt", "Log", "Abs"}
 )
 """Operators that keep a column a column."""
-
-
-def names_after(steps: Sequence[tuple[str, Any]], columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of what the steps give: the data's own where a step keeps a column a column."""
-    names = list(columns)
-    for path, step in steps:
-        names = _told(step, names) or [f"{path}[{index}]" for index in range(_width(step))]
-    return tuple(_original(name, columns) for name in names)
-
-
-def _told(step: Any, names: list[str]) -> list[str]:
-    """What a step calls its outputs, given its inputs' names; nothing if it does not say."""
-    import numpy as np
-
-    for given in (np.array(names, dtype=object), None):
-        try:
-            return [str(name) for name in step.get_feature_names_out(given)]
-        except (AttributeError, TypeError, ValueError):
-            continue
-    return []
-
-
-def _width(step: Any) -> int:
-    for name in ("n_components_", "n_components", "n_features_in_"):
-        found = getattr(step, name, None)
-        if isinstance(found, int):
-            return found
-    return 0
-
-
-def _original(name: str, columns: Sequence[str]) -> str:
-    """A name without the branches it went through, where that is a column of the data."""
-    rest = name
-    while rest not in columns and "__" in rest:
-        rest = rest.partition("__")[2]
-    return rest if rest in columns else name
 
 
 def names_in_graph(case: Case, side: str, proto: ModelProto, tensor: str) -> tuple[str, ...]:

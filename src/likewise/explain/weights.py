@@ -13,7 +13,8 @@ from likewise.explain.closeness import Pattern, is_float, is_text, pattern, stor
 from likewise.explain.matching import Match, identified, matched
 from likewise.explain.twins import TREES
 from likewise.models.onnx.constants import Constant, constants
-from likewise.models.sklearn.parameters import GRAPH, MODEL, PREPROCESSING, Parameter, parameters
+from likewise.models.parameters import GRAPH, MODEL, PREPROCESSING, Parameter
+from likewise.models.sklearn.parameters import parameters
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:

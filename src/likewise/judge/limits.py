@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from likewise.compare.sums import flips_above, mismatch_bounds
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
-from likewise.contracts.verdict import Check, Finding, Limit, Outcome, Policy, Severity
-from likewise.judge.policy import AT_LEAST
-from likewise.report.words import figure
+from likewise.contracts.verdict import AT_LEAST, Check, Finding, Limit, Outcome, Policy, Severity
+from likewise.contracts.words import figure
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from likewise.contracts.verdict import AT_LEAST, AT_MOST
 from likewise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -30,31 +31,6 @@ PRESETS: Mapping[str, Preset] = {
     "exact": Preset(0.0, 0.0, None, "label_flips", bit_equal=True),
 }
 DEFAULT_PRESET = "float32"
-
-AT_LEAST = frozenset({"cosine", "sqnr_db", "rank_agreement"})
-"""Measures of which more is better; a limit on them is the least that is accepted."""
-
-AT_MOST = frozenset(
-    {
-        "max_abs_diff",
-        "mean_abs_diff",
-        "max_rel_diff",
-        "p50_abs_diff",
-        "p90_abs_diff",
-        "p95_abs_diff",
-        "p99_abs_diff",
-        "p99_9_abs_diff",
-        "mismatch_rate",
-        "max_ulp_diff",
-        "label_flips",
-        "material_flips",
-        "flip_rate",
-        "nonfinite_mismatch",
-        "batch_drift",
-        "position_drift",
-        "reference_drift",
-    }
-)
 
 
 def make_policy(

@@ -11,8 +11,8 @@ from typing import Any
 
 from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts, Tolerance
 from likewise.contracts.verdict import Check, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
+from likewise.contracts.words import figure, runs
 from likewise.judge.limits import Judgement, checked, in_words
-from likewise.report.words import figure, runs
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""

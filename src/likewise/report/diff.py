@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from likewise.contracts.diff import Diff, Direction, Told
 from likewise.contracts.verdict import Outcome
-from likewise.judge.diff.change import Diff, Direction
-from likewise.judge.diff.folding import Told, told
-from likewise.judge.diff.measures import change_text, value_text
+from likewise.contracts.words import change_text, value_text
 from likewise.report.console import drawn
 from likewise.report.words import sentence
 
@@ -62,7 +61,15 @@ def as_json(diff: Diff) -> str:
 
     from likewise.report.formats.json import strict
 
-    return json.dumps(strict(asdict(diff)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        json.dumps(
+            strict({name: value for name, value in asdict(diff).items() if name != "told"}),
+            indent=2,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+        + "\n"
+    )
 
 
 def _parts(diff: Diff) -> Iterator[RenderableType]:
@@ -108,15 +115,14 @@ def _shown(diff: Diff) -> tuple[list[Told], list[Told], int]:
 def _measures(diff: Diff) -> list[Told]:
     """What got worse, what cannot be told, what got better, then the plain sizes of the differences."""
     order = (Direction.WORSE, Direction.UNKNOWN, Direction.BETTER)
-    moved = [line for direction in order for line in told(diff.changes, direction) if line.change.subject == "measure"]
+    moved = [line for line in diff.lines(*order) if line.change.subject == "measure"]
     rest = [c for c in diff.of(Direction.SAME, Direction.OTHER) if c.subject == "measure" and c.batch_size is None]
     return [*moved, *(Told(c, c.message) for c in rest if c.name.rpartition(".")[2] in FACTS)]
 
 
 def _others(diff: Diff) -> list[Told]:
     order = (Direction.WORSE, Direction.UNKNOWN, Direction.BETTER, Direction.OTHER)
-    lines = [line for direction in order for line in told(diff.changes, direction)]
-    return [line for line in lines if line.change.subject != "measure"]
+    return [line for line in diff.lines(*order) if line.change.subject != "measure"]
 
 
 def _sign(line: Told) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import OutputFacts, Progress
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Outcome
+from likewise.contracts.verdict import AT_LEAST, Outcome
+from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
-from likewise.judge.policy import AT_LEAST
 from likewise.report.console import printable
-from likewise.report.words import Pace, figure, most_telling, sentence
+from likewise.report.words import Pace, most_telling, sentence
 
 if TYPE_CHECKING:
     import pandas as pd

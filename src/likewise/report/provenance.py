@@ -6,7 +6,6 @@ import hashlib
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
 from os import PathLike, cpu_count
@@ -19,8 +18,6 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Artefact, Origin
 from likewise.data import fingerprints
 from likewise.errors import LikewiseError
-from likewise.tasks import settings as config
-from likewise.tasks.settings import Settings
 
 LIBRARIES = (
     *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
@@ -28,16 +25,25 @@ LIBRARIES = (
 )
 
 
-def origin(settings: Settings, facts: RunFacts, models: Mapping[str, Model], source: Source | None) -> Origin:
-    """Everything about a run that a reader needs to find the same models and data again."""
+def origin(
+    targets: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    facts: RunFacts,
+    models: Mapping[str, Model],
+    source: Source | None,
+) -> Origin:
+    """Everything about a run that a reader needs to find the same models and data again.
+
+    `targets` are the reference, the candidate and the data as they were given, `stated` the settings in plain values.
+    """
     return Origin(
-        reference=model_artefact(settings.reference, models.get("reference"), facts.details.get("reference")),
-        candidate=model_artefact(settings.candidate, models.get("candidate"), facts.details.get("candidate")),
-        data=_data_artefact(settings.data, source),
+        reference=model_artefact(targets["reference"], models.get("reference"), facts.details.get("reference")),
+        candidate=model_artefact(targets["candidate"], models.get("candidate"), facts.details.get("candidate")),
+        data=_data_artefact(targets["data"], source),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(),
         machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
-        settings=_stated(settings),
+        settings=dict(stated),
         run={
             "call_sizes": dict(facts.batch_size),
             "concurrent": facts.concurrent,
@@ -100,25 +106,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _stated(settings: Settings) -> dict[str, Any]:
-    """The settings as a user gave them; live objects by their type."""
-    stated: dict[str, Any] = {}
-    for entry in fields(Settings):
-        value = getattr(settings, entry.name)
-        # A live frame or array does not compare like a value: it is named before anything is asked of it.
-        if entry.name in config.PATHS and value is not None and not isinstance(value, str):
-            value = str(value) if isinstance(value, PathLike) else type(value).__name__
-        if value is None or value == () or value == {}:
-            continue
-        if entry.name.endswith("_options"):
-            value = {name: _named(option) for name, option in value.items()}
-        stated[entry.name] = list(value) if isinstance(value, tuple) else value
-    return stated
-
-
-def _named(option: Any) -> Any:
-    """An option as JSON can hold it: a live factory by its name."""
-    plain = isinstance(option, str | int | float | list | tuple | dict | None)
-    return option if plain else str(getattr(option, "__name__", type(option).__name__))

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from likewise.contracts.comparison import Json
 from likewise.contracts.verdict import Outcome
+from likewise.contracts.words import figure
 from likewise.report.console import drawn, printable
 from likewise.report.formats.json import strict
-from likewise.report.words import figure, sentence
+from likewise.report.words import sentence
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -6,12 +6,13 @@ What the formats that people read have in common: figures, sentences, which limi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from likewise.contracts.bench import BatchTiming
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
 from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
+from likewise.contracts.words import runs
 
 
 class Pace:
@@ -114,25 +115,6 @@ def batches_told(facts: Comparison) -> str:
     return f"; batch sizes {runs(sizes)} too{places}" if sizes else ""
 
 
-def runs(numbers: Sequence[int]) -> str:
-    """Ascending numbers, three or more in a row as a range: 1–4, 7–9, 32."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
-        else:
-            found.append([number])
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found)
-
-
-def at_sizes(sizes: Sequence[int], tried: Sequence[int]) -> str:
-    """Ascending batch sizes; all that were tried by the smallest and the largest, and others one by one."""
-    if len(sizes) == 1:
-        return f"at batch size {sizes[0]}"
-    every = len(sizes) > 2 and set(sizes) == set(tried)
-    return f"at batch sizes {sizes[0]}–{sizes[-1]}" if every else f"at batch sizes {runs(sizes)}"
-
-
 def answer_text(answer: Any, *, most: int = 4) -> str:
     """A model's answer, or a value it was given, with six digits; of a list at most so many entries."""
     if isinstance(answer, list):
@@ -141,16 +123,6 @@ def answer_text(answer: Any, *, most: int = 4) -> str:
     if isinstance(answer, Mapping):
         return answer_text(answer.get("worst", answer.get("head")), most=most)
     return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
-
-
-def figure(value: float | str | None) -> str:
-    """A figure as a person reads it."""
-    if value is None:
-        return "not measured"
-    if isinstance(value, str):
-        return value
-    whole = float(value).is_integer() and abs(value) < 1e15
-    return f"{int(value):,}" if whole else f"{value:.4g}"
 
 
 def sentence(text: str) -> str:

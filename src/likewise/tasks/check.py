@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from likewise.registry import adapter, describe_model, extensions, open_source
 from likewise.report import provenance
 from likewise.report.formats import json as json_report
 from likewise.tasks import beside
-from likewise.tasks.settings import Settings, require_baseline
+from likewise.tasks.settings import Settings, require_baseline, stated
 
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
@@ -150,7 +151,7 @@ def cut_short(report: Report, doing: str, message: str) -> Report:
         return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {message}",)))
     lost = beside.lost(doing, message, report.comparison)
     comparison = replace(report.comparison, suites=(*report.comparison.suites, lost))
-    return baseline.held(replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy)))
+    return _held(replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy)))
 
 
 def judge(report: Report, **options: Any) -> Report:
@@ -176,7 +177,7 @@ def judge(report: Report, **options: Any) -> Report:
         # What explains a failure under some limits need not explain one under others.
         note = "the run was judged again under other limits: `likewise explain` looks for causes under these"
         report = replace(report, diagnoses=(), explanation=Explanation(not_tested=(note,)))
-    return baseline.held(replace(report, policy=policy, verdict=judging.judge(report.comparison, policy)))
+    return _held(replace(report, policy=policy, verdict=judging.judge(report.comparison, policy)))
 
 
 def _own_limits(policy: Policy) -> dict[str, float]:
@@ -397,4 +398,20 @@ def _report(
     if isinstance(inner, GeneratedSource):
         comparison = replace(comparison, generated=inner.described)
     verdict = judging.judge(comparison, policy)
-    return baseline.held(Report(comparison, policy, verdict, provenance.origin(settings, facts, models, source)))
+    targets = {"reference": settings.reference, "candidate": settings.candidate, "data": settings.data}
+    origin = provenance.origin(targets, stated(settings), facts, models, source)
+    return _held(Report(comparison, policy, verdict, origin))
+
+
+def _held(report: Report) -> Report:
+    """The report, also judged against the accepted run that its settings name, if they name one."""
+    path = report.origin.settings.get("baseline")
+    if path is None:
+        return report
+    try:
+        content = Path(path).read_bytes()
+        accepted = json_report.loads(content, name=str(path))
+    except (OSError, DataError) as error:
+        told = error.message if isinstance(error, DataError) else f"{path} cannot be read: {error.strerror}"
+        return baseline.undecided(report, told)
+    return baseline.held(report, accepted, hashlib.sha256(content).hexdigest())

@@ -35,6 +35,7 @@ from likewise.models.onnx import quantize as graphs
 from likewise.models.onnx import quantize as halves
 from likewise.models.onnx import quantize as integers
 from likewise.models.onnx import quantize as processors
+from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
 from likewise.models.options import quietly
 from likewise.registry import open_source
 from likewise.report.bench import summary_line
@@ -47,33 +48,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-DYNAMIC, STATIC, FP16 = "dynamic", "static", "fp16"
 MODES = (DYNAMIC, STATIC, FP16)
 CALIBRATIONS = ("minmax", "entropy", "percentile")
 FORMATS = ("qdq", "qoperator")
 WEIGHTS = ("int8", "uint8")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How a model is to be quantised.
-
-    `reduce_range` None: chosen by what this processor's kernels do. `op_types` replaces our choice of
-    nodes by all nodes of these types. `force` takes a model that is quantised already, `allow_noop`
-    one on which nothing would change.
-    """
-
-    mode: str = DYNAMIC
-    calibration: str = "minmax"
-    calibration_rows: int = 512
-    per_channel: bool = False
-    format: str = "qdq"
-    weights: str = "int8"
-    reduce_range: bool | None = None
-    exclude: tuple[str, ...] = ()
-    op_types: tuple[str, ...] = ()
-    force: bool = False
-    allow_noop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

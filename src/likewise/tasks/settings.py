@@ -210,3 +210,25 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UsageError(f"there is no file {path}", remedy="Run `likewise init` to write one") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from error
+
+
+def stated(settings: Settings) -> dict[str, Any]:
+    """The settings as a user gave them; live objects by their type."""
+    found: dict[str, Any] = {}
+    for entry in fields(Settings):
+        value = getattr(settings, entry.name)
+        # A live frame or array does not compare like a value: it is named before anything is asked of it.
+        if entry.name in PATHS and value is not None and not isinstance(value, str):
+            value = str(value) if isinstance(value, PathLike) else type(value).__name__
+        if value is None or value == () or value == {}:
+            continue
+        if entry.name.endswith("_options"):
+            value = {name: _named(option) for name, option in value.items()}
+        found[entry.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _named(option: Any) -> Any:
+    """An option as JSON can hold it: a live factory by its name."""
+    plain = isinstance(option, str | int | float | list | tuple | dict | None)
+    return option if plain else str(getattr(option, "__name__", type(option).__name__))

@@ -15,9 +15,9 @@ from likewise.compare.variations.batches import drift, own_output
 from likewise.compare.variations.refusals import REFUSED
 from likewise.contracts.comparison import Comparison, Mismatch, PairSpec, Plan, SuiteFacts
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.words import figure
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
-from likewise.report.words import figure
 
 EXTRA = 3
 """Positions that are added at the end of each row."""

@@ -14,9 +14,10 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Slice
-from likewise.data.cells import Field, declared_types, fields_of, missing_in
+from likewise.data.cells import Field, missing_in
 from likewise.explain.case import Case
-from likewise.models.sklearn.parameters import known_categories
+from likewise.explain.fields import declared_types, fields_of
+from likewise.explain.fitted import known_categories
 
 VALUES = 12
 """Single values of a feature that are looked at: those that failing rows have most often."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Unusual
-from likewise.data.cells import Field, declared_types, fields_of, missing_in
+from likewise.data.cells import Field, missing_in
 from likewise.data.columns import plain
 from likewise.explain.case import Case
 from likewise.explain.facts.slices import changed_by_cast
-from likewise.models.sklearn.parameters import known_categories
+from likewise.explain.fields import declared_types, fields_of
+from likewise.explain.fitted import known_categories
 
 ROWS, VALUES_A_ROW = 5, 4
 FELT = 1e-3

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, fields_of, missing_in, names_of
+from likewise.data.cells import Change, Field, missing_in, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.fields import fields_of
+from likewise.explain.fitted import graph_words, known_categories
 from likewise.explain.interventions import Trial, association, patience, separates, smallest
-from likewise.models.sklearn.parameters import Known, graph_words, known_categories
+from likewise.models.sklearn.parameters import Known
 
 MORE_OFTEN = 2.0
 """Rows with a strange value must fail so many times as often as others."""

@@ -10,9 +10,8 @@ from likewise.compare.differences import is_numeric
 from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, links
+from likewise.explain import answers, links, parts
 from likewise.explain.case import Case, Effect, Explained
-from likewise.models.sklearn import parts
 
 ALIKE = 0.98
 """An output is another one's if it agrees with it on this share of the rows."""

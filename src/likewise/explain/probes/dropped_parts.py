@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from likewise.explain import layers
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.repairs import agreeing, needed, tried
 from likewise.explain.weights import Difference, Weights, weights
-from likewise.models.onnx import layers
-from likewise.models.sklearn.parameters import Parameter
+from likewise.models.parameters import Parameter
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,10 +9,9 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers
+from likewise.explain import answers, parts
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
-from likewise.models.sklearn import parts
 
 WAYS = (b"SUM", b"AVERAGE", b"MIN", b"MAX")
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from likewise.explain.case import Case, Explained
 from likewise.explain.repairs import agreeing, needed
 from likewise.explain.weights import Difference, weights
-from likewise.models.sklearn.parameters import PREPROCESSING
+from likewise.models.parameters import PREPROCESSING
 
 SHOWN = 3
 

@@ -13,10 +13,11 @@ from likewise.compare.feed import Feed
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch
-from likewise.data.cells import Change, Field, changed, fields_of
+from likewise.data.cells import Change, Field, changed
 from likewise.data.columns import ArrayColumns
 from likewise.explain import layouts
 from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained, pairs_of
+from likewise.explain.fields import fields_of
 from likewise.explain.interventions import MOST_ALONE, Trial, patience
 
 FEW, FEWEST = 24, 4

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, declared_types, fields_of, names_of
+from likewise.data.cells import Change, Field, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.fields import declared_types, fields_of
 from likewise.explain.interventions import MOST_ALONE, Trial, smallest
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})

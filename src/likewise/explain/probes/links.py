@@ -11,11 +11,10 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, links
+from likewise.explain import answers, links, parts
 from likewise.explain.answers import Change, best
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
-from likewise.models.sklearn import parts
 
 TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
 """What the classical operators of ONNX may do to their scores."""

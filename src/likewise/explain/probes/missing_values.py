@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, fields_of, missing_in, names_of
+from likewise.data.cells import Change, Field, missing_in, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.fields import fields_of
 from likewise.explain.interventions import Trial, association, patience, separates, smallest
 
 MORE_OFTEN = 2.0
@@ -178,7 +179,7 @@ def _most_frequent(values: Array, limit: int = 12) -> list[str]:
 
 def _fitted(trial: Trial, masks: Mapping[Field, Array]) -> Iterator[tuple[str, dict[Field, Any]]]:
     """What an imputer inside the reference was fitted to put in."""
-    from likewise.models.sklearn.parameters import imputed
+    from likewise.explain.fitted import imputed
 
     found = {field: imputed(trial.case, field) for field in masks}
     values = {field: value for field, value in found.items() if isinstance(value, float)}

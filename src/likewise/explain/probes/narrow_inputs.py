@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from likewise.compare.call import Side
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, declared_types, fields_of, names_of
+from likewise.data.cells import Change, Field, names_of
 from likewise.explain.case import ENOUGH, Case, Effect, Explained
+from likewise.explain.fields import declared_types, fields_of
 from likewise.explain.interventions import Trial, smallest
-from likewise.models.sklearn.parts import decided_by_trees
+from likewise.explain.parts import decided_by_trees
 
 NARROW = ("float32", "float16", "bfloat16")
 

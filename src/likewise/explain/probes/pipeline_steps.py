@@ -13,7 +13,8 @@ from likewise.explain.alike import order_of
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, watched_steps
 from likewise.explain.innocence import transformed
-from likewise.models.sklearn.inside import Change, Seen, Step, ask_changed, in_form_of, passing, reference_steps, seen
+from likewise.explain.steps import ask_changed, reference_steps, seen
+from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, passing
 
 MOSTLY = 0.9
 """A change of a whole step accounts for nearly all rows, or it is another change that resembles it."""

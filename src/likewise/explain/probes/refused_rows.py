@@ -10,11 +10,12 @@ import numpy as np
 from likewise.compare import feed
 from likewise.compare.call import Side, answers
 from likewise.contracts.data import Array, Batch
-from likewise.data.cells import Field, fields_of, missing_in, transplanted
+from likewise.data.cells import Field, missing_in, transplanted
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case, Explained, Sample
+from likewise.explain.fields import fields_of
+from likewise.explain.fitted import known_categories
 from likewise.explain.unfed import ROWS, agreement, first_rows
-from likewise.models.sklearn.parameters import known_categories
 
 MOST_ROWS = 8_192
 

@@ -10,9 +10,8 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, links
+from likewise.explain import answers, links, parts
 from likewise.explain.case import Case, Effect, Explained
-from likewise.models.sklearn import parts
 
 FEWEST_ROWS = 8
 """Two numbers are fitted: fewer rows would fit anything."""

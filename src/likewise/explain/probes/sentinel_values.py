@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import MISSING, Change, Field, fields_of, names_of
+from likewise.data.cells import MISSING, Change, Field, names_of
 from likewise.explain.case import ENOUGH, Case, Explained
+from likewise.explain.fields import fields_of
 from likewise.explain.interventions import Trial, association, smallest
 
 NUMBERS = (0.0, -1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)

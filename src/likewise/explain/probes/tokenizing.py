@@ -15,7 +15,8 @@ from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.interventions import Trial
 from likewise.explain.step_faults import same_words
 from likewise.explain.step_tensors import columns_behind
-from likewise.models.sklearn.inside import Step, reference_steps
+from likewise.explain.steps import reference_steps
+from likewise.models.sklearn.inside import Step
 
 CLEARLY = 0.02
 """A further trait is named if without it so many more of the failing rows agree."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.repairs import agreeing, needed, put_back
 from likewise.explain.weights import Difference, Weights, weights
-from likewise.models.sklearn.parameters import MODEL
+from likewise.models.parameters import MODEL
 
 SUSPECTED = 0.5
 """What a doubtful origin is worth beside what an experiment showed."""

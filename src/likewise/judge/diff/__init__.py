@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from likewise.contracts.diff import Change, Diff, Direction
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import Finding, Outcome, Severity
 from likewise.judge.diff import coverage, folding, measures, terms
-from likewise.judge.diff.change import Change, Diff, Direction
 
 ALLOW = 10.0
 """Percent by which a measure may get worse, unless somebody says otherwise."""
@@ -27,8 +27,9 @@ def diff(
     """What changed from one run to the next. `allow` is in percent; `other_data`: other rows are intended."""
     changes = tuple(_changes(old, new, allow, other_data=other_data))
     doubts = tuple(coverage.doubts(old, new, other_data=other_data))
-    worse = folding.told(changes, Direction.WORSE)
-    unknown = folding.told(changes, Direction.UNKNOWN)
+    told = tuple(line for direction in Direction for line in folding.told(changes, direction))
+    worse = [line for line in told if line.change.direction is Direction.WORSE]
+    unknown = [line for line in told if line.change.direction is Direction.UNKNOWN]
     if doubts:
         outcome, headline = Outcome.INCONCLUSIVE, doubts[0]
     elif worse:
@@ -40,7 +41,7 @@ def diff(
         outcome, headline = Outcome.PASS, "nothing got worse"
     elsewhere = not other_data and coverage.other_rows(old, new)
     remedy = "Say --other-data if other rows are intended" if elsewhere else ""
-    return Diff(outcome, headline, names[0], names[1], allow, changes, doubts, remedy)
+    return Diff(outcome, headline, names[0], names[1], allow, changes, doubts, remedy, told)
 
 
 def against(baseline: Report, report: Report, *, max_worse: float) -> Report:
@@ -93,7 +94,7 @@ def _findings(found: Diff, baseline: Report) -> list[Finding]:
         warning = "baseline: the accepted run is a FAIL itself"
         findings.append(Finding(BASELINE, Severity.WARNING, warning, remedy="Accept a run that passes"))
     severities = {Direction.WORSE: Severity.FAILURE, Direction.UNKNOWN: Severity.INCONCLUSIVE}
-    for told in folding.told(found.changes, *severities):
+    for told in found.lines(*severities):
         change = told.change
         # The outcome and the findings of this run are in its own verdict already.
         if change.subject in ("outcome", "finding"):

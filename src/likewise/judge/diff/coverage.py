@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from likewise.contracts.comparison import BatchSizeFacts
+from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import Finding, Outcome, Severity
-from likewise.judge.diff.change import Change, Direction
 from likewise.judge.diff.measures import where
 
 NOT_ASKED = "not asked for this time"

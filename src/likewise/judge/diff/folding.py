@@ -8,31 +8,15 @@ outcome always keeps a line.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
+from likewise.contracts.diff import Change, Direction, Told
 from likewise.contracts.verdict import Outcome
-from likewise.judge.diff.change import Change, Direction
+from likewise.contracts.words import at_sizes, runs
 from likewise.judge.diff.coverage import NOT_ASKED, fewer_rows, named, without_figures
 from likewise.judge.diff.measures import moved, output_gone, where, worst_of
-from likewise.report.words import at_sizes, runs
 
 ELSEWHERE = "with rows in other places"
 """Where measures were worse if that is no batch size but how the rows of one were moved."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One line: a change, or the worst of several that are one thing. `where` names the places it stands for."""
-
-    change: Change
-    message: str
-    where: str = ""
-
-    @property
-    def headline(self) -> str:
-        """The message without the names of the suites, or what they found."""
-        listing = self.change.subject in ("suite", "stratum") or self.change.suite
-        return self.message.partition(": ")[0] if listing else self.message
 
 
 def told(changes: Sequence[Change], *directions: Direction) -> tuple[Told, ...]:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
+from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
-from likewise.judge.diff.change import Change, Direction
+from likewise.contracts.verdict import AT_LEAST, AT_MOST
+from likewise.contracts.words import change_text, value_text
 from likewise.judge.diff.terms import Key, bounds, looser, tighter
-from likewise.judge.policy import AT_LEAST, AT_MOST
-from likewise.report.words import figure
 
 PART_OF_LIMIT = 0.01
 """A change below this part of the limit, or of the tolerance where there is no limit, is none."""
@@ -111,9 +111,6 @@ def largest_answer(*outputs: OutputFacts) -> float:
     finite = [value for value in found if isinstance(value, float | int) and math.isfinite(value)]
     return max(finite, default=1.0)
 
-
-MANY_TIMES = 900.0
-"""Percent from which a factor reads better."""
 
 MEASURED_SUITES = ("setting", "shape")
 """Kinds of suites that are worth comparing by their figures; edge cases are made to magnify differences."""
@@ -221,29 +218,6 @@ def moved(change: Change, where: str, *, of_several: bool = False) -> str:
         return f"{name} is {worst}{new}, " + ("as before" if old == new else f"it was {old}")
     share = change_text(change)
     return f"{name} went {worst}from {old} to {new}" + (f" ({share})" if share else "")
-
-
-def change_text(change: Change) -> str:
-    """How much worse or better, as a person reads it; nothing where both figures say it best."""
-    measure = change.name.rpartition(".")[2]
-    if measure in AT_LEAST:
-        lacking = [1 - float(value) for value in (change.new, change.old)]
-        told = measure != "sqnr_db" and all(map(math.isfinite, lacking))
-        return f"lacks {figure(lacking[0])}, lacked {figure(lacking[1])}" if told else ""
-    if change.percent is None:
-        return ""
-    if change.percent >= MANY_TIMES:
-        return f"{change.percent / 100 + 1:,.0f} times as much"
-    size = abs(change.percent)
-    shown = f"{size:.0f}" if size >= 10 else f"{size:.2g}"
-    return f"{shown}% {'worse' if change.percent > 0 else 'better'}"
-
-
-def value_text(name: str, value: float) -> str:
-    """A figure, also where what matters is how little it lacks to 1."""
-    shown = figure(value)
-    near_one = name.rpartition(".")[2] in AT_LEAST and shown == "1" and value != 1
-    return f"1 − {1 - value:.2g}" if near_one else shown
 
 
 def _places(report: Report) -> Iterator[tuple[Place, Found]]:

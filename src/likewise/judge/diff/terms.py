@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from likewise.contracts.comparison import Tolerance
+from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Check
-from likewise.judge.diff.change import Change, Direction
-from likewise.judge.policy import AT_LEAST
-from likewise.report.words import figure
+from likewise.contracts.verdict import AT_LEAST, Check
+from likewise.contracts.words import figure
 
 Key = tuple[str, str, int | None]
 """Output, measure, batch size."""

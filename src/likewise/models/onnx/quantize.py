@@ -26,6 +26,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,34 @@ from likewise.contracts.data import Tensors
 from likewise.errors import ModelError, UsageError, one_line
 from likewise.models.onnx import describe as onnxgraph
 from likewise.models.recorded.store import replacing
-from likewise.tasks.quantize import STATIC, Recipe
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
+
+
+DYNAMIC, STATIC, FP16 = "dynamic", "static", "fp16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a model is to be quantised.
+
+    `reduce_range` None: chosen by what this processor's kernels do. `op_types` replaces our choice of
+    nodes by all nodes of these types. `force` takes a model that is quantised already, `allow_noop`
+    one on which nothing would change.
+    """
+
+    mode: str = DYNAMIC
+    calibration: str = "minmax"
+    calibration_rows: int = 512
+    per_channel: bool = False
+    format: str = "qdq"
+    weights: str = "int8"
+    reduce_range: bool | None = None
+    exclude: tuple[str, ...] = ()
+    op_types: tuple[str, ...] = ()
+    force: bool = False
+    allow_noop: bool = False
 
 
 WEIGHTED = frozenset(

@@ -8,12 +8,12 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
-from likewise.explain.tree_reading import names_after
 from likewise.models.boosters import derives_from
 from likewise.models.catboost import open as cat
 from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.lightgbm import open as lgb
 from likewise.models.sklearn.parameters import followed
+from likewise.models.sklearn.walk import names_after
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import Ensemble, Gap
 from likewise.models.xgboost import open

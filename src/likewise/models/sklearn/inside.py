@@ -7,14 +7,12 @@ happens as always, and the model of the user is not touched.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from likewise.contracts.data import Array, Batch, Tensors
-from likewise.explain.case import Case
+from likewise.contracts.data import Array
 
 Change: TypeAlias = Callable[[Any, Any], Any]
 """What a step gives instead, from what it was given and what it gave."""
@@ -64,44 +62,9 @@ class Seen:
         return numbers(self.gave)
 
 
-def reference_steps(case: Case) -> tuple[Step, ...]:
-    """The steps of the reference, in the order in which they run; none unless it is a scikit-learn model."""
-    model = case.native("reference")
-    if model is None or case.framework("reference") != "sklearn" or "sklearn" not in sys.modules:
-        return ()
-    found: list[Step] = []
-
-    def note(step: Step) -> None:
-        found.append(step)
-
-    _mapped(model, "", (), note, last=True)
-    return tuple(found)
-
-
 def with_changes(model: Any, changes: Mapping[str, Change]) -> Any:
     """A copy of the model in which the steps at these paths give something else."""
     return _mapped(model, "", (), lambda step: changes.get(step.path), last=True)
-
-
-def seen(case: Case, batch: Batch) -> dict[str, Seen]:
-    """What each step of the reference is given and gives on these rows."""
-    found: dict[str, Seen] = {}
-
-    def watch(path: str) -> Change:
-        def note(given: Any, gave: Any) -> Any:
-            found[path] = Seen(given, gave)
-            return gave
-
-        return note
-
-    ask_changed(case, {step.path: watch(step.path) for step in reference_steps(case)}, batch)
-    return found
-
-
-def ask_changed(case: Case, changes: Mapping[str, Change], batch: Batch | None = None) -> Tensors | None:
-    """What the reference answers with some of its steps changed; None if it refuses."""
-    side = case.reopened("reference", target=with_changes(case.native("reference"), changes))
-    return None if side is None else case.ask(side, batch)
 
 
 def passing(given: Any, gave: Any) -> Any:

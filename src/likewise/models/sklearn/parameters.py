@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Field, fields_of
-from likewise.explain.case import Case
-
-PREPROCESSING, MODEL = "preprocessing", "model"
-
-NETWORK, BUFFER, GRAPH = "network", "buffer", "graph"
-"""Kinds of arrays without an estimator: learnt by a module, kept by it, stored in a graph."""
+from likewise.models.parameters import MODEL, PREPROCESSING, Parameter
 
 NO_WEIGHTS = {"classes_", "feature_names_in_", "n_features_in_", "n_iter_", "loss_curve_", "feature_importances_"}
 """What fitted estimators keep and no export contains as a weight; labels have hypotheses of their own."""
@@ -28,48 +22,6 @@ UNDERSCORED = ("_fit_X", "_y", "_dual_coef_", "_intercept_", "_probA", "_probB")
 
 OUTPUTS_FIRST = {"coef_": True, "coefs_": False, "components_": True}
 """Which way round matrices of estimators multiply."""
-
-INTERCEPTS = ("intercept_", "intercepts_", "_intercept_", "bias")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parameter:
-    """A fitted array.
-
-    `step` is the path to its owner (`prep__num__scaler`; the module in a network), empty where the model
-    has no steps; `attribute` what the owner calls it. `columns` names the entries along `axis`.
-    `rounding` is how much of its size folding it into another may cost. `outputs_first` says of a matrix
-    which way round it multiplies, None where that is not known.
-    """
-
-    step: str
-    attribute: str
-    values: Array
-    role: str = MODEL
-    kind: str = ""
-    columns: tuple[str, ...] = ()
-    axis: int = 0
-    rounding: float = 0.0
-    outputs_first: bool | None = None
-
-    @property
-    def path(self) -> str:
-        return f"{self.step}.{self.attribute}" if self.step else self.attribute
-
-    @property
-    def is_intercept(self) -> bool:
-        return self.attribute.startswith(INTERCEPTS)
-
-    @property
-    def part(self) -> str:
-        """The last name of the path to its owner, or what the owner is; empty where nobody owns it."""
-        return self.step.split("__")[-1] if self.step else "" if self.kind in (NETWORK, BUFFER, GRAPH) else self.kind
-
-    def column(self, index: Sequence[int]) -> str | None:
-        """The column that an entry speaks of."""
-        if not self.columns or self.axis >= len(index):
-            return None
-        return self.columns[index[self.axis]]
 
 
 def parameters(model: Any, columns: Sequence[str]) -> tuple[Parameter, ...]:
@@ -236,37 +188,6 @@ class Seat:
     position: int
 
 
-def seats(case: Case, field: Field) -> tuple[Seat, ...]:
-    """The steps that see a feature, in order, until one mixes it with others or makes several columns of it."""
-    if case.framework("reference") != "sklearn" or case.native("reference") is None:
-        return ()
-    memory = case.memory.setdefault("seats", {})
-    if not memory:
-        columns = _columns(case)
-        for path, step, names in followed(case.native("reference"), columns, ""):
-            for position, name in enumerate(names):
-                memory.setdefault(name, []).append(Seat(path, step, position))
-        memory.setdefault("", [])
-    return tuple(memory.get(field.name, ()))
-
-
-def _columns(case: Case) -> list[str]:
-    """The features in the order in which the reference takes them."""
-    fields = fields_of(case)
-    feed = case.side("reference").feed
-    if feed.routes is None:
-        return [field.name for field in fields]
-    by_column: dict[str, list[Field]] = {}
-    for field in fields:
-        by_column.setdefault(field.column, []).append(field)
-    found: list[str] = []
-    for route in feed.routes:
-        for column in route.columns:
-            chosen = by_column.get(column, ())
-            found.extend(f.name for f in chosen if route.split in (None, f.index))
-    return found
-
-
 def followed(model: Any, columns: Sequence[str], path: str) -> Iterator[tuple[str, Any, list[str]]]:
     """Every step with the features that reach it, each as a column of its own."""
     from sklearn.pipeline import Pipeline
@@ -330,16 +251,6 @@ def _chosen_fitted(selector: Any, columns: Sequence[str]) -> list[str]:
     return [str(name) for name in np.array(columns, dtype=object)[selector]]
 
 
-def imputed(case: Case, field: Field) -> float | str | None:
-    """The value that an imputer of the reference was fitted to put in the place of a missing one."""
-    for seat in seats(case, field):
-        statistics = getattr(seat.step, "statistics_", None)
-        if statistics is not None and len(statistics) > seat.position:
-            value = statistics[seat.position]
-            return value if isinstance(value, str) else float(value)
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """The categories of a feature: those it was fitted with, those of them that are rare to it, and who knows them."""
@@ -347,39 +258,3 @@ class Known:
     values: frozenset[Any]
     rare: frozenset[Any]
     whose: str
-
-
-def known_categories(case: Case, field: Field) -> Known | None:
-    """The categories that an encoder of the reference was fitted with for a feature; None if none reads it."""
-    for seat in seats(case, field):
-        categories = getattr(seat.step, "categories_", None)
-        if not isinstance(categories, list) or len(categories) <= seat.position:
-            continue
-        rare = getattr(seat.step, "infrequent_categories_", None) or [None] * len(categories)
-        of_this = rare[seat.position]
-        return Known(
-            frozenset(categories[seat.position].tolist()),
-            frozenset(() if of_this is None else of_this.tolist()),
-            f"{type(seat.step).__name__} (step {seat.path!r})" if seat.path else type(seat.step).__name__,
-        )
-    return None
-
-
-def graph_words(case: Case) -> frozenset[str]:
-    """Every text that the candidate's graph knows: the categories of its encoders, the keys of its look-ups."""
-    graph = case.graph()
-    if graph is None:
-        return frozenset()
-    from onnx import TensorProto
-
-    words: set[bytes] = set()
-    for node in graph.graph.node:
-        for attribute in node.attribute:
-            if attribute.name in ("cats_strings", "keys_strings", "classlabels_strings", "string_vocabulary"):
-                words.update(attribute.strings)
-            if attribute.HasField("t") and attribute.t.data_type == TensorProto.STRING:
-                words.update(attribute.t.string_data)
-    for tensor in graph.graph.initializer:
-        if tensor.data_type == TensorProto.STRING:
-            words.update(tensor.string_data)
-    return frozenset(word.decode("utf-8", "replace") for word in words)

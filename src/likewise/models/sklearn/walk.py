@@ -83,8 +83,6 @@ def _chosen(selector: Any, columns: list[str]) -> list[str]:
     return [str(name) for name in np.array(columns, dtype=object)[selector]]
 
 
-
-
 def innermost(model: Any) -> Any:
     """The estimator that gives the answer in the end: the last step, the best of a search."""
     while True:
@@ -119,3 +117,39 @@ def steps_of(model: Any) -> list[tuple[str, Any]]:
 def _is(model: Any, module: str, name: str | None = None) -> bool:
     kind = type(model)
     return kind.__module__.startswith(module) and name in (None, kind.__name__)
+
+
+def names_after(steps: Sequence[tuple[str, Any]], columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of what the steps give: the data's own where a step keeps a column a column."""
+    names = list(columns)
+    for path, step in steps:
+        names = _told(step, names) or [f"{path}[{index}]" for index in range(_width(step))]
+    return tuple(_original(name, columns) for name in names)
+
+
+def _told(step: Any, names: list[str]) -> list[str]:
+    """What a step calls its outputs, given its inputs' names; nothing if it does not say."""
+    import numpy as np
+
+    for given in (np.array(names, dtype=object), None):
+        try:
+            return [str(name) for name in step.get_feature_names_out(given)]
+        except (AttributeError, TypeError, ValueError):
+            continue
+    return []
+
+
+def _width(step: Any) -> int:
+    for name in ("n_components_", "n_components", "n_features_in_"):
+        found = getattr(step, name, None)
+        if isinstance(found, int):
+            return found
+    return 0
+
+
+def _original(name: str, columns: Sequence[str]) -> str:
+    """A name without the branches it went through, where that is a column of the data."""
+    rest = name
+    while rest not in columns and "__" in rest:
+        rest = rest.partition("__")[2]
+    return rest if rest in columns else name

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.models.sklearn.parameters import BUFFER, MODEL, NETWORK, PREPROCESSING, Parameter
+from likewise.models.parameters import BUFFER, MODEL, NETWORK, PREPROCESSING, Parameter
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order in which ONNX wants the gates that torch has as 0, 1, 2 …"""

@@ -12,9 +12,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Check, Outcome, Severity, SuiteVerdict
-from likewise.judge.policy import AT_LEAST
-from likewise.report.words import at_sizes
+from likewise.contracts.verdict import AT_LEAST, Check, Outcome, Severity, SuiteVerdict
+from likewise.contracts.words import at_sizes
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may hold."""

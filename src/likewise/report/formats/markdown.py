@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Check, Outcome, Severity
-from likewise.judge.policy import AT_LEAST
+from likewise.contracts.verdict import AT_LEAST, Check, Outcome, Severity
+from likewise.contracts.words import figure
 from likewise.report.console import printable
 from likewise.report.words import (
     answer_text,
     baseline_told,
     batches_told,
-    figure,
     generated_told,
     most_telling,
     sentence,

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Outcome, Severity
-from likewise.judge.policy import AT_LEAST
+from likewise.contracts.verdict import AT_LEAST, Outcome, Severity
+from likewise.contracts.words import figure
 from likewise.report.console import drawn
 from likewise.report.words import (
     answer_text,
     baseline_told,
     batches_told,
-    figure,
     generated_told,
     most_telling,
     sentence,

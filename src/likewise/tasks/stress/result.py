@@ -19,11 +19,11 @@ from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Outcome, Policy
+from likewise.contracts.words import figure
 from likewise.data.columns import plain
 from likewise.data.rows import joined
 from likewise.registry import open_source
 from likewise.report.stress import Change, MoveFacts, Refusals, StressedRow, StressResult
-from likewise.report.words import figure
 from likewise.tasks.settings import Settings
 from likewise.tasks.stress import measure, pools
 from likewise.tasks.stress.minimise import STAYS, changes, minimised

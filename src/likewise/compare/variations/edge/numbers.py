@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from likewise.compare.variations.edge.rows import (
+from likewise.compare.variations.made_rows import (
     FLOAT,
     IDS,
     INTEGER,

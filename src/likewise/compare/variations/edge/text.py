@@ -14,7 +14,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-from likewise.compare.variations.edge.rows import one_by_one, picked, respelled, varied
+from likewise.compare.variations.made_rows import one_by_one, picked, respelled, varied
 from likewise.contracts.comparison import Seen
 from likewise.contracts.data import Batch
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from likewise.compare.variations.edge.rows import (
+from likewise.compare.variations.made_rows import (
     FLOAT,
     INTEGER,
     Cell,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from likewise.compare.observe import margins
-from likewise.compare.variations.edge.rows import FLOAT, TENSOR, Variant, features, named, varied
+from likewise.compare.variations.made_rows import FLOAT, TENSOR, Variant, features, named, varied
 from likewise.contracts.comparison import PairSpec, Seen, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind

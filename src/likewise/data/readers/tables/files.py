@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from likewise.data.readers.onnx_testdata import is_test_data
+from likewise.data.onnx_testdata import is_test_data
 from likewise.errors import DataError, nearest, one_line
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.verdict import Outcome
-from likewise.report.words import figure
+from likewise.contracts.words import figure
 
 LONGEST = 160
 """Characters of a value that a cell shows; the whole of it, up to `LONGEST_TITLE`, is in its title."""

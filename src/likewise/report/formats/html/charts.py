@@ -10,9 +10,9 @@ from typing import Any
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import GraphNode, GraphView, Report
+from likewise.contracts.words import figure
 from likewise.report.formats.html.cells import Cell, Table, columns, count, number, rows, share, shown, words
 from likewise.report.formats.html.findings import at_worst, element
-from likewise.report.words import figure
 
 OUTPUTS_DRAWN = 12
 POINTS_IN_ALL = 6_000

@@ -7,6 +7,7 @@ from typing import Any
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import Report, Unusual
+from likewise.contracts.words import figure
 from likewise.report.formats.html.cells import (
     SHORT_DIGITS,
     Cell,
@@ -21,7 +22,6 @@ from likewise.report.formats.html.cells import (
     value_cell,
     words,
 )
-from likewise.report.words import figure
 
 INPUTS_SHOWN = 40
 CLASSES_SHOWN = 12

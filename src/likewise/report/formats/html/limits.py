@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from likewise.contracts.comparison import OutputFacts, SuiteFacts
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
-from likewise.judge.policy import AT_LEAST
+from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict
+from likewise.contracts.words import figure
 from likewise.report.formats.html.cells import Cell, Column, Table, columns, count, outcome_cell, rows, words
-from likewise.report.words import figure, most_telling
+from likewise.report.words import most_telling
 
 CHECKS_SHOWN = 400
 SUITES_SHOWN = 200

@@ -8,10 +8,11 @@ from typing import Any
 
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Finding, Outcome, Severity
+from likewise.contracts.words import figure
 from likewise.report.formats.html import batches, findings, limits, origins
 from likewise.report.formats.html import charts as drawing
 from likewise.report.formats.html.cells import MARKS, TONES, Table, share, shown
-from likewise.report.words import batches_told, figure, sentence
+from likewise.report.words import batches_told, sentence
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "bad", "Failure"),

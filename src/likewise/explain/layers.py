@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from likewise.contracts.data import Array
 from likewise.explain.matching import Match
 from likewise.models.onnx.constants import LARGEST, Constant, absent, with_added, with_values
-from likewise.models.sklearn.parameters import BUFFER, GRAPH, NETWORK, Parameter
+from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

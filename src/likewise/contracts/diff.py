@@ -49,8 +49,26 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """One line: a change, or the worst of several that are one thing. `where` names the places it stands for."""
+
+    change: Change
+    message: str
+    where: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The message without the names of the suites, or what they found."""
+        listing = self.change.subject in ("suite", "stratum") or self.change.suite
+        return self.message.partition(": ")[0] if listing else self.message
+
+
+@dataclass(frozen=True, slots=True)
 class Diff:
-    """Two runs side by side. PASS: nothing got worse. INCONCLUSIVE: `doubts` say why they cannot be compared."""
+    """Two runs side by side. PASS: nothing got worse. INCONCLUSIVE: `doubts` say why they cannot be compared.
+
+    `told` has the same changes folded: one line for what is one thing.
+    """
 
     outcome: Outcome
     headline: str
@@ -60,7 +78,12 @@ class Diff:
     changes: tuple[Change, ...]
     doubts: tuple[str, ...] = ()
     remedy: str = ""
+    told: tuple[Told, ...] = ()
 
     def of(self, *directions: Direction) -> tuple[Change, ...]:
         """The changes that lead there, in the order they are told."""
         return tuple(change for change in self.changes if change.direction in directions)
+
+    def lines(self, *directions: Direction) -> list[Told]:
+        """The folded lines that lead there, in the order of the directions."""
+        return [line for direction in directions for line in self.told if line.change.direction is direction]
