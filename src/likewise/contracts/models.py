@@ -131,20 +131,29 @@ class Runner(Protocol):
 
 
 class Adapter(Protocol):
-    """All knowledge of one framework.
-
-    An adapter may also say how its models run beside others: `holds_interpreter` (true unless said
-    otherwise), whether they keep Python's lock while they answer; `modules`, what is worth importing
-    before one is opened; `sharing(model)`, the model told to leave the cores to others while it waits.
-    `answers_only`: there is no model, only its answers to rows of the past. `require_options(model)` refuses
-    options that `open` would refuse, without opening anything.
-    """
+    """All knowledge of one framework. An adapter inherits from here what it does not say itself."""
 
     @property
     def framework(self) -> str: ...
+
+    holds_interpreter: bool = True
+    """Do its models keep Python's lock while they answer, so that two of them run better in two processes?"""
+
+    answers_only: bool = False
+    """There is no model, only its answers to rows of the past."""
+
+    modules: tuple[str, ...] = ()
+    """What is worth importing before a model is opened."""
 
     def claims(self, target: object) -> bool:
         """Is this ours? Answered without importing the framework."""
         ...
 
     def open(self, model: Model) -> AbstractContextManager[Runner]: ...
+
+    def sharing(self, model: Model) -> Model:
+        """The model told to leave the cores to others while it waits."""
+        return model
+
+    def require_options(self, model: Model) -> None:
+        """Refuse options that `open` would refuse, without opening anything."""

@@ -67,7 +67,9 @@ class Selection:
     @property
     def expected_rows(self) -> int | None:
         """How many rows were asked for; fewer may exist."""
-        return getattr(self.source, "expected_rows", self.source.rows) if self.samples is None else self.samples
+        if self.samples is not None:
+            return self.samples
+        return self.source.expected_rows if isinstance(self.source, Stratified) else self.source.rows
 
     def batches(self, size: int) -> Iterator[Batch]:
         seen: set[object] = set()

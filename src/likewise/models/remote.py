@@ -93,10 +93,10 @@ def prepare(target: str) -> None:
         module = f"likewise.models.{name}.open"
         found = import_module(module).EXTENSION
         if found.claims(target):
-            if getattr(found, "holds_interpreter", True):
+            if found.holds_interpreter:
                 process = _start()
                 assert process.stdin is not None
-                _send(process.stdin, ("import", (module, *getattr(found, "modules", ()))))
+                _send(process.stdin, ("import", (module, *found.modules)))
                 _WAITING.append(process)
             return
 

@@ -93,7 +93,7 @@ def run(
     """
     policy = settings.policy()
     plan: Plan | None = None
-    source: Source | None = None
+    source: selecting.Selection | None = None
     models: dict[str, Model] = {}
     try:
         models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
@@ -298,7 +298,7 @@ def _plan(
     settings: Settings,
     policy: Policy,
     models: Mapping[str, Model],
-    source: Source,
+    source: selecting.Selection,
     progress: Callable[[Progress], None] | None,
 ) -> Plan:
     sizes = DEFAULT_SIZES if settings.batch_sizes is None else settings.batch_sizes
@@ -315,7 +315,7 @@ def _plan(
         feed=settings.feed,
         ignore=settings.ignore,
         stratify=settings.stratify,
-        expected_rows=getattr(source, "expected_rows", source.rows),
+        expected_rows=source.expected_rows,
         progress=progress,
     )
 

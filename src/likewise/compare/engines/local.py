@@ -98,7 +98,7 @@ class _Run:
         sizes = sweep(self.prepared, head, self.plan.batch_sizes)
         orders = sweep_orders(self.prepared, head, self.plan.batch_sizes)
         self._report("batch sizes", CANDIDATE, head.batch, finished=True)
-        if not getattr(adapter(self.plan.reference.framework), "answers_only", False):
+        if not adapter(self.plan.reference.framework).answers_only:
             self._report("batch sizes", REFERENCE, head.batch)
             sizes, orders = (with_reference(self.prepared, head, facts) for facts in (sizes, orders))
             self._report("batch sizes", REFERENCE, head.batch, finished=True)
@@ -301,7 +301,7 @@ def _read_ahead(batches: Callable[[int], Iterator[Batch]], size: int) -> Iterato
 def _goes_apart(plan: Plan) -> bool:
     """Is the reference one that can be opened anywhere, and that would keep the candidate waiting for Python's lock?"""
     stored = isinstance(plan.reference.target, str | PathLike)
-    return plan.apart and stored and getattr(adapter(plan.reference.framework), "holds_interpreter", True)
+    return plan.apart and stored and adapter(plan.reference.framework).holds_interpreter
 
 
 def _open_both(plan: Plan, stack: ExitStack) -> tuple[Runner, Runner]:
@@ -309,9 +309,8 @@ def _open_both(plan: Plan, stack: ExitStack) -> tuple[Runner, Runner]:
     if not _goes_apart(plan):
         return _open(plan.reference, "reference", stack, plan), _open(plan.candidate, "candidate", stack, plan)
     reference = stack.enter_context(open_elsewhere(plan.reference, "reference"))
-    sharing = getattr(adapter(plan.candidate.framework), "sharing", lambda model: model)
     try:
-        candidate = _open(sharing(plan.candidate), "candidate", stack, plan)
+        candidate = _open(adapter(plan.candidate.framework).sharing(plan.candidate), "candidate", stack, plan)
     finally:
         _tell_loading(plan, "reference")
         with _naming("reference"):

@@ -146,7 +146,7 @@ def _free(prepared: Prepared, batch: Batch) -> list[Axis]:
 
 def _impossible(plan: Plan) -> str:
     for side, model in ((REFERENCE, plan.reference), (CANDIDATE, plan.candidate)):
-        if getattr(adapter(model.framework), "answers_only", False):
+        if adapter(model.framework).answers_only:
             return f"of the {side} there are only recorded answers, and none to rows of another length"
     return ""
 

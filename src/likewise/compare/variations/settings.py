@@ -164,14 +164,13 @@ def require_possible(candidate: Model, matrix: Mapping[str, Any]) -> None:
     if not settings:
         return
     found = adapter(candidate.framework)
-    if getattr(found, "answers_only", False):
+    if found.answers_only:
         raise UsageError(
             f"{candidate.name} holds recorded answers, which have no runtime settings",
             remedy="Leave out --matrix, or give the model",
         )
-    if require_options := getattr(found, "require_options", None):
-        for setting in settings:
-            require_options(_set(candidate, setting))
+    for setting in settings:
+        found.require_options(_set(candidate, setting))
 
 
 def run(plan: Plan, prepared: Prepared, matrix: Mapping[str, Any]) -> tuple[SuiteFacts, ...]:

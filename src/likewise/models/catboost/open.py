@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
+from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters
 from likewise.models.boosters import BoosterRunner, derives_from, output
@@ -81,7 +81,7 @@ JSON = re.compile(rb'\s*\{\s*"(ctr_data|features_info)"\s*:')
 MAGIC = b"CBM1"
 
 
-class CatboostAdapter:
+class CatboostAdapter(Adapter):
     """All knowledge of CatBoost."""
 
     framework = "catboost"

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Kind, Label, Model, OutputSpec, Runner, Signature
+from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters
 from likewise.models.boosters import BoosterRunner, derives_from, output
@@ -98,7 +98,7 @@ HEADER = re.compile(rb"tree\r?\nversion=")
 RANKING = ("lambdarank", "rank_xendcg")
 
 
-class LightgbmAdapter:
+class LightgbmAdapter(Adapter):
     """All knowledge of LightGBM."""
 
     framework = "lightgbm"

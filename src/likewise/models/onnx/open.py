@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Model, Signature
+from likewise.contracts.models import Adapter, Model, Signature
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 from likewise.models import row_axes
 from likewise.models.decoding import array_of_dicts, arrays_of_list, widened
@@ -215,7 +215,7 @@ def _from_ort(value: Any) -> Any:
     return np.array(bits, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
 
 
-class OnnxAdapter:
+class OnnxAdapter(Adapter):
     """Opens paths, bytes and ModelProto objects."""
 
     framework = "onnx"

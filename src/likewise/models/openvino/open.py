@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import InputSpec, Kind, Model, OutputSpec, Shape, Signature
+from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape, Signature
 from likewise.data.casts import numpy_dtype
 from likewise.errors import ModelError, UnavailableError, UsageError, extra, nearest, one_line
 from likewise.models import row_axes
@@ -21,7 +21,7 @@ OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": No
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
 
 
-class OpenvinoAdapter:
+class OpenvinoAdapter(Adapter):
     """All knowledge of OpenVINO."""
 
     framework = "openvino"

@@ -86,7 +86,7 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-class PythonAdapter:
+class PythonAdapter(Adapter):
     """Opens callables, and hands on what another framework knows better."""
 
     framework = "python"

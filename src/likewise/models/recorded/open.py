@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.models import Model, Signature
+from likewise.contracts.models import Adapter, Model, Signature
 from likewise.data import onnx_testdata
 from likewise.errors import ModelError
 from likewise.models.recorded.store import RecordedAnswers
 
 
-class RecordedAdapter:
+class RecordedAdapter(Adapter):
     """Opens answers that some model gave before."""
 
     framework = "recorded"

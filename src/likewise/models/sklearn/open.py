@@ -279,7 +279,7 @@ class EstimatorRunner:
         return only if only is not None and only.ndim > 1 else batch.inputs.frame()
 
 
-class SklearnAdapter:
+class SklearnAdapter(Adapter):
     """All knowledge of scikit-learn."""
 
     framework = "sklearn"

@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import InputSpec, Model, Signature
+from likewise.contracts.models import Adapter, InputSpec, Model, Signature
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, nearest, one_line
 from likewise.models import row_axes
 from likewise.models.options import quietly
@@ -155,7 +155,7 @@ def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tup
 OPTIONS = ("factory", "dtype", "batch_axis", "trusted")
 
 
-class TorchAdapter:
+class TorchAdapter(Adapter):
     """All knowledge of PyTorch."""
 
     framework = "torch"

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Kind, Model, OutputSpec, Runner, Signature
+from likewise.contracts.models import Adapter, Kind, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, UsageError, extra, one_line
 from likewise.models import boosters
 from likewise.models.boosters import BoosterRunner, derives_from, output
@@ -209,7 +209,7 @@ BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)
 OPTIONS = ("best_iteration", "missing", "threads")
 
 
-class XgboostAdapter:
+class XgboostAdapter(Adapter):
     """All knowledge of XGBoost. Options: `threads`; `best_iteration` and `missing`, for boosters that do not say."""
 
     framework = "xgboost"

@@ -60,7 +60,7 @@ def noise(
     if not 1 <= margin < float("inf"):
         raise UsageError(f"--margin is {margin:g}", remedy="Give a number of at least 1, such as 10")
     described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)}, batch_axis=batch_axis)
-    if getattr(adapter(described.framework), "answers_only", False):
+    if adapter(described.framework).answers_only:
         raise UsageError(f"{described.name} holds recorded answers, which do not move", remedy="Give the model")
     source = selecting.select(open_source(data), **selection)
     _tell(progress, "loading the model")

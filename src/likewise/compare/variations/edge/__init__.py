@@ -112,7 +112,7 @@ def _nothing(plan: Plan, reason: str, *, blocks: bool) -> tuple[SuiteFacts, ...]
 
 def _impossible(plan: Plan) -> str:
     for side, model in ((REFERENCE, plan.reference), (CANDIDATE, plan.candidate)):
-        if getattr(adapter(model.framework), "answers_only", False):
+        if adapter(model.framework).answers_only:
             return f"of the {side} there are only recorded answers, and none to rows that were not recorded"
     return ""
 
