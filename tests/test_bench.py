@@ -24,10 +24,9 @@ from likewise.contracts.models import Model
 from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
 from likewise.report import bench
-from likewise.tasks.bench import measure as measuring
-from likewise.tasks.bench import measure as statistics
-from likewise.tasks.bench.measure import measure
+from likewise.tasks.bench import timing as measuring
 from likewise.tasks.bench.subject import Subject
+from likewise.tasks.bench.timing import measure
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +100,12 @@ def rounds(count=20, calls=7, factor=2.0, seed=3):
 def test_the_interval_is_a_seeded_bootstrap_over_rounds():
     taken = rounds()
     ours, theirs = [entry.reference for entry in taken], [entry.candidate for entry in taken]
-    found = statistics.interval(ours, theirs, seed=5)
-    assert found == statistics.interval(ours, theirs, seed=5)
-    assert found != statistics.interval(ours, theirs, seed=6)
+    found = measuring.interval(ours, theirs, seed=5)
+    assert found == measuring.interval(ours, theirs, seed=5)
+    assert found != measuring.interval(ours, theirs, seed=6)
     generator = np.random.default_rng(5)
     ratios = []
-    for _ in range(statistics.RESAMPLES):
+    for _ in range(measuring.RESAMPLES):
         drawn = generator.integers(0, len(ours), size=len(ours)).tolist()
         numerator = plain_statistics.median(value for index in drawn for value in ours[index])
         denominator = plain_statistics.median(value for index in drawn for value in theirs[index])
@@ -115,16 +114,16 @@ def test_the_interval_is_a_seeded_bootstrap_over_rounds():
 
 
 def test_noise_that_hits_both_sides_does_not_hide_a_difference():
-    timing = statistics.timing(16, rounds(factor=2.0), seed=0)
+    timing = measuring.timing(16, rounds(factor=2.0), seed=0)
     low, high = timing.interval
     assert 1 < low <= 2 <= high < 4
-    same = statistics.timing(16, rounds(factor=1.0), seed=0)
+    same = measuring.timing(16, rounds(factor=1.0), seed=0)
     assert same.interval[0] <= 1 <= same.interval[1]
     assert bench.faster(same) == "as fast"
     assert bench.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
-    slower = statistics.timing(16, rounds(factor=0.5), seed=0)
+    slower = measuring.timing(16, rounds(factor=0.5), seed=0)
     assert "slower" in bench.faster(slower)
-    assert statistics.timing(1, rounds(count=2), seed=0).interval is None
+    assert measuring.timing(1, rounds(count=2), seed=0).interval is None
 
 
 class Clockwork:
@@ -132,6 +131,9 @@ class Clockwork:
 
     def __init__(self, side, log, pace):
         self.side, self.log, self.pace = side, log, pace
+
+    def ask(self, what, *given):
+        return getattr(self, what.__name__)(*given)
 
     def warm_up(self, size):
         return self.pace(size)
@@ -180,7 +182,7 @@ def test_sizes_that_do_not_fit_the_budget_are_left_out_and_a_slow_model_gets_the
     measured = measure(slow, [1, 16, 256], budget=2.0, seed=0)
     assert measured.left_out == (16, 256)
     assert list(measured.rounds) == [1]
-    assert len(measured.rounds[1]) == statistics.LEAST_ROUNDS
+    assert len(measured.rounds[1]) == measuring.LEAST_ROUNDS
 
 
 def test_the_collector_is_off_while_calls_are_timed_and_on_again_after():

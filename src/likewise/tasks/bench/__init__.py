@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from likewise.compare import feed as feeding
@@ -22,10 +23,9 @@ from likewise.data import selection as selecting
 from likewise.data.rows import first_rows
 from likewise.errors import DataError, LikewiseError, ModelError, PairingError, UsageError
 from likewise.registry import describe_model, open_source
-from likewise.tasks.bench import machine
-from likewise.tasks.bench import measure as statistics
-from likewise.tasks.bench.measure import SIDES, Station, measure, open_station
-from likewise.tasks.bench.subject import Opened
+from likewise.tasks.bench import timing
+from likewise.tasks.bench.subject import Opened, Station, Subject, open_station
+from likewise.tasks.bench.timing import SIDES
 
 __all__ = ["bench"]
 
@@ -62,42 +62,47 @@ def bench(
     given = {"reference": (reference, reference_options), "candidate": (candidate, candidate_options)}
     models = {side: _model(side, *given[side], trusted, batch_axis) for side in SIDES}
     source = selecting.select(open_source(data), **selection)
-    before = machine.load()
+    before = timing.load()
     with ExitStack() as stack:
         stations: dict[str, Station] = {}
         opened: dict[str, Opened] = {}
-        alone: dict[str, bool] = {}
         for side in SIDES:
             _tell(progress, f"loading the {side}", side)
-            stations[side], opened[side], alone[side] = open_station(side, models[side])
+            stations[side], opened[side] = open_station(side, models[side])
             stack.callback(stations[side].close)
         notes = [NOT_TIMED]
         notes += [
             f"the {side} is a live object that stays in this process; its memory was not measured"
             for side in SIDES
-            if not alone[side]
+            if not stations[side].alone
         ]
         batch, sizes, left = _rows(source, sizes, [opened[side].signature for side in SIDES])
         notes += [*left, *_feed(batch, sizes, stations, opened, feed), *_same_questions(stations)]
         for station in stations.values():
-            station.watch_memory()
-        measured = measure(stations, sizes, budget=budget, seed=seed, on_progress=_ticker(progress, budget))
+            station.ask(Subject.watch_memory)
+        measured = timing.measure(
+            stations,
+            sizes,
+            budget=budget,
+            seed=seed,
+            on_progress=lambda spent: _tell(progress, f"measuring, {spent:.0f} of about {budget:.0f} s"),
+        )
         notes += [f"batch size {size:,} was left out: it would not fit the time budget" for size in measured.left_out]
-        footprints = {side: _footprint(models[side], opened[side], stations[side], alone=alone[side]) for side in SIDES}
+        footprints = {side: _footprint(models[side], opened[side], stations[side]) for side in SIDES}
     return BenchResult(
         reference=footprints["reference"],
         candidate=footprints["candidate"],
-        timings=tuple(statistics.timing(size, rounds, seed=seed) for size, rounds in measured.rounds.items()),
+        timings=tuple(timing.timing(size, rounds, seed=seed) for size, rounds in measured.rounds.items()),
         data=source.location,
         settings={
             "batch_sizes": list(sizes),
             "budget": budget,
             "seed": seed,
-            "confidence": statistics.CONFIDENCE,
-            "resamples": statistics.RESAMPLES,
+            "confidence": timing.CONFIDENCE,
+            "resamples": timing.RESAMPLES,
         },
-        machine=machine.describe(load_before=before),
-        notes=tuple(notes) + machine.warnings(before),
+        machine=timing.machine(load_before=before),
+        notes=(*notes, *timing.doubts(before)),
     )
 
 
@@ -163,36 +168,34 @@ def _feed(
         signature = opened[side].signature
         route = feeding.plan(batch, signature, side=side, order=order, mapping=mapping)
         notes += route.notes
-        stations[side].take(route(batch)[0], sizes)
+        stations[side].ask(Subject.take, route(batch)[0], sizes)
         order = route.columns if side == "reference" and signature.table else order
     return notes
 
 
 def _same_questions(stations: Mapping[str, Station]) -> list[str]:
     """Ask the reference only for what the candidate also answers, as `check` does."""
-    seen = {side: pair.observed(*stations[side].answer()) for side in SIDES}
+    seen = {side: pair.observed(*stations[side].ask(Subject.answer)) for side in SIDES}
     try:
         wanted = pair.pair(seen["reference"], seen["candidate"]).reference_outputs
     except PairingError:
         wanted = frozenset()
     if not wanted:
         return ["the outputs cannot be paired, so each model computes all of its own"]
-    stations["reference"].ask_for(wanted)
+    stations["reference"].ask(Subject.ask_for, wanted)
     skipped = [spec.name for spec in seen["reference"] if spec.name not in wanted]
     return [f"the reference is not asked for {', '.join(skipped)}: the candidate has no such output"] if skipped else []
 
 
-def _footprint(model: Model, opened: Opened, station: Station, *, alone: bool) -> Footprint:
-    import numpy as np
-
-    peak = station.peak_memory() if alone else None
-    loaded = opened.memory if alone else None
+def _footprint(model: Model, opened: Opened, station: Station) -> Footprint:
+    loaded = opened.memory if station.alone else None
+    peak = station.ask(Subject.peak_memory)
     return Footprint(
         name=model.name,
         framework=model.framework,
         file_bytes=_file_bytes(model),
         first_load=opened.nanoseconds / 1e9,
-        load=float(np.median(station.reopen())) / 1e9,
+        load=median(station.ask(Subject.reopen)) / 1e9,
         memory_loaded=loaded,
         memory_peak=None if loaded is None or peak is None else loaded + peak,
         details={key: opened.details[key] for key in KEPT if key in opened.details},
@@ -218,7 +221,3 @@ def _file_bytes(model: Model) -> int | None:
 def _tell(progress: Callable[[Progress], None] | None, phase: str, side: str | None = None) -> None:
     if progress is not None:
         progress(Progress(phase, side))
-
-
-def _ticker(progress: Callable[[Progress], None] | None, budget: float) -> Callable[[float], None]:
-    return lambda spent: _tell(progress, f"measuring, {spent:.0f} of about {budget:.0f} s")
