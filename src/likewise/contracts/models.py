@@ -157,3 +157,4 @@ class Adapter(Protocol):
 
     def require_options(self, model: Model) -> None:
         """Refuse options that `open` would refuse, without opening anything."""
+        return
