@@ -9,7 +9,8 @@ import pytest
 from edge_pairs import opened, total
 
 from likewise.compare.variations import edge
-from likewise.compare.variations.made_rows import COLUMNS, all_features
+from likewise.compare.variations.edge.rows import COLUMNS, all_features
+from likewise.contracts.comparison import Suite
 
 SUITES = {suite.name: suite for suite in edge.suites()}
 WORLDS = ("table", "trees", "images", "ids", "wide")
@@ -43,7 +44,7 @@ def test_a_suite_is_deterministic_named_bounded_and_leaves_the_data_alone(name, 
     seen = worlds[world]
     before = {column: seen.batch.inputs[column].copy() for column in seen.columns}
     first = made(SUITES[name], seen)
-    again = made(SUITES[name], replace(seen, memory={}))
+    again = made(SUITES[name], replace(seen))
     assert [row for row, _ in first] == [row for row, _ in again]
     assert all(same(a[column], b[column]) for (_, a), (_, b) in zip(first, again, strict=True) for column in a)
     for column, array in before.items():
@@ -167,13 +168,11 @@ def test_slow_models_get_fewer_rows_and_that_is_said(monkeypatch):
 
 
 def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
-    class Broken:
-        name, title = "broken", "A suite with a bug"
+    def buggy(seen):
+        raise ZeroDivisionError("a bug")
 
-        def batches(self, seen):
-            raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(edge, "suites", lambda: (Broken(), SUITES["zeros"]))
+    broken = Suite("broken", "A suite with a bug", buggy)
+    monkeypatch.setattr(edge, "suites", lambda: (broken, SUITES["zeros"]))
     with opened(total, total, {"a": np.ones(9), "b": np.arange(9.0)}, batch_sizes=()) as (plan, prepared, head, _):
         broken, zeros = edge.run(plan, prepared, head, blocks=True)
     assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message

@@ -314,13 +314,13 @@ Fed: TypeAlias = tuple[tuple[str, int | None], ...]
 """The features that one input of a model is made of, in order: a column, and a position where it is an array."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Seen:
     """What a suite may look at: the first rows on which both agree, their answers to them, and the open models.
 
     `runners` are by side. The native object of a runner may be None, as where a model runs in another
     process or has only recorded answers. `columns` are those that at least one of the models takes, and
-    `fed` tells by side and input what each input is made of. `memory` keeps what is dear to find out.
+    `fed` tells by side and input what each input is made of.
     """
 
     batch: Batch
@@ -331,22 +331,19 @@ class Seen:
     columns: tuple[str, ...]
     seed: int = 0
     fed: Mapping[str, Mapping[str, Fed]] = field(default_factory=dict)
-    memory: dict[str, Any] = field(default_factory=dict)
 
 
-class Suite(Protocol):
+@dataclass(frozen=True, slots=True)
+class Suite:
     """One named kind of trouble. `title` says in a sentence what its rows are.
 
-    A suite with `by_column = True` goes through the columns one by one; of very many it takes a sample. One
-    with `about_batches = True` is about the rows of a batch together; the rows of others stand for themselves.
+    `batches` makes rows in the form of the data, each named after what was done to it; none where that makes
+    no sense. `by_column`: it goes through the columns one by one; of very many it takes a sample.
+    `about_batches`: it is about the rows of a batch together; the rows of others stand for themselves.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    def batches(self, seen: Seen) -> Iterable[Batch]:
-        """Rows in the form of the data, each named after what was done to it; none where that makes no sense."""
-        ...
+    name: str
+    title: str
+    batches: Callable[[Seen], Iterable[Batch]]
+    by_column: bool = False
+    about_batches: bool = False

@@ -7,12 +7,15 @@ change more than the one thing it is about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from likewise.contracts.data import Array, Batch, Columns
+import numpy as np
+
+from likewise.contracts.data import Array, Batch, Columns, RowIds
 from likewise.data.columns import ArrayColumns, FrameColumns, with_columns
+from likewise.data.rows import rows_at
 
 WIDEST = 512
 """Columns of an array that are features; what is wider is a signal, a text or an image."""
@@ -50,8 +53,6 @@ class Change:
 
 def missing_in(array: Array) -> Array:
     """Which values are missing: NaN, None or no time."""
-    import numpy as np
-
     if array.dtype.kind == "f":
         return np.isnan(array)
     if array.dtype.kind in "mM":
@@ -97,7 +98,6 @@ def changed(batch: Batch, changes: Sequence[Change]) -> Batch:
 
 def _changed_series(series: Any, change: Change) -> Any:
     """A column of a DataFrame with other values in some rows, in its own type where that holds them."""
-    import numpy as np
     import pandas as pd
 
     series = series.reset_index(drop=True)
@@ -120,8 +120,6 @@ def _changed_series(series: Any, change: Change) -> Any:
 
 
 def _changed_arrays(inputs: Columns, changes: Sequence[Change]) -> dict[str, Array]:
-    import numpy as np
-
     arrays: dict[str, Array] = {}
     for change in changes:
         name = change.field.column
@@ -138,8 +136,6 @@ def _changed_arrays(inputs: Columns, changes: Sequence[Change]) -> dict[str, Arr
 
 def _holding(array: Array, values: Any) -> Any:
     """The type that holds the array and the new values."""
-    import numpy as np
-
     kind = np.asarray(values).dtype
     if array.dtype.kind == "O" or kind.kind not in "biuf" or array.dtype.kind not in "biuf":
         return array.dtype if array.dtype.kind in "mM" and kind.kind == array.dtype.kind else np.dtype(object)
@@ -174,3 +170,65 @@ def _transplanted_arrays(inputs: Columns, donors: Mapping[Field, Array]) -> dict
             array[:, field.index] = taken
         arrays[field.column] = array
     return arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """Other values in some features of the same rows: one for all rows, or an array with one a row."""
+
+    what: str
+    values: Mapping[Field, Any]
+
+
+def varied(base: Batch, variants: Iterable[Variant]) -> Iterator[Batch]:
+    """The base rows once for every variant, in as few batches as keep every other value what it is.
+
+    A value that a column cannot hold (a gap among whole numbers) widens that column as a table would be
+    widened, in a batch of its own, so that no other row is changed by it.
+    """
+    together: dict[tuple[str, ...], list[Variant]] = {}
+    for variant in variants:
+        gaps = {field.column for field, value in variant.values.items() if value is MISSING}
+        widened = tuple(sorted(name for name in gaps if base.inputs[name].dtype.kind in "biu"))
+        together.setdefault(widened, []).append(variant)
+    for group in together.values():
+        yield _varied(base, group)
+
+
+def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
+    rows = len(base)
+    positions = np.tile(np.arange(rows), len(variants))
+    batch = named(base, positions, [variant.what for variant in variants for _ in range(rows)])
+    changes: list[Change] = []
+    for field in dict.fromkeys(field for variant in variants for field in variant.values):
+        values = field.of(batch.inputs)
+        values = values.astype(object) if values.dtype.kind in "OUST" else values.copy()
+        given, missing = np.zeros(len(batch), dtype=bool), np.zeros(len(batch), dtype=bool)
+        for place, variant in enumerate(variants):
+            here = slice(place * rows, (place + 1) * rows)
+            if variant.values.get(field) is MISSING:
+                missing[here] = True
+            elif field in variant.values:
+                values[here], given[here] = variant.values[field], True
+        if given.any():
+            changes.append(Change(field, given, values))
+        if missing.any():
+            changes.append(Change(field, missing, MISSING))
+    return changed(batch, changes)
+
+
+def named(base: Batch, positions: Array, what: Sequence[str]) -> Batch:
+    """Rows of a batch, each named after its row and what is special about it."""
+    batch = rows_at(base, positions)
+    told = [f"row {batch.rows.name(place)}, {text}" for place, text in enumerate(what)]
+    return Batch(RowIds(batch.rows.numbers, np.array(told, dtype=object)), batch.inputs)
+
+
+def holds(dtype: Any, value: float) -> bool:
+    """Is the number still the same in this type?"""
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        return bool(value == int(value) and bounds.min <= value <= bounds.max)
+    with np.errstate(all="ignore"):
+        kept = float(dtype.type(value))
+    return kept == value or kept != kept

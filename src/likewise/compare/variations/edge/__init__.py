@@ -1,4 +1,8 @@
-"""Edge suites: one file a kind of trouble, judged beside the data."""
+"""Edge cases: rows made to find trouble, asked of both models and judged beside the data.
+
+`values` puts other values into real rows (most suites are one row of its table), `thresholds` aims at the
+trees of a model, `ties` between its classes, `repeats` at the batch as a whole; `rows` is what they begin with.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from likewise.compare.call import Side, answers
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, rows_beyond
 from likewise.compare.variations.batches import Head
-from likewise.compare.variations.made_rows import COLUMNS, all_features
+from likewise.compare.variations.edge.rows import COLUMNS, all_features
 from likewise.compare.variations.refusals import try_rows
 from likewise.contracts.comparison import Comparison, Fed, Incident, Mismatch, Plan, Progress, Seen, Suite, SuiteFacts
 from likewise.contracts.data import Array, Batch
@@ -101,8 +107,8 @@ def _time_models(prepared: Prepared, seen: Seen, clock: _Time) -> None:
 
 
 def suites() -> tuple[Suite, ...]:
-    """Every edge suite, ours and those of others."""
-    return extensions("compare.variations.edge")
+    """Every edge suite, ours and those of others, by name."""
+    return tuple(sorted(extensions("compare.variations.edge"), key=lambda suite: suite.name))
 
 
 def _nothing(plan: Plan, reason: str, *, blocks: bool) -> tuple[SuiteFacts, ...]:
@@ -119,8 +125,6 @@ def _impossible(plan: Plan) -> str:
 
 def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
     """The first rows on which both models agree: what is changed in others cannot be told from what was there."""
-    import numpy as np
-
     agreeing = np.flatnonzero(~_beyond(prepared, head))
     batch = head.batch if len(agreeing) == len(head.batch) else rows_at(head.batch, agreeing)
     taken = [side.feed.columns for side in (prepared.reference, prepared.candidate)]
@@ -139,8 +143,6 @@ def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
 
 def _beyond(prepared: Prepared, head: Head) -> Array:
     """Which of the first rows the tolerance does not cover."""
-    import numpy as np
-
     beyond = np.zeros(len(head.batch), dtype=bool)
     for spec in prepared.pairing.pairs:
         pair = paired(
@@ -181,7 +183,7 @@ def _facts(
         plan.progress(Progress(f"trying the edge suite {suite.name!r}"))
     try:
         batches, made = _bounded(suite.batches(seen), clock.rows())
-        tried = try_rows(plan, prepared, batches, apart=not getattr(suite, "about_batches", False))
+        tried = try_rows(plan, prepared, batches, apart=not suite.about_batches)
     except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
         incident = Incident(
             "suite", f"the suite {suite.name!r} broke: {one_line(error)}", "Tell us; --edge off skips it"
@@ -199,7 +201,7 @@ def _sample(suite: Suite, seen: Seen, rows: int, made: int) -> str:
     """Words for what was left out."""
     told = []
     count = len(all_features(seen))
-    if getattr(suite, "by_column", False) and count > COLUMNS:
+    if suite.by_column and count > COLUMNS:
         told.append(f"{COLUMNS} of {count:,} columns")
     if rows < made:
         told.append(f"the first {rows:,} rows of them")
@@ -208,8 +210,6 @@ def _sample(suite: Suite, seen: Seen, rows: int, made: int) -> str:
 
 def _bounded(batches: Iterable[Batch], rows: int) -> tuple[list[Batch], int]:
     """The first rows of a suite, as many as are allowed, and how many it made until then."""
-    import numpy as np
-
     kept: list[Batch] = []
     left, room, made = rows, BYTES, 0
     for batch in batches:

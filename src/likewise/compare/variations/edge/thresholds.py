@@ -1,44 +1,52 @@
-"""The thresholds that a suite may aim at: those of the first of both models whose trees can be read.
-
-Values so near a tree's threshold that rounding to float32 decides where they go.
-
-Values on the thresholds of trees, and the next ones on either side: ≤ and < part there.
-"""
+"""Suites that aim at the thresholds of trees, those of the first of both models whose trees can be read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary
 
-from likewise.compare.variations.made_rows import (
-    FLOAT,
-    INTEGER,
-    Cell,
-    all_features,
-    holds,
-    holds_whole,
-    kind,
-    nearest_row,
-    placed,
-)
-from likewise.contracts.comparison import Seen
+import numpy as np
+
+from likewise.compare.variations.edge.rows import FLOAT, INTEGER, all_features, kind, values_of
+from likewise.contracts.comparison import Seen, Suite
 from likewise.contracts.data import Batch
-from likewise.data.cells import Field
+from likewise.data.cells import Change, Field, changed, holds, named
 from likewise.models.trees.cuts import Cut, cuts
 
 MOST = 96
 """Thresholds that are aimed at, those next to the roots first."""
 
+NEAR = 1e-3
+"""A scaled threshold so near a whole number is left to the suite on rounding."""
 
-def cuts_seen(seen: Seen) -> tuple[Cut, ...]:
-    """Thresholds on numbers of the data; the reference's, or the candidate's where the reference cannot be read."""
-    if "cuts" not in seen.memory:
-        seen.memory["cuts"] = _cuts(seen)
-    found: tuple[Cut, ...] = seen.memory["cuts"]
-    return found
+_FOUND: WeakKeyDictionary[Seen, tuple[Cut, ...]] = WeakKeyDictionary()
+"""Trees are dear to read, and two suites ask for the same thresholds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cell:
+    """One value for one feature of one of the first rows."""
+
+    row: int
+    field: Field
+    value: float
+    what: str
+
+
+def _aimed(around: Callable[[Seen, Cut], Iterator[_Cell]], seen: Seen) -> Iterator[Batch]:
+    """A row for every value around a threshold: a row as it was, with that one value in it."""
+    if seen not in _FOUND:
+        _FOUND[seen] = _cuts(seen)
+    cells = [cell for cut in _FOUND[seen] for cell in around(seen, cut)]
+    if cells:
+        yield _placed(seen, cells)
 
 
 def _cuts(seen: Seen) -> tuple[Cut, ...]:
+    """Thresholds on numbers of the data; the reference's, or the candidate's where the reference cannot be read."""
     known = {(field.column, field.index) for field in all_features(seen) if kind(seen, field) in (FLOAT, INTEGER)}
     for side, runner in seen.runners.items():
         found = cuts(runner.native, seen.fed.get(side, {}), most=MOST, seed=seen.seed)
@@ -47,91 +55,52 @@ def _cuts(seen: Seen) -> tuple[Cut, ...]:
     return ()
 
 
-def field_at(cut: Cut) -> Field:
-    """The feature that a threshold asks about."""
-    name = cut.column if cut.index is None else f"{cut.column}[{cut.index}]"
-    return Field(cut.column, cut.index, name, 0)
-
-
-class RoundedThresholds:
+def _rounded(seen: Seen, cut: Cut) -> Iterator[_Cell]:
     """A model that takes or scales in float32 cannot tell these values apart: what it answers there is a coin's.
 
     The values are on the threshold and one float64 to either side; where the column is scaled on its way
     to the trees, those that are scaled to it.
     """
-
-    name = "rounded-thresholds"
-    title = "Values one float64 away from a tree's threshold, or scaled to it, which float32 cannot tell apart"
-
-    def batches(self, seen: Seen) -> Iterator[Batch]:
-        cells = [cell for cut in cuts_seen(seen) for cell in _around(seen, cut)]
-        if cells:
-            yield placed(seen, cells)
-
-
-def _around(seen: Seen, cut: Cut) -> Iterator[Cell]:
-    import numpy as np
-
-    field = field_at(cut)
-    wide = kind(seen, field) == FLOAT and seen.batch.inputs[field.column].dtype == np.float64
-    if not wide or holds_whole(seen, field):
+    field = _field_at(cut)
+    if seen.batch.inputs[field.column].dtype != np.float64 or _holds_whole(seen, field):
         return
-    row = nearest_row(seen, field, cut.value)
+    row = _nearest_row(seen, cut)
     for value, where in (
         (np.nextafter(cut.value, -np.inf), "one float64 below"),
         (cut.value, "on"),
         (np.nextafter(cut.value, np.inf), "one float64 above"),
     ):
-        yield Cell(row, field, float(value), f"{field.name} = {float(value)!r}, {where} the threshold of {cut.where}")
+        yield _Cell(row, field, float(value), f"{field.name} = {float(value)!r}, {where} the threshold of {cut.where}")
 
 
-NEAR = 1e-3
-"""A scaled threshold so near a whole number is left to the suite on rounding."""
-
-
-class TreeThresholds:
-    """Read from the model, where it is made of trees that see a column as it is.
+def _exact(seen: Seen, cut: Cut) -> Iterator[_Cell]:
+    """Values on a threshold and next to it, where ≤ and < part.
 
     The values are float32 numbers, which every runtime holds exactly: rounding is no excuse here. Of a column
     of whole numbers, also a scaled one, they are the whole numbers on both sides.
     """
-
-    name = "tree-thresholds"
-    title = "Values on a tree's threshold, and the float32 numbers next to it on either side"
-
-    def batches(self, seen: Seen) -> Iterator[Batch]:
-        cells = [cell for cut in cuts_seen(seen) for cell in _around_tree_thresholds(seen, cut)]
-        if cells:
-            yield placed(seen, cells)
-
-
-def _around_tree_thresholds(seen: Seen, cut: Cut) -> Iterator[Cell]:
-    field = field_at(cut)
-    whole = holds_whole(seen, field)
-    if not whole and not cut.direct:
+    field = _field_at(cut)
+    whole = _holds_whole(seen, field)
+    if not cut.direct and (not whole or abs(cut.value - round(cut.value)) < NEAR):
         return
-    if whole and not cut.direct and abs(cut.value - round(cut.value)) < NEAR:
-        return
-    row = nearest_row(seen, field, cut.value)
+    row = _nearest_row(seen, cut)
     for number, where in _whole(cut.value) if whole else _single(cut.value):
         value = float(number) if kind(seen, field) == FLOAT else number
         if holds(seen.batch.inputs[field.column].dtype, value):
-            yield Cell(row, field, value, f"{field.name} = {value!r}, {where} {cut.where}")
+            yield _Cell(row, field, value, f"{field.name} = {value!r}, {where} the threshold of {cut.where}")
 
 
 def _whole(threshold: float) -> Iterator[tuple[int, str]]:
     below = math.floor(threshold)
     if below == threshold:
-        yield below, "on the threshold of"
-        yield below - 1, "below the threshold of"
+        yield below, "on"
+        yield below - 1, "below"
     else:
-        yield below, "below the threshold of"
-    yield below + 1, "above the threshold of"
+        yield below, "below"
+    yield below + 1, "above"
 
 
 def _single(threshold: float) -> Iterator[tuple[float, str]]:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         nearest = np.float32(threshold)
     if not np.isfinite(nearest):
@@ -140,12 +109,48 @@ def _single(threshold: float) -> Iterator[tuple[float, str]]:
     # As a float64: numpy would round the threshold to compare it with a float32.
     exact = float(nearest)
     if exact == threshold:
-        yield exact, "on the threshold of"
-    yield lower if exact >= threshold else exact, "below the threshold of"
-    yield upper if exact <= threshold else exact, "above the threshold of"
+        yield exact, "on"
+    yield lower if exact >= threshold else exact, "below"
+    yield upper if exact <= threshold else exact, "above"
+
+
+def _field_at(cut: Cut) -> Field:
+    """The feature that a threshold asks about."""
+    return Field(cut.column, cut.index, cut.column if cut.index is None else f"{cut.column}[{cut.index}]", 0)
+
+
+def _holds_whole(seen: Seen, field: Field) -> bool:
+    """Does a feature hold whole numbers only, whatever its type? With gaps a table keeps them as float64."""
+    observed = values_of(seen, field)
+    return bool(np.all(observed == np.rint(observed)))
+
+
+def _nearest_row(seen: Seen, cut: Cut) -> int:
+    """The first row whose own value is nearest to the threshold."""
+    distance = np.abs(_field_at(cut).of(seen.batch.inputs).astype(np.float64) - cut.value)
+    return 0 if np.isnan(distance).all() else int(np.nanargmin(distance))
+
+
+def _placed(seen: Seen, cells: Sequence[_Cell]) -> Batch:
+    batch = named(seen.batch, np.array([cell.row for cell in cells]), [cell.what for cell in cells])
+    changes = []
+    for field in dict.fromkeys(cell.field for cell in cells):
+        values = field.of(batch.inputs).copy()
+        here = np.array([cell.field == field for cell in cells])
+        values[here] = [cell.value for cell in cells if cell.field == field]
+        changes.append(Change(field, here, values))
+    return changed(batch, changes)
 
 
 EXTENSIONS = (
-    RoundedThresholds(),
-    TreeThresholds(),
+    Suite(
+        "rounded-thresholds",
+        "Values one float64 away from a tree's threshold, or scaled to it, which float32 cannot tell apart",
+        partial(_aimed, _rounded),
+    ),
+    Suite(
+        "tree-thresholds",
+        "Values on a tree's threshold, and the float32 numbers next to it on either side",
+        partial(_aimed, _exact),
+    ),
 )

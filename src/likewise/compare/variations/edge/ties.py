@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+
 from likewise.compare.observe import margins
-from likewise.compare.variations.made_rows import FLOAT, TENSOR, Variant, features, named, varied
-from likewise.contracts.comparison import PairSpec, Seen, Tolerance
+from likewise.compare.variations.edge.rows import FLOAT, TENSOR, features
+from likewise.contracts.comparison import PairSpec, Seen, Suite, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
+from likewise.data.cells import Variant, named, varied
 from likewise.data.rows import rows_at
 
 ROWS = 16
@@ -19,22 +22,15 @@ PART = 0.4631
 NOTHING = Tolerance(0.0, 0.0)
 
 
-class TiedScores:
+def _tied(seen: Seen) -> Iterator[Batch]:
     """Who wins a tie is a rule of its own, and each runtime has one."""
-
-    name = "tied-scores"
-    title = "Rows with the smallest margin between two classes, and rows between two labels"
-
-    def batches(self, seen: Seen) -> Iterator[Batch]:
-        import numpy as np
-
-        labelled = next((spec for spec in seen.pairs if spec.kind is Kind.LABEL), None)
-        margin = _margin(seen, labelled)
-        if margin is not None:
-            closest = np.argsort(margin, kind="stable")[:ROWS]
-            yield named(seen.batch, closest, [f"margin {margin[place]:.3g}" for place in closest])
-        if labelled is not None and labelled.reference in seen.reference:
-            yield from _between(seen, seen.reference[labelled.reference])
+    labelled = next((spec for spec in seen.pairs if spec.kind is Kind.LABEL), None)
+    margin = _margin(seen, labelled)
+    if margin is not None:
+        closest = np.argsort(margin, kind="stable")[:ROWS]
+        yield named(seen.batch, closest, [f"margin {margin[place]:.3g}" for place in closest])
+    if labelled is not None and labelled.reference in seen.reference:
+        yield from _between(seen, seen.reference[labelled.reference])
 
 
 def _margin(seen: Seen, labelled: PairSpec | None) -> Array | None:
@@ -49,8 +45,6 @@ def _margin(seen: Seen, labelled: PairSpec | None) -> Array | None:
 
 def _between(seen: Seen, labels: Array) -> Iterator[Batch]:
     """Rows whose numbers lie between those of two rows of different labels."""
-    import numpy as np
-
     flat = labels.reshape(len(labels), -1)[:, 0]
     order = np.random.default_rng(seen.seed).permutation(len(flat))
     pairs = [(one, other) for one, other in pairwise(order.tolist()) if flat[one] != flat[other]][:ROWS]
@@ -68,4 +62,6 @@ def _mixed(values: Array, ones: Array, others: Array) -> Array:
     return mixed.astype(values.dtype)
 
 
-EXTENSION = TiedScores()
+EXTENSION = Suite(
+    "tied-scores", "Rows with the smallest margin between two classes, and rows between two labels", _tied
+)

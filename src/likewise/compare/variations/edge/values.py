@@ -1,0 +1,221 @@
+"""Suites that put other values into real rows. Most are a row of one table: what is planted, in columns that hold what.
+
+A value is planted in each column alone, as far as the type of the column can hold it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from likewise.compare.variations.edge.rows import (
+    FLOAT,
+    IDS,
+    INTEGER,
+    OTHER,
+    TENSOR,
+    TEXT,
+    features,
+    kind,
+    picked,
+    values_of,
+)
+from likewise.contracts.comparison import Seen, Suite
+from likewise.contracts.data import Array, Batch
+from likewise.data.cells import MISSING, Field, Variant, holds, varied
+
+Planted: TypeAlias = Sequence[Any] | Callable[[Any], Sequence[Any]]
+"""Values for a kind of column, or what gives them for its type; None is left out."""
+
+SINGLE = 3.4028234663852886e38
+"""The largest number of float32."""
+
+SUBNORMAL = (2.0**-149, -(2.0**-130), 2.0**-1074, -(2.0**-1050))
+"""Two of float32, which has no smaller ones, and two of float64."""
+
+NONFINITE = (float("inf"), float("-inf"), float("nan"))
+
+WHOLE = (2**24 + 1, 2**31 - 1, 2**53 + 1, 2**63 - 1)
+"""Beyond 2²⁴ float32 skips whole numbers, beyond 2⁵³ float64 does: ids, timestamps, amounts in cents."""
+
+SCRIPTS = ("Zürich", "日本", "Ελλάδα", "ß", "🙂")
+
+LITTLE, FAR = 0.01, 10.0
+"""How far past the range, in units of what it spans."""
+
+
+def _planting(name: str, title: str, **values: Planted) -> Suite:
+    """The same values in every column of a kind: `float=(0.0,)`."""
+    return Suite(name, title, lambda seen: varied(picked(seen), _planted(seen, values)), by_column=True)
+
+
+def _spelling(name: str, title: str, ways: Callable[[str], Iterable[str]]) -> Suite:
+    """A text that was observed, spelled in other ways, in every column of text."""
+    return Suite(name, title, lambda seen: varied(picked(seen), _respelled(seen, ways)), by_column=True)
+
+
+def _planted(seen: Seen, values: dict[str, Planted]) -> Iterator[Variant]:
+    given = []
+    for field in features(seen, *values):
+        planted = values[kind(seen, field)]
+        given.append((field, planted(seen.batch.inputs[field.column].dtype) if callable(planted) else planted))
+    # Value by value, so that rows that are refused for the same reason stand together.
+    for place in range(max((len(planted) for _, planted in given), default=0)):
+        for field, planted in given:
+            if place < len(planted) and planted[place] is not None:
+                yield from _at(seen, field, planted[place])
+
+
+def _at(seen: Seen, field: Field, value: Any) -> Iterator[Variant]:
+    """One value in one feature; in a tensor everywhere, and at one place. Nothing where the type does not hold it."""
+    held = kind(seen, field)
+    if held != TEXT and not holds(seen.batch.inputs[field.column].dtype, value):
+        return
+    if held != TENSOR:
+        yield Variant(f"{field.name} = {value!r}", {field: value})
+        return
+    base = picked(seen).inputs[field.column]
+    middle = tuple(size // 2 for size in base.shape[1:])
+    one = base.copy()
+    one[(slice(None), *middle)] = value
+    yield Variant(f"{field.name} = {value!r} everywhere", {field: np.full_like(base, value)})
+    yield Variant(f"{field.name}[{', '.join(map(str, middle))}] = {value!r}", {field: one})
+
+
+def _respelled(seen: Seen, ways: Callable[[str], Iterable[str]]) -> Iterator[Variant]:
+    for field in features(seen, TEXT):
+        observed = str(values_of(seen, field)[0])
+        for text in dict.fromkeys(ways(observed)):
+            if text != observed:
+                yield Variant(f"{field.name} = {text!r}", {field: text})
+
+
+def _accented(text: str) -> tuple[str, ...]:
+    """The same letter as one sign and as two: text is bytes to one runtime and signs to another."""
+    accented = unicodedata.normalize("NFD", text)
+    if accented == text:
+        accented = f"{text[:1] or 'e'}\u0301{text[1:]}"
+    return unicodedata.normalize("NFC", accented), accented, *SCRIPTS
+
+
+def _largest(dtype: Any) -> tuple[float | None, ...]:
+    """What does not fit becomes infinite on its way to a model that takes a narrower type."""
+    own = float(np.finfo(dtype).max)
+    wide, narrow = own if own > SINGLE else None, min(SINGLE, own)
+    return wide, narrow, wide and -wide, -narrow
+
+
+def _missing(seen: Seen) -> Iterator[Batch]:
+    """Every column goes missing once; a column that cannot hold a gap is widened as a table would be."""
+    # Masks and other tensors of booleans have no gaps.
+    fields = [
+        field
+        for field in features(seen, FLOAT, INTEGER, TEXT, TENSOR, OTHER)
+        if kind(seen, field) != OTHER or seen.batch.inputs[field.column].ndim == 1
+    ]
+    variants = [Variant(f"{field.name} missing", {field: MISSING}) for field in fields]
+    if len(fields) > 1 and not features(seen, IDS):
+        variants.append(Variant("all missing", dict.fromkeys(fields, MISSING)))
+    return varied(picked(seen), variants)
+
+
+def _masks(seen: Seen) -> Iterator[Batch]:
+    """A row of padding only: an attention over nothing divides by nothing."""
+    base = picked(seen)
+    variants = []
+    for place, name in enumerate(seen.columns):
+        array = base.inputs[name]
+        if "mask" not in name.lower() or array.dtype.kind not in "biuf" or array.ndim < 2:
+            continue
+        field = Field(name, None, name, place)
+        for what, value in (("all on", 1), ("all off", 0)):
+            variants.append(Variant(f"{name} {what}", {field: np.full_like(array, value)}))
+    return varied(base, variants)
+
+
+def _beyond(seen: Seen) -> Iterator[Batch]:
+    """Where calibration ends, tables end and ids run out. Ids of an embedding go past the last on purpose."""
+    base = picked(seen)
+    observed = {field: values_of(seen, field) for field in features(seen, FLOAT, INTEGER, TENSOR, IDS)}
+    variants = [
+        variant for field, array in observed.items() if array.size for variant in _past(seen, field, base, array)
+    ]
+    return varied(base, variants)
+
+
+def _past(seen: Seen, field: Field, base: Batch, observed: Array) -> Iterator[Variant]:
+    low, high = observed.min().item(), observed.max().item()
+    held = kind(seen, field)
+    if held == IDS:
+        yield from _other_ids(field, base, (high + 1, low - 1))
+        return
+    span = (high - low) or abs(high) or 1
+    for side, edge, sign in (("above", high, 1), ("below", low, -1)):
+        for share in (LITTLE, FAR):
+            step = sign * share * span
+            if held == TENSOR:
+                moved = (base.inputs[field.column] + step).astype(observed.dtype)
+                yield Variant(f"{field.name} moved by {step:g}, {side} the range seen", {field: moved})
+                continue
+            if isinstance(edge, int):
+                value = edge + sign * max(1, round(share * span))
+            else:
+                value = float(observed.dtype.type(edge + step))
+            if holds(observed.dtype, value):
+                yield Variant(f"{field.name} = {value!r}, {side} the range seen", {field: value})
+
+
+def _other_ids(field: Field, base: Batch, values: Iterable[int]) -> Iterator[Variant]:
+    """The first id of each row exchanged for one that was not seen."""
+    for value in values:
+        ids = base.inputs[field.column].copy()
+        if holds(ids.dtype, value):
+            ids.reshape(len(ids), -1)[:, 0] = value
+            yield Variant(f"first of {field.name} = {value}, past the ids seen", {field: ids})
+
+
+EXTENSIONS = (
+    _spelling(
+        "accents", "Text with accents (composed and decomposed) and in other scripts, in each column of text", _accented
+    ),
+    _spelling(
+        "blanks",
+        "Text with blanks around it, in each column of text",
+        lambda text: (f" {text}", f"{text} ", f"\t{text}\n", f"\u00a0{text}", " "),
+    ),
+    _spelling(
+        "letter-case",
+        "Text in another case, in each column of text",
+        lambda text: (text.upper(), text.lower(), text.swapcase()),
+    ),
+    _planting("empty-text", "Empty text, in each column of text", text=("",)),
+    _planting("unseen-categories", "A text that was never seen, in each column of text", text=("never seen before",)),
+    # A comparison of bits tells -0.0 from 0.
+    _planting("zeros", "0 and -0.0, in each column of numbers", float=(0.0, -0.0), tensor=(0.0, -0.0), integer=(0,)),
+    _planting("tiny-numbers", "Subnormal numbers, in each column of numbers", float=SUBNORMAL, tensor=SUBNORMAL),
+    _planting(
+        "huge-numbers",
+        "The largest numbers of float32 and of the column's type, in each column of numbers",
+        float=_largest,
+        tensor=_largest,
+    ),
+    _planting(
+        "large-integers",
+        "Whole numbers above 2²⁴ and 2⁵³, in each column of whole numbers that can hold them",
+        integer=(*WHOLE, *(-value for value in WHOLE)),
+    ),
+    _planting(
+        "nonfinite", "Infinity, minus infinity and NaN, in each column of numbers", float=NONFINITE, tensor=NONFINITE
+    ),
+    Suite("missing-values", "A value is missing, in each column alone and in all at once", _missing, by_column=True),
+    Suite("masks", "Masks all on and all off", _masks),
+    Suite(
+        "beyond-range",
+        "Numbers past the range of the first rows, by a little and by ten times its span, in each column",
+        _beyond,
+        by_column=True,
+    ),
+)
