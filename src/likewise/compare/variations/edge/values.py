@@ -161,7 +161,7 @@ def _past(seen: Seen, field: Field, base: Batch, observed: Array) -> Iterator[Va
                 yield Variant(f"{field.name} moved by {step:g}, {side} the range seen", {field: moved})
                 continue
             if isinstance(edge, int):
-                value = edge + sign * max(1, round(share * span))
+                value: float = edge + sign * max(1, round(share * span))
             else:
                 value = float(observed.dtype.type(edge + step))
             if holds(observed.dtype, value):
