@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.models.recorded.store import atomically
 from likewise.report.console import drawn, printable
 from likewise.tasks import check
@@ -25,9 +25,7 @@ def test_a_name_moves_no_cursor_and_changes_no_colour():
 @pytest.mark.parametrize("colour", [False, True])
 def test_no_control_character_of_a_name_is_in_a_report(colour):
     frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
-    report = likewise.check(
-        lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
-    )
+    report = data_only.check(lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame)
     text = check.render(report, "terminal", colour=colour)
     assert "income" in text
     for evil in ("\x1b[8m", "\x1b]", "\x07", "\r", "\x9b", "\u202e"):
@@ -38,9 +36,7 @@ def test_no_control_character_of_a_name_is_in_a_report(colour):
 @pytest.mark.parametrize("format", ["markdown", "html"])
 def test_no_control_character_of_a_name_is_in_a_page(format):
     frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
-    report = likewise.check(
-        lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
-    )
+    report = data_only.check(lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame)
     text = check.render(report, format)
     assert "income" in text
     assert not any(evil in text for evil in ("\x1b", "\x07", "\x9b", "\u202e"))

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import data_only
 import likewise
 from likewise.cli.commands import diff as command_line
 from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
@@ -54,7 +55,7 @@ def off_by(shift, *, names=("value", "other")):
 
 
 def checked(shift, data=TABLE, **options):
-    return likewise.check(right, off_by(shift), data, **{**LIMITS, **options})
+    return data_only.check(right, off_by(shift), data, **{**LIMITS, **options})
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +389,7 @@ def stored(example_folder):
     """A stored report of real models that blocks on two settings, tells values of a column apart and has a suite."""
     settings = {"matrix": {"threads": ["1", "2"]}, "stratify": "purpose", "samples": 600, **PLAIN}
     files = [str(example_folder / name) for name in ("model.joblib", "model.onnx", "test.parquet")]
-    report = likewise.check(*files, **settings)
+    report = data_only.check(*files, **settings)
     assert report.passed
     edge = tuple(
         replace(facts, kind="edge", name=f"made {facts.name}", blocks=False) for facts in report.comparison.suites
@@ -520,7 +521,7 @@ def crash(rows):
 
 
 def test_what_does_not_answer_the_same_question_is_inconclusive(runs):
-    old, inconclusive = runs["old"], likewise.check(right, crash, TABLE, **LIMITS)
+    old, inconclusive = runs["old"], data_only.check(right, crash, TABLE, **LIMITS)
     for pair in ((old, inconclusive), (inconclusive, old)):
         found = diff(*pair)
         assert found.outcome is Outcome.INCONCLUSIVE
@@ -542,7 +543,7 @@ def test_what_does_not_answer_the_same_question_is_inconclusive(runs):
 def test_what_was_counted_under_another_tolerance_is_compared_where_that_is_possible():
     options = {**PLAIN, "limits": {"mismatch_rate": 1.0}}
     at = {
-        width: likewise.check(right, off_by(0.05), TABLE, abs_tol=width, rel_tol=0.0, **options)
+        width: data_only.check(right, off_by(0.05), TABLE, abs_tol=width, rel_tol=0.0, **options)
         for width in (0.1, 0.04)
     }
     rates = {width: report.comparison.outputs[0].measures["mismatch_rate"] for width, report in at.items()}
@@ -551,8 +552,8 @@ def test_what_was_counted_under_another_tolerance_is_compared_where_that_is_poss
     assert of(tightened, "value.mismatch_rate").direction is Direction.UNKNOWN
     assert tightened.outcome is Outcome.INCONCLUSIVE
     same = (
-        likewise.check(right, right, TABLE, abs_tol=0.1, **PLAIN),
-        likewise.check(right, right, TABLE, abs_tol=0.04, **PLAIN),
+        data_only.check(right, right, TABLE, abs_tol=0.1, **PLAIN),
+        data_only.check(right, right, TABLE, abs_tol=0.04, **PLAIN),
     )
     assert diff(*same).outcome is Outcome.PASS
     assert diff(*reversed(same)).outcome is Outcome.FAIL
@@ -561,8 +562,8 @@ def test_what_was_counted_under_another_tolerance_is_compared_where_that_is_poss
 def test_the_same_files_are_known_by_their_hash_and_findings_without_their_figures(example_folder, monkeypatch):
     monkeypatch.chdir(example_folder)
     quick = {"preset": "quantized", "samples": 300, **PLAIN}
-    old = likewise.check("model.joblib", "model.onnx", "test.parquet", **quick)
-    new = likewise.check("model.joblib", "model.int8.onnx", "test.parquet", **quick)
+    old = data_only.check("model.joblib", "model.onnx", "test.parquet", **quick)
+    new = data_only.check("model.joblib", "model.int8.onnx", "test.parquet", **quick)
     found = {
         change.name: change for change in diff(old, new).changes if change.subject in ("reference", "candidate", "data")
     }
@@ -629,7 +630,7 @@ def test_a_baseline_that_cannot_be_used_is_never_ignored(runs, baseline, tmp_pat
     assert "half.json is not JSON" in report.verdict.headline
     assert checked(0.02, TABLE + 0.001, baseline=baseline).outcome is Outcome.INCONCLUSIVE
     assert checked(0.2, TABLE + 0.001, baseline=baseline).outcome is Outcome.FAIL
-    verify.save(likewise.check(right, crash, TABLE, **LIMITS), half)
+    verify.save(data_only.check(right, crash, TABLE, **LIMITS), half)
     assert checked(0.02, baseline=half).outcome is Outcome.INCONCLUSIVE
     verify.save(runs["beyond"], half)
     told = [finding.message for finding in checked(0.02, baseline=half).verdict.findings]

@@ -35,6 +35,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.semi_supervised import LabelPropagation
 
+import data_only
 import likewise
 from likewise.errors import DataError, ModelError, UsageError
 
@@ -110,7 +111,7 @@ ENCODINGS = {
 @pytest.mark.parametrize("encoders", ENCODINGS.values(), ids=ENCODINGS)
 def test_mixed_columns_with_gaps_and_unseen_categories_survive(encoders, frame, sold, tmp_path):
     model = make_pipeline(columns(*encoders), LogisticRegression()).fit(frame, sold)
-    exported = likewise.export(model, with_surprises(frame), tmp_path / "m.onnx")
+    exported = data_only.export(model, with_surprises(frame), tmp_path / "m.onnx")
     assert exported, exported.report.verdict.headline
     assert dtypes(exported) == {
         "size": "float32",
@@ -125,7 +126,7 @@ def test_mixed_columns_with_gaps_and_unseen_categories_survive(encoders, frame, 
 def test_probabilities_come_as_an_array_unless_dictionaries_are_asked_for(frame, sold, tmp_path):
     model = LogisticRegression().fit(frame[["rooms"]], sold)
     for zipmap in (False, True):
-        assert likewise.export(model, frame, tmp_path / "m.onnx", zipmap=zipmap)
+        assert data_only.export(model, frame, tmp_path / "m.onnx", zipmap=zipmap)
         operators = {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}
         assert ("ZipMap" in operators) is zipmap
 
@@ -134,9 +135,9 @@ def test_identifiers_beyond_float32_are_told_apart_also_without_an_encoder(frame
     """The graph still computes in float32: `double` is what keeps their last digits in arithmetic."""
     numbers = frame[["agent", "rooms"]]
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(numbers, sold)
-    single = likewise.export(model, numbers, tmp_path / "single.onnx")
+    single = data_only.export(model, numbers, tmp_path / "single.onnx")
     assert dtypes(single) == {"agent": "int64", "rooms": "float32"}
-    double = likewise.export(model, numbers, tmp_path / "double.onnx", double=True)
+    double = data_only.export(model, numbers, tmp_path / "double.onnx", double=True)
     assert dtypes(double) == {"agent": "float64", "rooms": "float64"}
     assert double.report.max_abs_diff < 1e-12 < single.report.max_abs_diff
 
@@ -147,7 +148,7 @@ def test_small_whole_numbers_that_are_computed_with_can_be_missing(frame, sold, 
     likewise.export(model, frame, tmp_path / "m.onnx", check=False)
     later = frame.astype({"rooms": float})
     later.loc[0:9, "rooms"] = np.nan
-    assert likewise.check(model, tmp_path / "m.onnx", later).passed
+    assert data_only.check(model, tmp_path / "m.onnx", later).passed
 
 
 NUMBERS = ["rooms", "agent", "new"]
@@ -169,7 +170,7 @@ PLAIN = {
 @pytest.mark.parametrize("model", PLAIN.values(), ids=PLAIN)
 def test_a_table_has_one_input_a_column_whatever_sees_it_first(model, frame, sold, tmp_path):
     table = frame[NUMBERS].assign(agent=frame["agent"] % 10)
-    exported = likewise.export(model.fit(table, sold), table, tmp_path / "m.onnx", abs_tol=1e-4)
+    exported = data_only.export(model.fit(table, sold), table, tmp_path / "m.onnx", abs_tol=1e-4)
     assert exported, exported.report.verdict.headline
     assert dtypes(exported) == {"rooms": "float32", "agent": "float32", "new": "bool"}
 
@@ -177,7 +178,7 @@ def test_a_table_has_one_input_a_column_whatever_sees_it_first(model, frame, sol
 def test_an_array_stays_one_input(frame, sold, tmp_path):
     X = frame[["rooms", "agent"]].to_numpy()
     small = (X % 100).astype(float)
-    exported = likewise.export(LogisticRegression().fit(small, sold), small, tmp_path / "m.onnx")
+    exported = data_only.export(LogisticRegression().fit(small, sold), small, tmp_path / "m.onnx")
     assert exported
     assert [(entry["name"], entry["dtype"], entry["shape"]) for entry in exported.features] == [
         ("X", "float32", [None, 2])
@@ -189,18 +190,18 @@ def test_an_array_stays_one_input(frame, sold, tmp_path):
 def test_a_table_for_a_model_of_arrays_says_which_columns_stand_where(frame, sold, tmp_path):
     table = frame[["rooms", "new"]]
     model = LogisticRegression().fit(table.to_numpy(float), sold)
-    exported = likewise.export(model, table, tmp_path / "m.onnx")
+    exported = data_only.export(model, table, tmp_path / "m.onnx")
     assert exported
     assert exported.features[0]["columns"] == ["rooms", "new"]
 
 
 def test_a_regressor_and_several_text_classes(frame, tmp_path):
     table = frame[["rooms", "new"]]
-    value = likewise.export(Ridge().fit(table, frame["rooms"] * 2.5), table, tmp_path / "value.onnx")
+    value = data_only.export(Ridge().fit(table, frame["rooms"] * 2.5), table, tmp_path / "value.onnx")
     assert value
     kinds = np.array(["flat", "house", "loft"], dtype=object)[frame["rooms"] % 3]
     model = make_pipeline(StandardScaler(), MLPClassifier((4,), random_state=0, max_iter=2000)).fit(table, kinds)
-    named = likewise.export(model, table, tmp_path / "named.onnx")
+    named = data_only.export(model, table, tmp_path / "named.onnx")
     assert named
     assert json.loads((tmp_path / "named.metadata.json").read_text())["classes"] == ["flat", "house", "loft"]
 
@@ -210,17 +211,17 @@ def test_text_is_cut_into_the_same_words(vectorizer, sold, tmp_path):
     words = ["Été à Nîmes", "x-ray no.7 a", "naïve_b it's", "日本 lake 99", "GOOD good"]
     texts = np.array([f"{words[i % 5]} row{i % 7} {words[i % 3]}" for i in range(ROWS)], dtype=object)
     model = make_pipeline(vectorizer, LogisticRegression()).fit(texts, sold)
-    exported = likewise.export(model, {"review": texts}, tmp_path / "m.onnx")
+    exported = data_only.export(model, {"review": texts}, tmp_path / "m.onnx")
     assert exported, exported.report.verdict.headline
     assert [entry["dtype"] for entry in exported.features] == ["string"]
     table = pd.DataFrame({"review": texts, "stars": np.arange(ROWS) % 5})
     both = ColumnTransformer([("text", vectorizer, "review"), ("rest", "passthrough", ["stars"])])
-    assert likewise.export(make_pipeline(both, LogisticRegression()).fit(table, sold), table, tmp_path / "t.onnx")
+    assert data_only.export(make_pipeline(both, LogisticRegression()).fit(table, sold), table, tmp_path / "t.onnx")
 
 
 def test_a_model_that_needs_an_older_operator_set_gets_it_and_says_so(frame, tmp_path):
     X = frame[["rooms", "new"]].to_numpy(np.float32)
-    exported = likewise.export(
+    exported = data_only.export(
         IsolationForest(n_estimators=10, random_state=0).fit(X), X, tmp_path / "m.onnx", opset=18
     )
     assert exported, exported.report.verdict.headline
@@ -260,7 +261,7 @@ REFUSED = {
 def test_a_step_that_cannot_be_converted_is_named(model, message, remedy, frame, sold, tmp_path):
     model = model.fit(frame[["rooms"]], sold)
     with pytest.raises(ModelError) as caught:
-        likewise.export(model, frame, tmp_path / "m.onnx")
+        data_only.export(model, frame, tmp_path / "m.onnx")
     assert message in caught.value.message
     assert remedy in caught.value.remedy
     assert not caught.value.message.endswith(".")
@@ -271,7 +272,7 @@ def test_a_step_inside_a_calibrated_model_is_refused_with_the_way_out(frame, sol
     inner = make_pipeline(columns(OneHotEncoder(handle_unknown="ignore")), LogisticRegression())
     model = CalibratedClassifierCV(inner, cv=2).fit(frame, sold)
     with pytest.raises(ModelError, match="ColumnTransformer see the columns first"):
-        likewise.export(model, frame, tmp_path / "m.onnx")
+        data_only.export(model, frame, tmp_path / "m.onnx")
 
 
 def test_what_does_not_load_never_takes_the_place_of_a_file(frame, sold, tmp_path):
@@ -280,7 +281,7 @@ def test_what_does_not_load_never_takes_the_place_of_a_file(frame, sold, tmp_pat
     likewise.export(model, frame, path, check=False)
     before = path.read_bytes()
     with pytest.raises(ModelError, match="does not load") as caught:
-        likewise.export(model, frame, path, double=True)
+        data_only.export(model, frame, path, double=True)
     assert "leave out --double" in caught.value.remedy
     assert path.read_bytes() == before
 
@@ -289,17 +290,17 @@ def test_questions_that_make_no_sense(frame, sold, tmp_path):
     table = frame[["rooms"]]
     model = LogisticRegression().fit(table, sold)
     with pytest.raises(UsageError, match=r"ends in \.onnx"):
-        likewise.export(model, table, tmp_path / "model.bin")
+        data_only.export(model, table, tmp_path / "model.bin")
     with pytest.raises(UsageError, match="did you mean 'abs_tol'"):
-        likewise.export(model, table, tmp_path / "m.onnx", abs_toll=1)
+        data_only.export(model, table, tmp_path / "m.onnx", abs_toll=1)
     with pytest.raises(DataError, match="no rows"):
-        likewise.export(model, table[:0], tmp_path / "m.onnx")
+        data_only.export(model, table[:0], tmp_path / "m.onnx")
     timed = table.assign(rooms=pd.Timestamp("2020-01-01"))
     with pytest.raises(ModelError, match="holds times"):
-        likewise.export(model, timed, tmp_path / "m.onnx")
+        data_only.export(model, timed, tmp_path / "m.onnx")
     likewise.export(model, table, tmp_path / "m.onnx", check=False)
     with pytest.raises(ModelError, match="ONNX model already"):
-        likewise.export(tmp_path / "m.onnx", table, tmp_path / "again.onnx")
+        data_only.export(tmp_path / "m.onnx", table, tmp_path / "again.onnx")
 
 
 def test_nothing_the_converter_prints_reaches_the_user(frame, sold, tmp_path, capfd):
@@ -380,21 +381,21 @@ def stale(report):
 
 def test_a_candidate_of_another_reference_is_a_warning_and_no_failure(folder, frame, sold, tmp_path):
     likewise.export(folder / "model.joblib", frame, tmp_path / "m.onnx", check=False)
-    assert not stale(likewise.check(folder / "model.joblib", tmp_path / "m.onnx", frame))
+    assert not stale(data_only.check(folder / "model.joblib", tmp_path / "m.onnx", frame))
     golden = tmp_path / "golden.parquet"
     likewise.record(folder / "model.joblib", frame, golden)
-    assert not stale(likewise.check(golden, tmp_path / "m.onnx", frame))
-    assert not stale(likewise.check(joblib.load(folder / "model.joblib"), tmp_path / "m.onnx", frame))
+    assert not stale(data_only.check(golden, tmp_path / "m.onnx", frame))
+    assert not stale(data_only.check(joblib.load(folder / "model.joblib"), tmp_path / "m.onnx", frame))
 
     retrained = joblib.load(folder / "model.joblib").set_params(logisticregression__tol=2e-4)
     joblib.dump(retrained, tmp_path / "model.joblib")
-    report = likewise.check(tmp_path / "model.joblib", tmp_path / "m.onnx", frame)
+    report = data_only.check(tmp_path / "model.joblib", tmp_path / "m.onnx", frame)
     assert report.passed
     (finding,) = stale(report)
     assert finding.severity == "warning"
     assert "another model" in finding.message
     likewise.record(tmp_path / "model.joblib", frame, golden)
-    assert stale(likewise.check(golden, tmp_path / "m.onnx", frame))
+    assert stale(data_only.check(golden, tmp_path / "m.onnx", frame))
 
 
 def test_a_quantised_candidate_remembers_the_file_it_was_made_from(folder, frame, tmp_path):
@@ -403,7 +404,7 @@ def test_a_quantised_candidate_remembers_the_file_it_was_made_from(folder, frame
     sha256 = hashlib.sha256((tmp_path / "m.onnx").read_bytes()).hexdigest()
     quantised.metadata_props.add(key="likewise.quantized_from", value=sha256)
     onnx.save(quantised, tmp_path / "q.onnx")
-    assert not stale(likewise.check(tmp_path / "m.onnx", tmp_path / "q.onnx", frame))
-    assert not stale(likewise.check(folder / "model.joblib", tmp_path / "q.onnx", frame))
+    assert not stale(data_only.check(tmp_path / "m.onnx", tmp_path / "q.onnx", frame))
+    assert not stale(data_only.check(folder / "model.joblib", tmp_path / "q.onnx", frame))
     likewise.export(folder / "model.joblib", frame, tmp_path / "m.onnx", check=False, zipmap=True)
-    assert stale(likewise.check(tmp_path / "m.onnx", tmp_path / "q.onnx", frame))
+    assert stale(data_only.check(tmp_path / "m.onnx", tmp_path / "q.onnx", frame))

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+import data_only
 import likewise
 from likewise.contracts.data import Array
 from likewise.contracts.verdict import Outcome, Severity
@@ -97,7 +98,7 @@ def test_float32_against_float64_of_a_network(network, numbers):
 def test_float32_against_float64_of_a_graph(network, graph, numbers):
     given = numbers.astype(np.float32)
     result = likewise.noise(graph, {"x": given})
-    runs = likewise.check(lambda x: {"output": in_double(network, x.astype(np.float64))}, graph, {"x": given})
+    runs = data_only.check(lambda x: {"output": in_double(network, x.astype(np.float64))}, graph, {"x": given})
     assert only(result, "precision").max_abs == pytest.approx(runs.max_abs_diff, rel=1e-3)
     assert {found.name for found in result.sources if not found.not_measured} == {
         "repeat",
@@ -111,8 +112,8 @@ def test_float32_against_float64_of_a_graph(network, graph, numbers):
 def test_a_check_with_the_proposed_options_passes_and_one_far_below_does_not(network, graph, numbers):
     data = {"x": numbers.astype(np.float32)}
     proposed = likewise.noise(network, data)
-    assert likewise.check(network, graph, data, abs_tol=proposed.abs_tol, rel_tol=proposed.rel_tol).passed
-    assert not likewise.check(network, graph, data, abs_tol=proposed.abs_tol / 1e4, rel_tol=0.0).passed
+    assert data_only.check(network, graph, data, abs_tol=proposed.abs_tol, rel_tol=proposed.rel_tol).passed
+    assert not data_only.check(network, graph, data, abs_tol=proposed.abs_tol / 1e4, rel_tol=0.0).passed
 
 
 def test_an_optimisation_that_changes_the_answer_is_seen():
@@ -376,7 +377,7 @@ def test_the_command(example_folder, tmp_path):
 def test_a_tolerance_below_the_noise_floor_is_told(network, numbers, options):
     """Both are the same network; its own answers move by 1e-8 between batch sizes."""
     data = {"x": numbers.astype(np.float32)}
-    report = likewise.check(network, network, data, **options)
+    report = data_only.check(network, network, data, **options)
     drift = report.comparison.outputs[0].measures["batch_drift"]
     assert 1e-12 < drift < 1e-5
     found = [finding for finding in report.verdict.findings if finding.code == "below-noise-floor"]
@@ -387,13 +388,13 @@ def test_a_tolerance_below_the_noise_floor_is_told(network, numbers, options):
 
 
 def test_above_the_noise_floor_nothing_is_told(network, numbers):
-    report = likewise.check(network, network, {"x": numbers.astype(np.float32)})
+    report = data_only.check(network, network, {"x": numbers.astype(np.float32)})
     assert report.outcome is Outcome.PASS
     assert not [finding for finding in report.verdict.findings if finding.code == "below-noise-floor"]
 
 
 def test_a_model_that_depends_on_its_batch_is_not_called_noisy(numbers):
-    report = likewise.check(
+    report = data_only.check(
         lambda x: x[:, 0], lambda x: x[:, 0] + (0.1 if len(x) == 1 else 0.0), {"x": numbers}, abs_tol=1e-6
     )
     assert report.outcome is Outcome.FAIL

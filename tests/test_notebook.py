@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.errors import MissingExtraError, UsageError
 
 HOSTILE = '"><script>alert(1)</script>'
@@ -17,12 +17,10 @@ HOSTILE = '"><script>alert(1)</script>'
 @pytest.fixture(scope="module")
 def failing(example_folder):
     rows = pd.read_parquet(example_folder / "test.parquet")[:300]
-    return likewise.check(
+    return data_only.check(
         str(example_folder / "model.joblib"),
         str(example_folder / "model.int8.onnx"),
         rows,
-        explain=False,
-        edge="off",
         stratify="purpose",
     )
 
@@ -63,9 +61,7 @@ def test_the_view_of_a_cell_has_the_verdict_the_limits_and_the_worst_rows(failin
 
 def test_names_are_text_and_never_markup():
     frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
-    report = likewise.check(
-        lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame, explain=False
-    )
+    report = data_only.check(lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame)
     view = parsed(report._repr_html_())
     assert not report
     assert "script" not in view.seen

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import data_only
 import likewise
 from likewise.errors import UsageError
 
@@ -42,7 +43,7 @@ def expected(model, frame, example_folder):
 def test_a_candidate_may_be_a_path_bytes_or_a_proto(example_folder, model, frame, expected, form):
     path = example_folder / "model.onnx"
     candidate = {"path": path, "str": str(path), "bytes": path.read_bytes(), "ModelProto": onnx.load(path)}[form]
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     assert report
     assert report.samples == len(frame)
     assert report.max_abs_diff == pytest.approx(expected, abs=1e-8)
@@ -58,7 +59,7 @@ def test_data_may_be_any_table(example_folder, model, frame, expected, form):
         "parquet": lambda: example_folder / "test.parquet",
         "arrow": lambda: pl.read_parquet(example_folder / "test.parquet").to_arrow(),
     }[form]()
-    report = likewise.check(model, example_folder / "model.onnx", data)
+    report = data_only.check(model, example_folder / "model.onnx", data)
     assert report.passed, report.verdict
     assert report.max_abs_diff == pytest.approx(expected, abs=1e-8)
 
@@ -69,12 +70,12 @@ def test_an_array_feeds_a_model_that_was_fitted_on_arrays():
 
     rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     model = LinearRegression().fit(rows, rows @ [1.0, 2.0, 3.0])
-    report = likewise.check(model, to_onnx(model, rows[:1]), rows)
+    report = data_only.check(model, to_onnx(model, rows[:1]), rows)
     assert report.passed, report.verdict
 
 
 def test_a_report_that_does_not_pass_is_false_and_raises(example_folder, model, frame):
-    report = likewise.check(model, example_folder / "model.int8.onnx", frame)
+    report = data_only.check(model, example_folder / "model.int8.onnx", frame)
     assert not report
     with pytest.raises(likewise.ParityError, match=r"FAIL: probabilities\.mismatch_rate") as caught:
         report.raise_for_verdict()
@@ -82,26 +83,26 @@ def test_a_report_that_does_not_pass_is_false_and_raises(example_folder, model, 
 
 
 def test_what_cannot_be_compared_is_a_report_not_an_exception(example_folder, model):
-    report = likewise.check(model, example_folder / "model.onnx", pd.DataFrame({"income": [1.0]}))
+    report = data_only.check(model, example_folder / "model.onnx", pd.DataFrame({"income": [1.0]}))
     assert report.outcome is likewise.Outcome.INCONCLUSIVE
     assert "'amount'" in report.verdict.headline
 
 
 def test_a_question_that_makes_no_sense_raises(example_folder, model, frame):
     with pytest.raises(UsageError, match="did you mean 'abs_tol'"):
-        likewise.check(model, example_folder / "model.onnx", frame, abs_tolerance=1)
+        data_only.check(model, example_folder / "model.onnx", frame, abs_tolerance=1)
     with pytest.raises(UsageError, match="did you mean 'strict'"):
-        likewise.check(model, example_folder / "model.onnx", frame, preset="strickt")
+        data_only.check(model, example_folder / "model.onnx", frame, preset="strickt")
 
 
 def test_a_live_model_of_the_same_kind_on_both_sides(model, frame):
-    assert likewise.check(model, model, frame, preset="exact").passed
+    assert data_only.check(model, model, frame, preset="exact").passed
 
 
 def test_a_report_can_be_saved_loaded_and_judged_again(example_folder, model, frame, tmp_path):
     path = tmp_path / "deep" / "report.json"
     # Dynamic INT8 answers differently at other batch sizes, so the sweep would have a maximum of its own.
-    report = likewise.check(model, example_folder / "model.int8.onnx", frame, report=str(path), batch_sizes=())
+    report = data_only.check(model, example_folder / "model.int8.onnx", frame, report=str(path), batch_sizes=())
     again = likewise.load(path)
     assert again.verdict == report.verdict
     assert again.max_abs_diff == report.max_abs_diff
@@ -114,8 +115,8 @@ def test_recorded_answers_stand_in_for_the_model(example_folder, tmp_path):
     data, golden = example_folder / "test.parquet", tmp_path / "golden.parquet"
     rows = likewise.record(example_folder / "model.joblib", data, golden)
     assert rows == 3_000
-    live = likewise.check(example_folder / "model.joblib", example_folder / "model.onnx", data)
-    recorded = likewise.check(golden, example_folder / "model.onnx", data)
+    live = data_only.check(example_folder / "model.joblib", example_folder / "model.onnx", data)
+    recorded = data_only.check(golden, example_folder / "model.onnx", data)
     assert recorded.passed
     assert recorded.max_abs_diff == live.max_abs_diff
     ours, theirs = (
@@ -132,16 +133,16 @@ def test_recorded_answers_are_found_by_id_whatever_the_order(example_folder, fra
     golden = tmp_path / "golden.parquet"
     likewise.record(example_folder / "model.joblib", tmp_path / "named.parquet", golden, row_id="customer")
     shuffled = named.sample(frac=1, random_state=0)
-    report = likewise.check(golden, example_folder / "model.onnx", shuffled, id="customer")
+    report = data_only.check(golden, example_folder / "model.onnx", shuffled, id="customer")
     assert report.passed, report.verdict
-    assert likewise.check(golden, example_folder / "model.onnx", shuffled.drop(columns="customer")).outcome != "PASS"
+    assert data_only.check(golden, example_folder / "model.onnx", shuffled.drop(columns="customer")).outcome != "PASS"
 
 
 def test_recorded_answers_belong_to_their_data(example_folder, frame, tmp_path):
     golden = tmp_path / "golden.parquet"
     likewise.record(example_folder / "model.joblib", example_folder / "test.parquet", golden)
     frame.iloc[::-1].to_parquet(tmp_path / "other.parquet")
-    report = likewise.check(golden, example_folder / "model.onnx", tmp_path / "other.parquet")
+    report = data_only.check(golden, example_folder / "model.onnx", tmp_path / "other.parquet")
     assert report.outcome is likewise.Outcome.INCONCLUSIVE
     assert "recorded for other data" in report.verdict.headline
 

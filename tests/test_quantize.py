@@ -16,6 +16,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import data_only
 import likewise
 from likewise.errors import LikewiseError, ModelError, UsageError
 from likewise.models.onnx.quantize import reduce_range
@@ -77,7 +78,7 @@ def properties(path):
 
 @pytest.mark.parametrize("mode", ["dynamic", "static", "fp16"])
 def test_every_mode_keeps_the_answers_of_the_example(example_folder, tmp_path, mode):
-    done = likewise.quantize(
+    done = data_only.quantize(
         example_folder / "model.onnx",
         tmp_path / "q.onnx",
         data=str(example_folder / "test.parquet"),
@@ -93,7 +94,7 @@ def test_every_mode_keeps_the_answers_of_the_example(example_folder, tmp_path, m
 
 
 def test_the_reported_difference_is_that_of_the_two_files(images, tmp_path):
-    done = likewise.quantize(images / "net.onnx", tmp_path / "q.onnx", data=str(images / "images.npz"), speed=False)
+    done = data_only.quantize(images / "net.onnx", tmp_path / "q.onnx", data=str(images / "images.npz"), speed=False)
     x = np.load(images / "images.npz")["x"]
     difference = np.abs(answers(tmp_path / "q.onnx", x) - answers(images / "net.onnx", x))
     # ONNX Runtime may add in another order when it is called with other batches.
@@ -166,7 +167,7 @@ def test_the_range_of_weights_is_chosen_by_the_processor(machine, cpuinfo, reduc
 def test_a_tree_ensemble_is_refused_with_the_list_of_its_operators(example_folder, tmp_path):
     for mode in ("dynamic", "static", "fp16"):
         with pytest.raises(NothingToQuantizeError) as caught:
-            likewise.quantize(
+            data_only.quantize(
                 example_folder / "booster.onnx",
                 tmp_path / "q.onnx",
                 mode=mode,
@@ -178,7 +179,7 @@ def test_a_tree_ensemble_is_refused_with_the_list_of_its_operators(example_folde
 
 
 def test_a_copy_is_allowed_where_it_is_asked_for(example_folder, tmp_path):
-    done = likewise.quantize(
+    done = data_only.quantize(
         example_folder / "booster.onnx",
         tmp_path / "q.onnx",
         data=str(example_folder / "test.parquet"),
@@ -218,7 +219,7 @@ def test_excluded_nodes_stay_in_float(images, tmp_path):
 
 def test_half_precision_leaves_what_prepares_the_columns_alone(example_folder, tmp_path):
     # Incomes go up to 250,000 and half precision ends at 65,504: casting an input would make it infinite.
-    done = likewise.quantize(
+    done = data_only.quantize(
         example_folder / "model.onnx",
         tmp_path / "q.onnx",
         data=str(example_folder / "test.parquet"),
@@ -334,7 +335,7 @@ def test_a_transformer_exported_by_torch_in_every_mode(tmp_path):
         )
     np.savez(tmp_path / "tokens.npz", tokens=tokens.numpy())
     for mode in ("fp16", "dynamic", "static"):
-        done = likewise.quantize(
+        done = data_only.quantize(
             tmp_path / "net.onnx", tmp_path / "q.onnx", data=str(tmp_path / "tokens.npz"), mode=mode, speed=False
         )
         assert done.report.outcome == "PASS", mode
@@ -355,7 +356,7 @@ def test_a_transformer_exported_by_torch_in_every_mode(tmp_path):
 )
 def test_a_question_that_makes_no_sense_is_a_usage_error(images, tmp_path, options, message):
     with pytest.raises(UsageError) as caught:
-        likewise.quantize(images / "net.onnx", tmp_path / "q.onnx", **options)
+        data_only.quantize(images / "net.onnx", tmp_path / "q.onnx", **options)
     assert message in str(caught.value)
 
 
@@ -375,7 +376,7 @@ def test_calibration_rows_that_cannot_be_fed_are_said(images, tmp_path):
 
 
 def test_the_verdict_is_a_failure_where_the_limits_say_so(images, tmp_path):
-    done = likewise.quantize(
+    done = data_only.quantize(
         images / "net.onnx", tmp_path / "q.onnx", data=str(images / "images.npz"), abs_tol=1e-6, speed=False
     )
     assert not done
@@ -385,7 +386,7 @@ def test_the_verdict_is_a_failure_where_the_limits_say_so(images, tmp_path):
 
 def test_a_fixed_batch_is_calibrated_whole(images, tmp_path):
     onnx.save(convolutions(rows=8), tmp_path / "fixed.onnx")
-    done = likewise.quantize(
+    done = data_only.quantize(
         tmp_path / "fixed.onnx",
         tmp_path / "q.onnx",
         mode="static",
@@ -402,7 +403,7 @@ def test_rows_along_another_axis_are_calibrated_on_and_checked(images, tmp_path)
     value = helper.make_tensor_value_info("sideways", TensorProto.FLOAT, [3, "n", 12, 12])
     proto.graph.input[0].CopyFrom(value)
     onnx.save(proto, tmp_path / "sideways.onnx")
-    done = likewise.quantize(
+    done = data_only.quantize(
         tmp_path / "sideways.onnx",
         tmp_path / "q.onnx",
         mode="static",

@@ -15,7 +15,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.contracts.data import RowIds
 from likewise.data.selection import select
 from likewise.data.strata import MISSING, equal_shares
@@ -108,7 +108,7 @@ def test_rows_keep_their_value_when_they_are_cut_and_joined():
 def test_every_value_is_reported_as_a_loop_by_hand_finds_it(example_folder):
     """Against the models themselves: rows, rows beyond and the largest difference by value."""
     table = pd.read_parquet(example_folder / "test.parquet")
-    report = likewise.check(
+    report = data_only.check(
         str(example_folder / "model.joblib"),
         str(example_folder / "model.int8.onnx"),
         table,
@@ -147,12 +147,12 @@ def test_an_unknown_column_or_one_with_too_many_values_is_a_usage_error(frame):
         list(select(open_source(frame), samples=9, stratify="x").batches(10))
     model = lambda rows: np.asarray(rows["x"])  # noqa: E731
     with pytest.raises(UsageError, match="more than 1,000 values"):
-        likewise.check(model, model, frame, stratify="x")
+        data_only.check(model, model, frame, stratify="x")
 
 
 def test_fewer_rows_than_asked_for_are_inconclusive(frame):
     model = lambda rows: np.asarray(rows["x"])  # noqa: E731
-    report = likewise.check(model, model, frame.iloc[:50], stratify="country", samples=60)
+    report = data_only.check(model, model, frame.iloc[:50], stratify="country", samples=60)
     assert report.outcome == "INCONCLUSIVE"
 
 

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import data_only
 import likewise
 from likewise.compare.variations import settings
 from likewise.contracts.verdict import Outcome, Severity, SuiteVerdict
@@ -54,7 +55,7 @@ def images():
 
 
 def checked(images, matrix, **options):
-    return likewise.check(pooling, pooled(), images, matrix=matrix, edge="off", explain=False, **options)
+    return data_only.check(pooling, pooled(), images, matrix=matrix, **options)
 
 
 def found(report, code):
@@ -133,7 +134,7 @@ def _other_failure():
 
 
 def test_a_correct_model_agrees_everywhere(example_folder):
-    report = likewise.check(
+    report = data_only.check(
         str(example_folder / "model.joblib"),
         str(example_folder / "model.onnx"),
         str(example_folder / "test.parquet"),
@@ -199,19 +200,19 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(matrix, told, image
         raise AssertionError("a model was run")
 
     with pytest.raises(UsageError, match=told):
-        likewise.check(never, pooled(), images, matrix=matrix)
+        data_only.check(never, pooled(), images, matrix=matrix)
 
 
 def test_a_candidate_without_settings_is_refused(images):
     with pytest.raises(UsageError, match="has no option 'threads'"):
-        likewise.check(pooling, pooling, images, matrix={"threads": [1, 2]})
+        data_only.check(pooling, pooling, images, matrix={"threads": [1, 2]})
 
 
 def test_recorded_answers_have_no_settings(images, tmp_path):
     np.savez(tmp_path / "rows.npz", **images)
     likewise.record(pooling, str(tmp_path / "rows.npz"), tmp_path / "golden.parquet")
     with pytest.raises(UsageError, match="recorded answers"):
-        likewise.check(
+        data_only.check(
             pooling, str(tmp_path / "golden.parquet"), str(tmp_path / "rows.npz"), matrix={"threads": [1, 2]}
         )
 

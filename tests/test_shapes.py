@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+import data_only
 import likewise
 from likewise.cli import likewise as command
 from likewise.compare.variations.axes import Axis, at_length
@@ -32,6 +33,11 @@ SERIES = RNG.normal(size=(ROWS, LENGTH, 3)).astype(np.float32)
 TOKENS = RNG.integers(1, 20, size=(ROWS, LENGTH))
 REAL = np.ones((ROWS, LENGTH), dtype=np.int64)
 IMAGES = RNG.normal(size=(ROWS, 3, 8, 10)).astype(np.float32)
+
+
+def checked(reference, candidate, data, **options):
+    """Other lengths are tried, and nothing else beside the data."""
+    return data_only.check(reference, candidate, data, **{"shapes": None, **options})
 
 
 def said(report):
@@ -162,7 +168,7 @@ def nets():
 
 
 def test_a_faithful_export_passes_at_every_length_and_says_which(nets):
-    report = likewise.check(*nets.recurrent, {"x": SERIES})
+    report = checked(*nets.recurrent, {"x": SERIES})
     assert report.passed, said(report)
     found = suites(report)
     assert list(found) == ["seq=1", "seq=5", "seq=7", "seq=12"]
@@ -187,7 +193,7 @@ def test_the_rows_are_those_of_the_data_cut_or_repeated():
 
 
 def test_a_length_that_became_a_constant_passes_on_the_data_and_is_found_at_others(nets):
-    report = likewise.check(*nets.traced, {"x": SERIES})
+    report = checked(*nets.traced, {"x": SERIES})
     # Not asked for, so the verdict stands; but it is said.
     assert report.passed, said(report)
     found = suites(report)
@@ -201,7 +207,7 @@ def test_a_length_that_became_a_constant_passes_on_the_data_and_is_found_at_othe
 
 
 def test_lengths_that_are_asked_for_block(nets):
-    report = likewise.check(*nets.traced, {"x": SERIES}, shapes={"seq": [6, 9]})
+    report = checked(*nets.traced, {"x": SERIES}, shapes={"seq": [6, 9]})
     assert report.outcome == "FAIL"
     found = suites(report)
     assert list(found) == ["seq=6", "seq=9"]
@@ -209,11 +215,11 @@ def test_lengths_that_are_asked_for_block(nets):
     assert found["seq=9"].outcome == "FAIL"
     assert all(suite.blocks for suite in found.values())
     assert "failure shape-suite: seq=9: 8 of 8 rows differ" in said(report)
-    assert likewise.check(*nets.traced, {"x": SERIES}, shapes={"seq": (LENGTH,)}).passed
+    assert checked(*nets.traced, {"x": SERIES}, shapes={"seq": (LENGTH,)}).passed
 
 
 def test_a_candidate_that_refuses_what_the_reference_answers_differs(nets):
-    report = likewise.check(*nets.reshaped, {"x": SERIES}, shapes={"seq": (LENGTH, 5)})
+    report = checked(*nets.reshaped, {"x": SERIES}, shapes={"seq": (LENGTH, 5)})
     assert report.outcome == "FAIL"
     assert suites(report)["seq=6"].outcome == "PASS"
     assert "seq=5: the candidate refuses 8 of 8 rows that the reference answers" in said(report)
@@ -221,7 +227,7 @@ def test_a_candidate_that_refuses_what_the_reference_answers_differs(nets):
 
 def test_a_length_that_both_refuse_agrees(nets):
     # A kernel of 3 does not fit into an image that is 2 high.
-    report = likewise.check(*nets.pictures, {"x": IMAGES}, shapes={"height": (2,), "width": (3, 16)})
+    report = checked(*nets.pictures, {"x": IMAGES}, shapes={"height": (2,), "width": (3, 16)})
     assert report.passed, said(report)
     found = suites(report)
     assert found["height=2"].refused == 8
@@ -229,7 +235,7 @@ def test_a_length_that_both_refuse_agrees(nets):
 
 
 def test_images_are_tried_at_other_heights_and_widths(nets):
-    report = likewise.check(*nets.pictures, {"x": IMAGES})
+    report = checked(*nets.pictures, {"x": IMAGES})
     assert report.passed, said(report)
     assert list(suites(report)) == [
         *("height=1", "height=7", "height=9", "height=16"),
@@ -238,17 +244,17 @@ def test_images_are_tried_at_other_heights_and_widths(nets):
 
 
 def test_an_axis_goes_by_its_input_and_place_too(nets):
-    report = likewise.check(*nets.pictures, {"x": IMAGES}, shapes={"x:2": (16,), "x:3": (12,)})
+    report = checked(*nets.pictures, {"x": IMAGES}, shapes={"x:2": (16,), "x:3": (12,)})
     assert report.passed, said(report)
     assert list(suites(report)) == ["x:2=16", "x:3=12"]
 
 
 def test_inputs_that_share_an_axis_change_together(nets):
-    report = likewise.check(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL}, shapes={"seq": (1, 9)})
+    report = checked(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL}, shapes={"seq": (1, 9)})
     assert report.passed, said(report)
     assert [suites(report)[name].rows for name in ("seq=1", "seq=9")] == [8, 8]
     # Also under the name of one of them.
-    report = likewise.check(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL}, shapes={"mask:1": (9,)})
+    report = checked(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL}, shapes={"mask:1": (9,)})
     assert suites(report)["mask:1=9"].rows == 8
 
 
@@ -264,7 +270,7 @@ def test_inputs_that_share_an_axis_change_together(nets):
 )
 def test_an_axis_or_a_length_that_means_nothing_is_a_usage_error(nets, shapes, words):
     with pytest.raises(UsageError) as raised:
-        likewise.check(*nets.recurrent, {"x": SERIES}, shapes=shapes)
+        checked(*nets.recurrent, {"x": SERIES}, shapes=shapes)
     for word in words:
         assert word in f"{raised.value.message} {raised.value.remedy}"
 
@@ -277,16 +283,16 @@ def test_a_name_that_means_nothing_is_refused_before_the_rows_are_compared(nets)
         return {"value": x}
 
     with pytest.raises(UsageError):
-        likewise.check(lambda x: {"value": x}, candidate, {"x": np.zeros((1_000, 3))}, shapes={"seq": (3,)})
+        checked(lambda x: {"value": x}, candidate, {"x": np.zeros((1_000, 3))}, shapes={"seq": (3,)})
     assert max(calls) == 32
 
 
 def test_no_lengths_are_tried_where_none_is_wanted_or_known(nets):
-    assert suites(likewise.check(*nets.recurrent, {"x": SERIES}, shapes={})) == {}
+    assert suites(checked(*nets.recurrent, {"x": SERIES}, shapes={})) == {}
     # A function says nothing about its axes; one that is named is tried all the same.
     mean, wrong = (lambda x: {"value": x.mean(1)}), (lambda x: {"value": x.sum(1) / LENGTH})
-    assert suites(likewise.check(mean, wrong, {"x": SERIES})) == {}
-    assert likewise.check(mean, wrong, {"x": SERIES}, shapes={"x:1": (7,)}).outcome == "FAIL"
+    assert suites(checked(mean, wrong, {"x": SERIES})) == {}
+    assert checked(mean, wrong, {"x": SERIES}, shapes={"x:1": (7,)}).outcome == "FAIL"
 
 
 def test_the_width_of_a_table_is_no_length():
@@ -297,7 +303,7 @@ def test_the_width_of_a_table_is_no_length():
     X = RNG.normal(size=(50, 4)).astype(np.float32)
     model = LinearRegression().fit(X, X.sum(1))
     candidate = to_onnx(model, initial_types=[("X", FloatTensorType([None, None]))]).SerializeToString()
-    report = likewise.check(model, candidate, {"X": X})
+    report = checked(model, candidate, {"X": X})
     assert report.passed, said(report)
     assert suites(report) == {}
 
@@ -306,16 +312,16 @@ def test_recorded_answers_have_no_other_lengths(nets, tmp_path):
     np.savez(tmp_path / "rows.npz", x=SERIES)
     data, golden = str(tmp_path / "rows.npz"), tmp_path / "golden.parquet"
     likewise.record(nets.recurrent[1], data, golden)
-    report = likewise.check(str(golden), nets.recurrent[1], data)
+    report = checked(str(golden), nets.recurrent[1], data)
     assert report.passed, said(report)
     assert suites(report) == {}
-    asked = likewise.check(str(golden), nets.recurrent[1], data, shapes={"seq": (3,)})
+    asked = checked(str(golden), nets.recurrent[1], data, shapes={"seq": (3,)})
     assert asked.outcome == "INCONCLUSIVE"
     assert "only recorded answers" in said(asked)
 
 
 def test_padding_that_is_masked_changes_nothing(nets):
-    report = likewise.check(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL})
+    report = checked(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL})
     assert report.passed, said(report)
     found = suites(report)["padding of mask"]
     assert (found.outcome, found.rows) == ("PASS", 8)
@@ -324,13 +330,13 @@ def test_padding_that_is_masked_changes_nothing(nets):
 
 def test_a_candidate_that_pools_over_padding_is_found_although_the_data_has_none(nets):
     data = {"ids": TOKENS, "mask": REAL}
-    report = likewise.check(nets.right, nets.careless, data)
+    report = checked(nets.right, nets.careless, data)
     assert report.passed, said(report)
     assert suites(report)["padding of mask"].outcome == "FAIL"
     assert "'pooled' of the candidate moves by up to" in said(report)
     # The tokens are masked as they should be, and only the pooled output is named.
     assert "'tokens' of the candidate" not in said(report)
-    asked = likewise.check(nets.right, nets.careless, data, shapes={"seq": (LENGTH,)})
+    asked = checked(nets.right, nets.careless, data, shapes={"seq": (LENGTH,)})
     assert asked.outcome == "FAIL"
     # By hand: the mean over six positions and three of padding, against that over the six.
     with torch.inference_mode():
@@ -344,7 +350,7 @@ def test_a_candidate_that_pools_over_padding_is_found_although_the_data_has_none
 
 
 def test_a_reference_that_is_not_invariant_is_noted_and_the_candidate_is_not_blamed(nets):
-    report = likewise.check(nets.wrong, nets.careless, {"ids": TOKENS, "mask": REAL})
+    report = checked(nets.wrong, nets.careless, {"ids": TOKENS, "mask": REAL})
     assert report.passed, said(report)
     assert suites(report)["padding of mask"].outcome == "PASS"
     (noted,) = [finding for finding in report.verdict.findings if finding.code == "shape-suite"]
@@ -352,12 +358,12 @@ def test_a_reference_that_is_not_invariant_is_noted_and_the_candidate_is_not_bla
     assert "of the reference itself moves by up to" in noted.message
     # A note it stays where padding was asked for.
     data = {"ids": TOKENS, "mask": REAL}
-    assert likewise.check(nets.wrong, nets.careless, data, shapes={"seq": (LENGTH,)}).passed
+    assert checked(nets.wrong, nets.careless, data, shapes={"seq": (LENGTH,)}).passed
 
 
 def test_a_mask_that_marks_padding_is_padded_with_marks(nets):
     data = {"ids": TOKENS, "key_padding_mask": 1 - REAL}
-    report = likewise.check(nets.inverted, nets.inverted_encoder, data)
+    report = checked(nets.inverted, nets.inverted_encoder, data)
     assert report.passed, said(report)
     assert suites(report)["padding of key_padding_mask"].outcome == "PASS"
     assert not [name for name in suites(report) if name.startswith("reference")]
@@ -373,7 +379,7 @@ def test_what_the_reference_ignores_tells_what_a_mask_marks(nets):
         {"ids": {0: "rows", 1: "seq"}, "mask": {0: "rows", 1: "seq"}},
         ("tokens", "pooled"),
     )
-    report = likewise.check(nets.inverted.encoder, candidate, {"ids": TOKENS, "mask": padded})
+    report = checked(nets.inverted.encoder, candidate, {"ids": TOKENS, "mask": padded})
     assert report.passed, said(report)
     assert suites(report)["padding of mask"].outcome == "PASS"
     assert not [name for name in suites(report) if name.startswith("reference")]
@@ -382,7 +388,7 @@ def test_what_the_reference_ignores_tells_what_a_mask_marks(nets):
 def test_rows_that_a_cut_leaves_without_a_real_position_are_left_out(nets):
     # Padded in front: at length 1 only the rows without padding have a position left.
     mask = (np.arange(LENGTH)[None] >= np.where(np.arange(ROWS) % 2, 2, 0)[:, None]).astype(np.int64)
-    report = likewise.check(nets.right, nets.encoder, {"ids": TOKENS, "mask": mask}, shapes={"seq": (1, 4)})
+    report = checked(nets.right, nets.encoder, {"ids": TOKENS, "mask": mask}, shapes={"seq": (1, 4)})
     assert report.passed, said(report)
     chosen = mask[np.arange(8) * ROWS // 8]
     assert suites(report)["seq=1"].rows == int(chosen[:, 0].sum())
@@ -390,7 +396,7 @@ def test_rows_that_a_cut_leaves_without_a_real_position_are_left_out(nets):
 
 
 def test_shapes_are_kept_in_the_report_and_told(nets):
-    report = likewise.check(*nets.traced, {"x": SERIES}, shapes={"seq": (9,)})
+    report = checked(*nets.traced, {"x": SERIES}, shapes={"seq": (9,)})
     read = loads(JSON.render(report), name="report")
     assert suites(read)["seq=9"].headline == suites(report)["seq=9"].headline
     assert "seq=9" in check.render(report, "terminal")

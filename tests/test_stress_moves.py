@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from onnx import numpy_helper
 
+import data_only
 import likewise
 from likewise.contracts.verdict import Outcome
 from likewise.registry import open_source
@@ -54,7 +55,7 @@ def test_a_leaf_that_no_real_row_reaches_is_reached(numbers, trees):
     places = list(zip(attributes["target_treeids"].ints, attributes["target_nodeids"].ints, strict=True))
     unseen = next(place for place, (tree, node) in enumerate(places) if node in possible[tree] - visited[tree])
     attributes["target_weights"].floats[unseen] += 4.0
-    assert likewise.check(trees, proto, numbers[:400])
+    assert data_only.check(trees, proto, numbers[:400])
     found = likewise.stress(trees, proto, numbers[:400], calls=30)
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].abs_diff == pytest.approx(4.0, abs=1e-4)
@@ -141,7 +142,7 @@ def network(tmp_path_factory):
 
 def test_a_unit_that_no_real_row_uses_is_reached_by_gradients(network, tmp_path):
     module, proto, data = network
-    assert likewise.check(module, proto, data)
+    assert data_only.check(module, proto, data)
     output = str(tmp_path / "stress.npz")
     found = likewise.stress(module, proto, data, calls=60, output=output)
     assert found.outcome is Outcome.FAIL
@@ -150,7 +151,7 @@ def test_a_unit_that_no_real_row_uses_is_reached_by_gradients(network, tmp_path)
         assert stored["x"].dtype == np.float32
         assert (stored["x"] >= data["x"].min(axis=0)).all()
         assert (stored["x"] <= data["x"].max(axis=0)).all()
-    report = likewise.check(module, proto, output)
+    report = data_only.check(module, proto, output)
     assert report.max_abs_diff == found.max_abs_diff > 100 * found.data_max_abs_diff
     assert found.rows[0].changes[0].column.startswith("x[")
 
@@ -208,7 +209,7 @@ def test_whole_numbers_are_searched_where_floats_stop_to_hold_them():
     def single(rows):
         return rows["n"].to_numpy().astype(np.float32).astype(np.float64)
 
-    assert likewise.check(exact, single, frame, preset="exact")
+    assert data_only.check(exact, single, frame, preset="exact")
     found = likewise.stress(exact, single, frame, calls=30, abs_tol=0.5)
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].changes[0].column == "n"

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 from threadpoolctl import threadpool_limits
 
-import likewise
+import data_only
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.export import ExportRequest
 from likewise.data.columns import ArrayColumns, FrameColumns
@@ -78,7 +78,7 @@ def figures(reference, candidate):
 
 def checked(reference, candidate, data, **options):
     """A check in one call, as ONNX Runtime adds up trees in another order in calls of another size."""
-    return likewise.check(reference, candidate, data, **{"batch_size": ROWS, "batch_sizes": (), **options})
+    return data_only.check(reference, candidate, data, **{"batch_size": ROWS, "batch_sizes": (), **options})
 
 
 def measured(report, name):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import data_only
 import likewise
 from likewise.compare.call import Side, answers
 from likewise.compare.feed import plan
@@ -210,7 +211,7 @@ def test_a_missing_column_is_inconclusive_and_named(built):
     framework, _, file = built
     if framework in ("python",):
         return  # a callable declares nothing: it gets whatever the data holds
-    report = likewise.check(file, file, TABLE.rename(columns={"b": "bb"}))
+    report = data_only.check(file, file, TABLE.rename(columns={"b": "bb"}))
     positional = framework in ("torch", "openvino")  # these take columns side by side, whatever their names
     assert report.outcome == ("PASS" if positional else "INCONCLUSIVE"), report.verdict
     assert positional or framework == "recorded" or "'b'" in str(report.verdict.findings)
@@ -218,14 +219,14 @@ def test_a_missing_column_is_inconclusive_and_named(built):
 
 def test_text_where_numbers_are_taken_is_inconclusive(built):
     _, _, file = built
-    report = likewise.check(file, file, TABLE.assign(b="text"))
+    report = data_only.check(file, file, TABLE.assign(b="text"))
     assert report.outcome == "INCONCLUSIVE", report.verdict
 
 
 def test_a_missing_file_is_inconclusive_and_named(built, tmp_path):
     framework, _, file = built
     name = "nowhere" + (".py:model" if framework == "python" else file.suffix)
-    report = likewise.check(str(tmp_path / name), sum_of_rows, TABLE)
+    report = data_only.check(str(tmp_path / name), sum_of_rows, TABLE)
     assert report.outcome == "INCONCLUSIVE"
     assert "nowhere" in report.verdict.headline
 
@@ -236,7 +237,7 @@ def test_a_picture_under_the_files_name_is_inconclusive_and_named(built, tmp_pat
         return  # a source file that is a picture does not import: see test_python.py
     picture = tmp_path / f"picture{file.suffix}"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8)
-    report = likewise.check(str(picture), sum_of_rows, TABLE)
+    report = data_only.check(str(picture), sum_of_rows, TABLE)
     assert report.outcome == "INCONCLUSIVE"
     assert "picture" in report.verdict.headline
 

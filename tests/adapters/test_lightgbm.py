@@ -40,6 +40,7 @@ from lightgbm import LGBMClassifier, LGBMRanker, LGBMRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import data_only
 import likewise
 from likewise.errors import ModelError
 from likewise.registry import describe_model
@@ -359,7 +360,7 @@ def test_columns_whose_blanks_lightgbm_has_replaced_are_fed(tmp_path, form):
     assert "f_2x" in wrapper.booster_.feature_name()
     wrapper.booster_.save_model(tmp_path / "model.txt")
     target = {"wrapper": wrapper, "booster": wrapper.booster_, "file": tmp_path / "model.txt"}[form]
-    done = likewise.export(target, table, tmp_path / "model.onnx", abs_tol=1e-4)
+    done = data_only.export(target, table, tmp_path / "model.onnx", abs_tol=1e-4)
     assert done.report.passed, said(done.report)
     notes = [note for note in done.report.comparison.notes if "is fed from column" in note]
     assert notes == [
@@ -369,14 +370,14 @@ def test_columns_whose_blanks_lightgbm_has_replaced_are_fed(tmp_path, form):
     shuffled = table[sorted(table.columns)]
     expected = wrapper.predict_proba(table)[:, 1]
     likewise.record(target, shuffled, tmp_path / "golden.parquet")
-    assert likewise.check(tmp_path / "golden.parquet", target, shuffled).passed
+    assert data_only.check(tmp_path / "golden.parquet", target, shuffled).passed
     np.testing.assert_array_equal(recorded(tmp_path / "golden.parquet"), expected)
 
 
 @pytest.mark.parametrize("names", [{"f_2x": "f-2x"}, {"f_2x": "F 2x"}])
 def test_no_other_spelling_is_guessed(names):
     model = LGBMClassifier(**SMALL).fit(TABLE, TWO)
-    report = likewise.check(model, model, TABLE.rename(columns=names))
+    report = data_only.check(model, model, TABLE.rename(columns=names))
     assert report.outcome == "INCONCLUSIVE"
     assert "which the data does not have" in said(report)
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
-import likewise
+import data_only
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
 from likewise.data.columns import ArrayColumns
@@ -95,7 +95,7 @@ def by_hand(x=X):
 @pytest.mark.parametrize("options", [{}, {"optimization": "disable"}, {"runtime": "reference"}])
 def test_every_runtime_agrees_with_figures_by_hand(options):
     expected = by_hand()
-    report = likewise.check(
+    report = data_only.check(
         lambda array: {name: values[: len(array)] for name, values in expected.items()},
         network(),
         X,
@@ -106,7 +106,7 @@ def test_every_runtime_agrees_with_figures_by_hand(options):
 
 
 def test_a_graph_passes_with_and_without_optimisation():
-    report = likewise.check(
+    report = data_only.check(
         network(),
         network(),
         X,
@@ -120,7 +120,7 @@ def test_a_graph_passes_with_and_without_optimisation():
 def test_the_reference_evaluator_is_an_independent_oracle(tmp_path):
     path = tmp_path / "m.onnx"
     onnx.save(network(), path, save_as_external_data=True, location="m.bin", size_threshold=0)
-    report = likewise.check(path, path, X, reference_options={"runtime": "reference"})
+    report = data_only.check(path, path, X, reference_options={"runtime": "reference"})
     assert report.passed, said(report)
     assert report.origin.reference.details["runtime"] == "reference"
     assert "onnxruntime" in report.origin.candidate.details
@@ -137,23 +137,23 @@ def test_the_reference_evaluator_is_an_independent_oracle(tmp_path):
 )
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
 def test_a_planted_fault_fails_under_every_runtime(fault, runtime):
-    report = likewise.check(network(), network(**fault), X, reference_options={"runtime": runtime})
+    report = data_only.check(network(), network(**fault), X, reference_options={"runtime": runtime})
     assert report.outcome == "FAIL", said(report)
 
 
 def test_a_missing_output_does_not_pass():
-    report = likewise.check(network(), network(outputs=("logits",)), X)
+    report = data_only.check(network(), network(outputs=("logits",)), X)
     assert report.outcome == "INCONCLUSIVE"
     assert "output 'probabilities' of the reference" in said(report)
-    assert likewise.check(network(), network(outputs=("logits",)), X, ignore=("probabilities",)).passed
+    assert data_only.check(network(), network(outputs=("logits",)), X, ignore=("probabilities",)).passed
 
 
 def test_an_output_too_many_fails():
-    assert likewise.check(network(outputs=("logits",)), network(), X).outcome == "FAIL"
+    assert data_only.check(network(outputs=("logits",)), network(), X).outcome == "FAIL"
 
 
 def test_renamed_outputs_are_matched_by_meaning_and_it_says_how():
-    report = likewise.check(network(), network(outputs=("output_0", "output_1")), X)
+    report = data_only.check(network(), network(outputs=("output_0", "output_1")), X)
     assert report.passed, said(report)
     found = {o.pair.reference: (o.pair.candidate, o.pair.matched_by) for o in report.comparison.outputs}
     assert found == {"probabilities": ("output_1", "kind"), "logits": ("output_0", "shape")}
@@ -170,15 +170,15 @@ def test_renamed_outputs_that_cannot_be_told_apart_are_asked_about():
         for one, other in (("left", "right"), ("first", "second"))
     ]
     models = [helper.make_model(g, opset_imports=[helper.make_opsetid("", 18)], ir_version=8) for g in twins]
-    assert likewise.check(*models, X).outcome == "INCONCLUSIVE"
-    assert likewise.check(*models, X, pair={"first": "left", "second": "right"}).passed
-    assert likewise.check(*models, X, pair={"first": "right", "second": "left"}).outcome == "FAIL"
+    assert data_only.check(*models, X).outcome == "INCONCLUSIVE"
+    assert data_only.check(*models, X, pair={"first": "left", "second": "right"}).passed
+    assert data_only.check(*models, X, pair={"first": "right", "second": "left"}).outcome == "FAIL"
 
 
 def test_an_older_opset_converted_to_a_newer_passes():
     old = network(opset=13)
     new = version_converter.convert_version(old, 18)
-    report = likewise.check(old, new, X)
+    report = data_only.check(old, new, X)
     assert report.passed, said(report)
     opsets = (report.origin.reference.details["opsets"], report.origin.candidate.details["opsets"])
     assert opsets == ({"ai.onnx": 13}, {"ai.onnx": 18})
@@ -187,20 +187,20 @@ def test_an_older_opset_converted_to_a_newer_passes():
 def test_half_precision_is_judged_by_the_limits_it_deserves():
     converted = half()
     assert converted.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
-    report = likewise.check(network(), converted, X)
+    report = data_only.check(network(), converted, X)
     assert report.outcome == "FAIL"
     assert {cast.target_dtype for cast in report.comparison.casts} == {"float16"}
-    assert likewise.check(network(), converted, X, abs_tol=0.02, rel_tol=0.02).passed
+    assert data_only.check(network(), converted, X, abs_tol=0.02, rel_tol=0.02).passed
     # Against the oracle in half precision, the same graph differs by its own rounding only.
-    assert likewise.check(converted, converted, X, abs_tol=0.02, reference_options={"runtime": "reference"}).passed
+    assert data_only.check(converted, converted, X, abs_tol=0.02, reference_options={"runtime": "reference"}).passed
 
 
 def test_int8_needs_its_own_preset(tmp_path):
     path = quantized(tmp_path)
-    report = likewise.check(network(), path, X)
+    report = data_only.check(network(), path, X)
     assert report.outcome == "FAIL"
     assert "--preset quantized" in said(report)
-    probabilities = likewise.check(network(), path, X, preset="quantized", ignore=("logits",))
+    probabilities = data_only.check(network(), path, X, preset="quantized", ignore=("logits",))
     assert probabilities.passed, said(probabilities)
 
 
@@ -226,11 +226,11 @@ def test_bfloat16_goes_in_and_comes_out(runtime):
 
     expected = (X.astype(ml_dtypes.bfloat16).astype(np.float32) * 2).astype(ml_dtypes.bfloat16).astype(np.float32)
     options = {"candidate_options": {"runtime": runtime}, "preset": "exact", "batch_sizes": ()}
-    report = likewise.check(lambda array: expected[: len(array)], bfloat16(), X, **options)
+    report = data_only.check(lambda array: expected[: len(array)], bfloat16(), X, **options)
     assert report.passed, said(report)
     (cast,) = report.comparison.casts
     assert (cast.target_dtype, cast.changed) == ("bfloat16", int((X.astype(ml_dtypes.bfloat16) != X).sum()))
-    assert likewise.check(lambda a: expected[: len(a)], bfloat16(factor=2.1), X, **options).outcome == "FAIL"
+    assert data_only.check(lambda a: expected[: len(a)], bfloat16(factor=2.1), X, **options).outcome == "FAIL"
 
 
 def test_no_rows_of_bfloat16_are_no_rows():
@@ -266,7 +266,7 @@ def test_an_axis_called_n_behind_an_unnamed_one_holds_no_rows():
     made = helper.make_graph([node], "g", values[:1], values[1:])
     proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     data = RNG.normal(size=(40, 7, 3)).astype(np.float32)
-    assert likewise.check(lambda array: np.maximum(array, 0), proto, {"x": data}, preset="exact").passed
+    assert data_only.check(lambda array: np.maximum(array, 0), proto, {"x": data}, preset="exact").passed
 
 
 @pytest.mark.parametrize("name", ["batch", "batch_size", "N"])
@@ -281,7 +281,7 @@ def test_an_axis_called_batch_holds_the_rows_wherever_it_is(name):
     )
     proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     data = RNG.normal(size=(40, 7, 3)).astype(np.float32)
-    report = likewise.check(lambda array: array.sum(1, keepdims=True), proto, {"x": data})
+    report = data_only.check(lambda array: array.sum(1, keepdims=True), proto, {"x": data})
     assert report.passed, said(report)
     assert {size.size for size in report.comparison.batch_sizes} >= {1, 2, 3, 4, 7, 8, 9, 31, 32}
 
@@ -293,10 +293,10 @@ def test_an_axis_called_batch_holds_the_rows_wherever_it_is(name):
 def test_the_axis_of_the_rows_is_said_once_for_both_models(runtime):
     wrong = network(outputs=("y",))
     options = {"candidate_options": {"runtime": runtime}}
-    report = likewise.check(columns_first(), columns_first(), X, batch_axis=1, **options)
+    report = data_only.check(columns_first(), columns_first(), X, batch_axis=1, **options)
     assert report.passed, said(report)
     assert report.samples == len(X)
-    assert not likewise.check(columns_first(), wrong, X, batch_axis={"x": 1}, ignore=("s",), **options).passed
+    assert not data_only.check(columns_first(), wrong, X, batch_axis={"x": 1}, ignore=("s",), **options).passed
 
 
 def test_every_command_takes_the_axis(tmp_path):

@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from test_onnx_pairs import WEIGHTS, X, bfloat16, by_hand, columns_first, network, quantized, said
 
-import likewise
+import data_only
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
 from likewise.data.columns import ArrayColumns
@@ -32,7 +32,7 @@ def opened(target, **options):
 
 def test_its_own_files_agree_with_onnx_runtime_and_with_figures_by_hand(tmp_path):
     path = stored(tmp_path, network())
-    report = likewise.check(network(), path, X, candidate_options={"threads": 1})
+    report = data_only.check(network(), path, X, candidate_options={"threads": 1})
     assert report.passed, said(report)
     assert report.origin.candidate.kind == "openvino"
     assert {o.name: o.pair.kind for o in report.comparison.outputs} == {
@@ -51,7 +51,7 @@ def test_an_onnx_file_is_run_by_openvino_on_request(tmp_path, form):
     proto = network()
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     target = {"path": tmp_path / "m.onnx", "bytes": proto.SerializeToString(), "proto": proto}[form]
-    report = likewise.check(proto, target, X, candidate_options=ONE_THREAD)
+    report = data_only.check(proto, target, X, candidate_options=ONE_THREAD)
     assert report.passed, said(report)
     assert report.origin.candidate.details["device"] == "CPU"
 
@@ -60,19 +60,19 @@ def test_an_onnx_file_is_run_by_openvino_on_request(tmp_path, form):
     "fault", [{"weights": {**WEIGHTS, "b1": WEIGHTS["b1"] + 0.05}}, {"swapped": True}, {"axis": 0}]
 )
 def test_a_planted_fault_fails(tmp_path, fault):
-    report = likewise.check(network(), stored(tmp_path, network(**fault)), X, candidate_options={"threads": 1})
+    report = data_only.check(network(), stored(tmp_path, network(**fault)), X, candidate_options={"threads": 1})
     assert report.outcome == "FAIL"
 
 
 def test_quantised_graphs_are_run(tmp_path):
     path = quantized(tmp_path)
     options = {"candidate_options": ONE_THREAD, "preset": "quantized", "ignore": ("logits",)}
-    report = likewise.check(network(), path, X, **options)
+    report = data_only.check(network(), path, X, **options)
     assert report.passed, said(report)
 
 
 def test_bfloat16_is_fed():
-    report = likewise.check(bfloat16(), bfloat16(), X, candidate_options=ONE_THREAD)
+    report = data_only.check(bfloat16(), bfloat16(), X, candidate_options=ONE_THREAD)
     assert report.passed, said(report)
 
 
@@ -84,15 +84,15 @@ def test_rows_may_lie_along_another_axis(tmp_path, axis):
         found = runner.run(Batch(RowIds(np.arange(len(X))), ArrayColumns({"x": X})))
     np.testing.assert_array_equal(found["y"], 2 * X)
     np.testing.assert_allclose(found["s"], X.sum(axis=1, keepdims=True), atol=1e-5)
-    report = likewise.check(columns_first(), path, X, batch_axis=axis, candidate_options={"threads": 1})
+    report = data_only.check(columns_first(), path, X, batch_axis=axis, candidate_options={"threads": 1})
     assert report.passed, said(report)
     assert report.samples == len(X)
     own = {"candidate_options": {"threads": 1, "batch_axis": 0}}
-    assert not likewise.check(columns_first(), path, X, batch_axis=axis, **own).passed
+    assert not data_only.check(columns_first(), path, X, batch_axis=axis, **own).passed
 
 
 def test_an_onnx_file_that_calls_an_axis_the_batch_is_understood():
-    report = likewise.check(columns_first("batch"), columns_first("batch"), X, candidate_options=ONE_THREAD)
+    report = data_only.check(columns_first("batch"), columns_first("batch"), X, candidate_options=ONE_THREAD)
     assert report.passed, said(report)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.contracts.models import Model
 from likewise.errors import ModelError
 from likewise.registry import adapter, describe_model
@@ -48,18 +48,18 @@ def frame():
 
 @pytest.mark.parametrize("attribute", ["predict", "service", "service.predict"])
 def test_a_file_names_a_function_or_an_object_with_predict(file, frame, attribute):
-    report = likewise.check(f"{file}:{attribute}", lambda table: table["x"].to_numpy() * 2, frame, preset="exact")
+    report = data_only.check(f"{file}:{attribute}", lambda table: table["x"].to_numpy() * 2, frame, preset="exact")
     assert report.passed, report.verdict
 
 
 def test_a_module_is_found_from_the_working_folder(file, frame, monkeypatch):
     monkeypatch.chdir(file.parent)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    assert likewise.check("served:predict", f"{file}:predict", frame).passed
+    assert data_only.check("served:predict", f"{file}:predict", frame).passed
 
 
 def test_outputs_are_named_by_the_dictionary_and_understood_by_their_names(file, frame):
-    report = likewise.check(f"{file}:named", f"{file}:named", frame)
+    report = data_only.check(f"{file}:named", f"{file}:named", frame)
     assert {output.name: str(output.pair.kind) for output in report.comparison.outputs} == {
         "label": "label",
         "probability": "probability",
@@ -68,7 +68,7 @@ def test_outputs_are_named_by_the_dictionary_and_understood_by_their_names(file,
 
 def test_one_dictionary_a_row_is_read_by_class(file, frame):
     swapped = [{"yes": value / 10, "no": 1 - value / 10} for value in frame["x"]]
-    report = likewise.check(f"{file}:dictionaries", lambda table: swapped[: len(table)], frame, batch_sizes=())
+    report = data_only.check(f"{file}:dictionaries", lambda table: swapped[: len(table)], frame, batch_sizes=())
     assert report.passed, report.verdict
     assert report.comparison.outputs[0].pair.classes == ("no", "yes")
 
@@ -82,7 +82,7 @@ def test_what_another_framework_knows_better_is_handed_on(tmp_path, frame):
     assert describe_model(target).framework == "python"
     with adapter("python").open(Model("python", target)) as runner:
         assert "LinearRegression" in runner.details["estimator"]
-    assert likewise.check(target, lambda table: table["x"].to_numpy() * 3, frame).passed
+    assert data_only.check(target, lambda table: table["x"].to_numpy() * 3, frame).passed
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_arrays_arrive_as_arrays(tmp_path):
         return argument["a"] if isinstance(argument, dict) else argument[:, 0]
 
     rows = np.arange(6.0).reshape(3, 2)
-    assert likewise.check(model, model, rows).passed
+    assert data_only.check(model, model, rows).passed
     assert isinstance(seen[0], np.ndarray)
-    assert likewise.check(model, model, {"a": rows[:, 0], "b": rows}).passed
+    assert data_only.check(model, model, {"a": rows[:, 0], "b": rows}).passed
     assert isinstance(seen[-1], dict)

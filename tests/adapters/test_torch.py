@@ -33,6 +33,7 @@ from nets import (
 )
 from torch import nn
 
+import data_only
 import likewise
 from likewise.contracts.models import Kind
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
@@ -125,7 +126,7 @@ def said(report):
 @pytest.mark.parametrize("name", ZOO)
 def test_a_faithful_export_passes_with_the_figures_of_a_plain_script(zoo, name):
     module, arrays, proto = zoo(name)
-    report = likewise.check(module, proto, arrays)
+    report = data_only.check(module, proto, arrays)
     assert report.passed, said(report)
     assert report.max_abs_diff == by_hand(module, proto, arrays)
     assert {size.size for size in report.comparison.batch_sizes} >= {1, 2, 3, 4, 7, 8, 9, 31, 32}
@@ -134,7 +135,7 @@ def test_a_faithful_export_passes_with_the_figures_of_a_plain_script(zoo, name):
 
 def test_outputs_are_paired_by_the_paths_that_lead_to_them(zoo):
     module, arrays, proto = zoo("classifier")
-    report = likewise.check(module, proto, arrays)
+    report = data_only.check(module, proto, arrays)
     found = {o.pair.reference: (o.pair.candidate, o.pair.kind) for o in report.comparison.outputs}
     assert found == {
         "logits": ("logits", Kind.SCORE),
@@ -149,7 +150,7 @@ def test_an_export_of_a_users_own_script_passes_too(zoo):
     module, arrays, _ = zoo("perceptron")
     x = torch.from_numpy(arrays["x"][:2])
     proto = export_plainly(module, x, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-    assert likewise.check(module, proto, arrays).passed
+    assert data_only.check(module, proto, arrays).passed
 
 
 # Faults
@@ -161,7 +162,7 @@ def test_stale_weights_fail(zoo):
     trained_on.load_state_dict(module.state_dict())
     with torch.no_grad():
         trained_on.last.weight[1, 3] += 0.05
-    report = likewise.check(trained_on.eval(), proto, arrays)
+    report = data_only.check(trained_on.eval(), proto, arrays)
     assert report.outcome == "FAIL"
     assert report.max_abs_diff == by_hand(trained_on, proto, arrays)
 
@@ -170,7 +171,7 @@ def test_another_activation_fails(zoo):
     module, arrays, proto = zoo("perceptron")
     other = Perceptron(nn.ELU)
     other.load_state_dict(module.state_dict())
-    assert likewise.check(other.eval(), proto, arrays).outcome == "FAIL"
+    assert data_only.check(other.eval(), proto, arrays).outcome == "FAIL"
 
 
 def test_dropout_that_was_exported_alive_fails(zoo):
@@ -182,7 +183,7 @@ def test_dropout_that_was_exported_alive_fails(zoo):
     )
     assert "Dropout" in {node.op_type for node in proto.graph.node}
     # ONNX Runtime's optimiser happens to remove the node; a runtime that does not shows what the file says.
-    report = likewise.check(live, proto, arrays, candidate_options={"optimization": "disable"})
+    report = data_only.check(live, proto, arrays, candidate_options={"optimization": "disable"})
     assert report.outcome == "FAIL"
     assert "was in training mode (Perceptron, first, activation and 2 more)" in said(report)
 
@@ -190,10 +191,10 @@ def test_dropout_that_was_exported_alive_fails(zoo):
 def test_a_batch_that_was_fixed_at_one_does_not_pass_unnoticed(zoo):
     module, arrays, _ = zoo("perceptron")
     proto = export_plainly(module, torch.from_numpy(arrays["x"][:1]))
-    report = likewise.check(module, proto, arrays)
+    report = data_only.check(module, proto, arrays)
     assert report.outcome == "INCONCLUSIVE"
     assert "takes batches of 1 only" in said(report)
-    assert likewise.check(module, proto, arrays, fixed_batch=True).passed
+    assert data_only.check(module, proto, arrays, fixed_batch=True).passed
 
 
 def test_a_missing_output_does_not_pass(zoo):
@@ -208,7 +209,7 @@ def test_a_missing_output_does_not_pass(zoo):
             answer = self.whole(x)
             return {name: answer[name] for name in ("probabilities", "label")}
 
-    report = likewise.check(module, export(Shortened().eval(), arrays), arrays)
+    report = data_only.check(module, export(Shortened().eval(), arrays), arrays)
     assert report.outcome == "INCONCLUSIVE"
     assert "output 'logits' of the reference" in said(report)
 
@@ -223,7 +224,7 @@ def test_swapped_inputs_fail():
             return b - a
 
     arrays = {"a": normal(ROWS, 3), "b": normal(ROWS, 3) + 1}
-    assert likewise.check(Difference(), export(Swapped().eval(), arrays), arrays).outcome == "FAIL"
+    assert data_only.check(Difference(), export(Swapped().eval(), arrays), arrays).outcome == "FAIL"
 
 
 # Modes
@@ -235,7 +236,7 @@ def test_a_module_in_training_mode_is_evaluated_in_eval_mode_and_put_back(zoo):
     module.norm.eval()  # frozen on purpose
     before = {name: value.clone() for name, value in module.state_dict().items()}
     try:
-        report = likewise.check(module, proto, arrays)
+        report = data_only.check(module, proto, arrays)
         modes = {name: part.training for name, part in module.named_modules()}
     finally:
         module.eval()
@@ -252,7 +253,7 @@ def test_a_warning_survives_the_file(zoo, tmp_path):
     module, arrays, proto = zoo("image")
     module.train()
     try:
-        report = likewise.check(module, proto, arrays, report=str(tmp_path / "report.json"))
+        report = data_only.check(module, proto, arrays, report=str(tmp_path / "report.json"))
     finally:
         module.eval()
     assert likewise.load(tmp_path / "report.json").comparison.warnings == report.comparison.warnings != ()
@@ -264,7 +265,7 @@ def test_the_mode_is_put_back_when_the_module_raises():
             raise ValueError("no")
 
     module = Broken().train()
-    report = likewise.check(module, module, normal(4, 2))
+    report = data_only.check(module, module, normal(4, 2))
     assert report.outcome == "INCONCLUSIVE"
     assert "it raised ValueError: no; it was given x float32[4, 2]" in said(report)
     assert module.training
@@ -296,11 +297,11 @@ def test_no_gradient_is_kept():
 
 def test_fractions_take_the_type_of_the_weights_and_losses_are_counted(zoo):
     module, arrays, proto = zoo("perceptron")
-    report = likewise.check(module, proto, {"x": rng_double()})
+    report = data_only.check(module, proto, {"x": rng_double()})
     assert report.passed
     casts = {cast.side: (cast.source_dtype, cast.target_dtype, cast.changed) for cast in report.comparison.casts}
     assert casts["reference"] == casts["candidate"] == ("float64", "float32", ROWS * 4)
-    wider = likewise.check(zoo("double")[0], zoo("double")[2], arrays)
+    wider = data_only.check(zoo("double")[0], zoo("double")[2], arrays)
     assert wider.passed
     assert {cast.target_dtype for cast in wider.comparison.casts} == {"float64"}
 
@@ -325,7 +326,7 @@ def test_indices_stay_whole_numbers(dtype):
 def test_whole_numbers_become_fractions_where_they_cannot_be_indices(zoo):
     module, _, proto = zoo("perceptron")
     table = pd.DataFrame(np.arange(80).reshape(20, 4), columns=list("abcd"))
-    report = likewise.check(module, proto, table)
+    report = data_only.check(module, proto, table)
     assert report.passed, said(report)
     assert "side by side, in the data's order: 'a', 'b', 'c', 'd'" in said(report)
 
@@ -338,7 +339,7 @@ def test_a_type_can_be_asked_for():
     module = Width()
     data = np.ones((4, 2), np.float16)
     for dtype, size in {"float32": 4, "float64": 8, "int8": 1, "data": 2, "bfloat16": 2}.items():
-        report = likewise.check(
+        report = data_only.check(
             module, lambda array, size=size: np.full(4, size), data, reference_options={"dtype": dtype}, batch_sizes=()
         )
         assert report.passed, (dtype, said(report))
@@ -348,33 +349,33 @@ def test_a_type_can_be_asked_for():
 
 def test_optional_inputs_are_left_out_or_fed(zoo):
     module, arrays, proto = zoo("shop")
-    assert likewise.check(module, proto, arrays).passed
+    assert data_only.check(module, proto, arrays).passed
     mask = np.random.default_rng(0).random((ROWS, 5)) > 0.5
     with torch.no_grad():
         expected = module(*map(torch.from_numpy, arrays.values()), mask=torch.from_numpy(mask)).numpy()
     assert np.array_equal(answers(module, **arrays, mask=mask)["output"], expected)
     masked = export(module, {**arrays, "mask": mask})
     assert [value.name for value in masked.graph.input] == ["items", "x", "mask"]
-    assert likewise.check(module, masked, {**arrays, "mask": mask}).passed
-    assert likewise.check(module, proto, {**arrays, "mask": mask}).outcome == "FAIL"
+    assert data_only.check(module, masked, {**arrays, "mask": mask}).passed
+    assert data_only.check(module, proto, {**arrays, "mask": mask}).outcome == "FAIL"
 
 
 def test_inputs_are_found_by_name_whatever_their_order(zoo):
     module, arrays, proto = zoo("shop")
-    assert likewise.check(module, proto, dict(reversed(arrays.items()))).passed
+    assert data_only.check(module, proto, dict(reversed(arrays.items()))).passed
 
 
 def test_inputs_can_be_mapped(zoo):
     module, arrays, proto = zoo("shop")
     renamed = {"basket": arrays["items"], "x": arrays["x"]}
-    assert likewise.check(module, proto, renamed, feed={"items": "basket"}).passed
-    assert "--feed items=COLUMN" in said(likewise.check(module, proto, renamed))
+    assert data_only.check(module, proto, renamed, feed={"items": "basket"}).passed
+    assert "--feed items=COLUMN" in said(data_only.check(module, proto, renamed))
 
 
 def test_arrays_without_names_are_taken_in_order(zoo, tmp_path):
     module, arrays, proto = zoo("shop")
     np.savez(tmp_path / "rows.npz", *arrays.values())
-    report = likewise.check(module, proto, tmp_path / "rows.npz")
+    report = data_only.check(module, proto, tmp_path / "rows.npz")
     assert report.passed, said(report)
     assert "arrays without names are taken in order as 'items', 'x'" in said(report)
 
@@ -400,14 +401,14 @@ def test_every_way_to_declare_an_input(kind):
 
 def test_columns_that_do_not_fit_are_shown(zoo):
     module, _, proto = zoo("perceptron")
-    report = likewise.check(module, proto, pd.DataFrame(normal(20, 5), columns=list("abcde")))
+    report = data_only.check(module, proto, pd.DataFrame(normal(20, 5), columns=list("abcde")))
     assert report.outcome == "INCONCLUSIVE"
     assert "5 columns: 'a', 'b', 'c', 'd', 'e'" in said(report)
-    report = likewise.check(module, module, pd.DataFrame(normal(20, 5), columns=list("abcde")))
+    report = data_only.check(module, module, pd.DataFrame(normal(20, 5), columns=list("abcde")))
     assert report.outcome == "INCONCLUSIVE"
     assert "shapes cannot be multiplied (20x5 and 4x16); it was given x float32[20, 5]" in said(report)
     assert "--drop" in said(report)
-    report = likewise.check(module, module, pd.DataFrame({"a": ["text"] * 4}))
+    report = data_only.check(module, module, pd.DataFrame({"a": ["text"] * 4}))
     assert "column 'a' cannot be fed to the reference" in said(report)
 
 
@@ -418,7 +419,7 @@ def test_what_a_module_writes_into_its_input_reaches_nobody(zoo):
 
     x = normal(10, 3)
     before = x.copy()
-    assert likewise.check(Scribbler(), lambda array: array * 2, x, preset="exact").passed
+    assert data_only.check(Scribbler(), lambda array: array * 2, x, preset="exact").passed
     assert np.array_equal(x, before)
 
 
@@ -432,7 +433,7 @@ def test_half_precision_is_respected(dtype):
     x = normal(8, 4)
     with torch.no_grad():
         expected = module(torch.from_numpy(x).to(dtype)).float().numpy()
-    report = likewise.check(module, lambda array: expected[: len(array)], {"input": x}, preset="exact", batch_sizes=())
+    report = data_only.check(module, lambda array: expected[: len(array)], {"input": x}, preset="exact", batch_sizes=())
     assert report.passed, said(report)
     (cast,) = report.comparison.casts
     assert cast.target_dtype == str(dtype).removeprefix("torch.")
@@ -441,7 +442,7 @@ def test_half_precision_is_respected(dtype):
 
 def test_tensors_of_bfloat16_are_data():
     x = torch.arange(6.0).reshape(3, 2).bfloat16()
-    report = likewise.check(Nested("tensor"), lambda array: array, {"x": x})
+    report = data_only.check(Nested("tensor"), lambda array: array, {"x": x})
     assert report.passed, said(report)
 
 
@@ -480,7 +481,7 @@ def test_answers_that_cannot_be_compared_are_refused(form, message):
 
 def test_a_number_for_a_whole_batch_is_no_answer_for_rows():
     assert answers(Nested("scalar"), x=normal(4, 2))["temperature"] == 0.5
-    report = likewise.check(Nested("scalar"), Nested("scalar"), {"x": normal(4, 2)})
+    report = data_only.check(Nested("scalar"), Nested("scalar"), {"x": normal(4, 2)})
     assert report.outcome == "INCONCLUSIVE"
     assert "a single number in output 'temperature'" in said(report)
 
@@ -538,36 +539,36 @@ def time_first_elsewhere(time_first):
 
 def test_the_export_of_such_a_model_is_understood_by_its_axis_called_batch(time_first):
     module, arrays, proto = time_first
-    report = likewise.check(module, proto, arrays, reference_options={"batch_axis": 1})
+    report = data_only.check(module, proto, arrays, reference_options={"batch_axis": 1})
     assert report.passed, said(report)
 
 
 @pytest.mark.parametrize("axis", [1, "1", {"input": 1, "output.0": 1, "output.1": 1}])
 def test_the_axis_is_said_once_for_both_models(time_first_elsewhere, axis):
     module, arrays, proto = time_first_elsewhere
-    report = likewise.check(module, proto, arrays, batch_axis=axis)
+    report = data_only.check(module, proto, arrays, batch_axis=axis)
     assert report.passed, said(report)
     assert report.samples == ROWS
     assert report.origin.settings["batch_axis"] == axis
-    assert not likewise.check(module, proto, arrays).passed
+    assert not data_only.check(module, proto, arrays).passed
     # What is said of one model wins over what is said of both.
     both = {"reference_options": {"batch_axis": 1}, "candidate_options": {"batch_axis": "1"}}
-    assert likewise.check(module, proto, arrays, batch_axis=0, **both).passed
-    assert not likewise.check(module, proto, arrays, batch_axis=axis, candidate_options={"batch_axis": 0}).passed
+    assert data_only.check(module, proto, arrays, batch_axis=0, **both).passed
+    assert not data_only.check(module, proto, arrays, batch_axis=axis, candidate_options={"batch_axis": 0}).passed
 
 
 def test_a_side_without_tensors_has_no_use_for_the_axis(time_first_elsewhere, tmp_path):
     module, arrays, proto = time_first_elsewhere
     np.savez(tmp_path / "rows.npz", **arrays)
     likewise.record(module, tmp_path / "rows.npz", tmp_path / "golden.parquet", options={"batch_axis": 1})
-    report = likewise.check(tmp_path / "golden.parquet", proto, tmp_path / "rows.npz", batch_axis=1)
+    report = data_only.check(tmp_path / "golden.parquet", proto, tmp_path / "rows.npz", batch_axis=1)
     assert report.passed, said(report)
 
 
 @pytest.mark.parametrize("said_once", [{"batch_axis": 1}, {"reference_options": {"batch_axis": "input:1"}}])
 def test_an_export_takes_the_axis_once(time_first, tmp_path, said_once):
     module, arrays, _ = time_first
-    exported = likewise.export(module, arrays, tmp_path / "gru.onnx", **said_once)
+    exported = data_only.export(module, arrays, tmp_path / "gru.onnx", **said_once)
     assert exported.report.passed, said(exported.report)
     assert exported.features[0]["shape"] == [6, "batch", 3]
 
@@ -593,7 +594,7 @@ def test_an_axis_that_is_none_is_a_usage_error(axis):
     with pytest.raises(UsageError, match="batch_axis"), opened(nn.GRU(3, 4), batch_axis=axis):
         pass
     with pytest.raises(UsageError, match="batch_axis"):
-        likewise.check(len, len, normal(4, 2), batch_axis=axis)
+        data_only.check(len, len, normal(4, 2), batch_axis=axis)
 
 
 # Files
@@ -602,12 +603,12 @@ def test_an_axis_that_is_none_is_a_usage_error(axis):
 def test_an_exported_program_is_a_reference(zoo, program, tmp_path):
     module, arrays, proto = zoo("perceptron")
     torch.export.save(program, tmp_path / "model.pt2")
-    report = likewise.check(tmp_path / "model.pt2", proto, arrays)
+    report = data_only.check(tmp_path / "model.pt2", proto, arrays)
     assert report.passed, said(report)
     assert report.max_abs_diff == by_hand(module, proto, arrays)
     assert report.origin.reference.details["form"] == "torch.export"
-    assert likewise.check(program, proto, arrays).passed
-    assert likewise.check(program.module(), proto, arrays).passed
+    assert data_only.check(program, proto, arrays).passed
+    assert data_only.check(program.module(), proto, arrays).passed
     with opened(program) as runner:
         (spec,) = runner.signature.inputs
         assert (spec.name, spec.dtype, spec.shape) == ("x", "float32", (None, 4))
@@ -621,7 +622,7 @@ def test_programs_of_every_kind_are_opened(zoo, tmp_path, name):
         warnings.simplefilter("ignore", UserWarning)  # torch's own LSTM keeps tensors where capturing warns of them
         captured = torch.export.export(module, tuple(map(torch.from_numpy, arrays.values())), dynamic_shapes=rows)
     torch.export.save(captured, tmp_path / "model.pt2")
-    report = likewise.check(tmp_path / "model.pt2", module, arrays)
+    report = data_only.check(tmp_path / "model.pt2", module, arrays)
     assert report.passed, said(report)
 
 
@@ -650,7 +651,7 @@ def test_torchscript_is_a_reference(zoo, tmp_path, suffix):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # such files are still deployed
         torch.jit.script(module).save(path)
-    report = likewise.check(path, proto, arrays)
+    report = data_only.check(path, proto, arrays)
     assert report.passed, said(report)
     assert report.origin.reference.details["form"] == "TorchScript"
     assert report.max_abs_diff == by_hand(module, proto, arrays)
@@ -673,7 +674,7 @@ def test_weights_with_a_factory_are_a_reference(file, network, tmp_path, factory
 def test_a_live_factory_is_named_in_the_report(network, tmp_path):
     torch.save(network.state_dict(), tmp_path / "weights.pt")
     options = {"reference_options": {"factory": type(network)}, "report": str(tmp_path / "report.json")}
-    assert likewise.check(tmp_path / "weights.pt", network, normal(9, 4), **options).passed
+    assert data_only.check(tmp_path / "weights.pt", network, normal(9, 4), **options).passed
     assert json.loads((tmp_path / "report.json").read_text())["provenance"]["settings"]["reference_options"] == {
         "factory": "Net"
     }
@@ -685,7 +686,7 @@ def test_two_sets_of_weights_do_not_share_one_module(file, network, tmp_path):
         network.last.bias += 1
     torch.save(network.state_dict(), tmp_path / "new.pt")
     options = {"factory": f"{file}:model"}
-    report = likewise.check(
+    report = data_only.check(
         tmp_path / "old.pt", tmp_path / "new.pt", normal(9, 4), reference_options=options, candidate_options=options
     )
     assert report.outcome == "FAIL"
@@ -715,7 +716,7 @@ def test_weights_that_do_not_fit_or_have_no_factory_are_refused(file, tmp_path):
 def test_a_file_names_a_module_or_what_builds_it(file, network, attribute):
     target = f"{file}:{attribute}"
     assert describe_model(target).framework == "python"
-    report = likewise.check(target, network, normal(ROWS, 4), preset="exact")
+    report = data_only.check(target, network, normal(ROWS, 4), preset="exact")
     assert report.passed, said(report)
 
 
@@ -860,7 +861,7 @@ def test_an_export_of_a_module_in_training_mode_is_refused(file, network, tmp_pa
     if form == "program":
         target = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).train(), (torch.zeros(3, 4),))
     with pytest.raises(ModelError, match=r"in training mode.*model\.eval\(\)"):
-        likewise.export(target, {"x": normal(ROWS, 4)}, tmp_path / "model.onnx", **options)
+        data_only.export(target, {"x": normal(ROWS, 4)}, tmp_path / "model.onnx", **options)
     assert not (tmp_path / "model.onnx").exists()
     assert (live.training, live.first.training, live.drop.training) == (True, True, False)
 
@@ -912,7 +913,7 @@ def test_more_axes_can_be_free(zoo):
     module, arrays, _ = zoo("attention")
     proto = export(module, arrays, dynamic={"x": (1,)})
     assert proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param
-    assert likewise.check(module, proto, {"x": normal(ROWS, 9, 8)}).passed
+    assert data_only.check(module, proto, {"x": normal(ROWS, 9, 8)}).passed
     with pytest.raises(UsageError, match="no input 'y'"):
         export(module, arrays, dynamic={"y": (1,)})
 
@@ -923,7 +924,7 @@ def test_an_output_called_like_a_value_inside_gives_a_file_that_loads():
             return {"relu": torch.relu(x) * 2}
 
     arrays = {"x": normal(ROWS, 4)}
-    assert likewise.check(Unlucky(), export(Unlucky().eval(), arrays), arrays, preset="exact").passed
+    assert data_only.check(Unlucky(), export(Unlucky().eval(), arrays), arrays, preset="exact").passed
 
 
 def test_a_double_export_computes_in_double(zoo):
@@ -931,7 +932,7 @@ def test_a_double_export_computes_in_double(zoo):
     proto = export(module, arrays, double=True)
     assert proto.graph.input[0].type.tensor_type.elem_type == 11
     assert next(module.parameters()).dtype == torch.float32
-    assert likewise.check(module, proto, arrays).passed
+    assert data_only.check(module, proto, arrays).passed
 
 
 # The command line and the example
@@ -973,7 +974,7 @@ def test_the_example_runs_and_shows_what_failure_looks_like(words, code, last):
 
 def test_a_module_is_exported_and_checked_in_one_go(zoo, tmp_path):
     module, arrays, _ = zoo("shop")
-    exported = likewise.export(module, arrays, tmp_path / "shop.onnx")
+    exported = data_only.export(module, arrays, tmp_path / "shop.onnx")
     assert exported.report.passed, said(exported.report)
     assert [feature["name"] for feature in exported.features] == ["items", "x"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from onnx import helper, numpy_helper
 
-import likewise
+import data_only
 from likewise.compare.variations import edge
 
 ROWS = 240
@@ -103,7 +103,7 @@ def opened(reference: Any, candidate: Any, data: Any, **options: Any) -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edge, "run", catch)
-        report = likewise.check(reference, candidate, data, explain=False, **options)
+        report = data_only.check(reference, candidate, data, edge="report", **options)
     assert caught, report.verdict.headline
     yield caught[0]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from edge_pairs import table
 
+import data_only
 import likewise
 from likewise.compare.variations import edge
 from likewise.contracts.verdict import Outcome
@@ -111,8 +112,8 @@ def test_where_edge_cases_block_a_death_is_inconclusive(folder):
 def judged(folder):
     """A report with a suite that fails by a little: the candidate clips, and the suite goes past the range."""
     x = np.linspace(0.0, 1.0, 60)
-    report = likewise.check(
-        lambda rows: rows, lambda rows: np.clip(rows, -0.2, 1.2), {"x": x}, abs_tol=0.5, edge="fail", explain=False
+    report = data_only.check(
+        lambda rows: rows, lambda rows: np.clip(rows, -0.2, 1.2), {"x": x}, abs_tol=0.5, edge="fail"
     )
     path = folder / "clipped.json"
     verify.save(report, path)
@@ -150,25 +151,25 @@ def test_a_gate_of_the_configuration_can_block(folder):
 
 def test_another_word_makes_no_sense(folder):
     with pytest.raises(likewise.LikewiseError, match="--edge is 'sometimes'"):
-        likewise.check(np.abs, np.abs, {"x": np.ones(3)}, edge="sometimes")
+        data_only.check(np.abs, np.abs, {"x": np.ones(3)}, edge="sometimes")
 
 
 def test_recorded_answers_have_none_to_rows_that_were_not_recorded(folder, linear):
     path = folder / "golden.parquet"
     verify.record(linear[0], table(), path)
-    report = likewise.check(str(path), linear[1], table(), explain=False)
+    report = data_only.check(str(path), linear[1], table(), edge="report")
     assert report.passed
     (only,) = report.verdict.suites
     assert only.outcome is Outcome.INCONCLUSIVE
     assert "only recorded answers" in only.headline
-    assert not likewise.check(str(path), linear[1], table(), edge="fail", explain=False).passed
+    assert not data_only.check(str(path), linear[1], table(), edge="fail").passed
 
 
 def test_the_example_of_the_guide_is_what_it_shows(example_folder):
     """A thousand rows agree, and one income, on the wrong side of a threshold after scaling, does not."""
     data = str(example_folder / "test.parquet")
     models = [str(example_folder / name) for name in ("booster.joblib", "booster.onnx")]
-    report = likewise.check(*models, data, samples=1000, explain=False)
+    report = data_only.check(*models, data, samples=1000, edge="report")
     assert report.passed
     differing = {suite.name: suite.headline for suite in report.verdict.suites if suite.outcome is Outcome.FAIL}
     assert set(differing) == {"huge-numbers", "nonfinite", "rounded-thresholds", "tree-thresholds"}
@@ -178,7 +179,7 @@ def test_the_example_of_the_guide_is_what_it_shows(example_folder):
 def test_eight_bits_differ_only_outside_what_they_were_made_for(example_folder):
     """Rows of a suite do not spoil each other, though the candidate scales all rows of a call together."""
     models = [str(example_folder / name) for name in ("model.onnx", "model.int8.onnx")]
-    report = likewise.check(*models, str(example_folder / "test.parquet"), preset="quantized", explain=False)
+    report = data_only.check(*models, str(example_folder / "test.parquet"), preset="quantized", edge="report")
     assert report.passed
     differing = {suite.name for suite in report.verdict.suites if suite.outcome is Outcome.FAIL}
     assert differing <= {"beyond-range", "huge-numbers", "large-integers", "nonfinite"}

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-import likewise
+import data_only
 
 OPSETS = {"": 18, "ai.onnx.ml": 3}
 ROWS = 300
@@ -125,7 +125,7 @@ def renamed(model, names):
 
 def explained(reference, candidate, data, cause, culprit, **options):
     """The first diagnosis, which must be of this cause and name this culprit first."""
-    report = likewise.explain(reference, candidate, data, explain_budget=30, **options)
+    report = data_only.explain(reference, candidate, data, explain_budget=30, **options)
     assert report.outcome != "PASS"
     assert report.diagnoses, report.explanation
     first = report.diagnoses[0]

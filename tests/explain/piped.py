@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-import likewise
+import data_only
 from likewise.explain import driver
 from likewise.models.sklearn.walk import walk
 
@@ -108,7 +108,7 @@ def ask_only(monkeypatch, *modules):
 
 def diagnoses(reference, candidate, data):
     """The causes of a failure, the best first."""
-    report = likewise.explain(reference, candidate, data, explain_budget=60)
+    report = data_only.explain(reference, candidate, data, explain_budget=60)
     assert not report.passed
     return report.diagnoses
 

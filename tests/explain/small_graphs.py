@@ -10,7 +10,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-import likewise
+import data_only
 
 FLOAT, HALF, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT64
 
@@ -77,7 +77,7 @@ class Function(nn.Module):
 
 def explained(reference, candidate, data, **options):
     """The best diagnosis of a comparison that does not pass."""
-    report = likewise.explain(reference, candidate, data, explain_budget=60, **options)
+    report = data_only.explain(reference, candidate, data, explain_budget=60, **options)
     assert not report.passed
     assert report.diagnoses, report.explanation
     return report.diagnoses[0]

@@ -14,6 +14,7 @@ import pytest
 from skl2onnx import to_onnx
 from sklearn.linear_model import LinearRegression
 
+import data_only
 import likewise
 
 CRASHES = """
@@ -55,8 +56,8 @@ def negated(rows, model):
 
 
 def test_the_verdict_is_the_same_with_and_without(rows, model, negated):
-    plain = likewise.check(model, negated, rows, explain=False)
-    explained = likewise.check(model, negated, rows)
+    plain = data_only.check(model, negated, rows)
+    explained = data_only.check(model, negated, rows, explain=True)
     assert plain.verdict == explained.verdict
     assert plain.comparison == explained.comparison
     assert not plain.diagnoses
@@ -65,7 +66,7 @@ def test_the_verdict_is_the_same_with_and_without(rows, model, negated):
 
 
 def test_a_pass_has_nothing_to_explain(rows, model):
-    report = likewise.explain(model, to_onnx(model, rows[:1].astype(np.float32).to_numpy()), rows)
+    report = data_only.explain(model, to_onnx(model, rows[:1].astype(np.float32).to_numpy()), rows)
     assert report.passed
     assert report.diagnoses == ()
     assert report.explanation is None
@@ -73,7 +74,7 @@ def test_a_pass_has_nothing_to_explain(rows, model):
 
 def test_what_there_was_no_time_for_is_said(rows, model, negated):
     began = time.monotonic()
-    report = likewise.check(model, negated, rows, explain_budget=1e-6)
+    report = data_only.check(model, negated, rows, explain=True, explain_budget=1e-6)
     assert report.outcome == "FAIL"
     assert report.explanation is not None
     assert report.explanation.not_tested
@@ -84,7 +85,7 @@ def test_what_there_was_no_time_for_is_said(rows, model, negated):
 def test_recorded_answers_are_enough_for_what_is_seen_from_outside(rows, model, negated, tmp_path):
     rows.to_parquet(tmp_path / "rows.parquet")
     likewise.record(model, tmp_path / "rows.parquet", tmp_path / "golden.parquet")
-    report = likewise.explain(tmp_path / "golden.parquet", negated, tmp_path / "rows.parquet")
+    report = data_only.explain(tmp_path / "golden.parquet", negated, tmp_path / "rows.parquet")
     assert report.outcome == "FAIL"
     assert report.diagnoses[0].cause == "output-kind"
     assert report.explanation is not None
@@ -124,7 +125,7 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
 
     found = driver.extensions("explain.probes")
     monkeypatch.setattr(driver, "extensions", lambda kind: (Broken(), *found))
-    report = likewise.explain(model, negated, rows)
+    report = data_only.explain(model, negated, rows)
     assert report.diagnoses
     assert report.explanation is not None
     assert any("tokenizer: the experiment itself failed" in text for text in report.explanation.not_tested)

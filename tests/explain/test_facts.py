@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-import likewise
+import data_only
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def model(table):
 
 
 def explained(reference, candidate, data):
-    report = likewise.explain(reference, candidate, data, batch_sizes=())
+    report = data_only.explain(reference, candidate, data, batch_sizes=())
     assert report.outcome == "FAIL"
     assert report.explanation is not None
     return report.explanation
@@ -129,7 +129,7 @@ def test_an_integer_that_no_float32_holds_is_unusual():
     data = pd.DataFrame({"key": np.where(numbers % 20 == 7, 2**24 + numbers, numbers), "x": numbers / 7})
     model = LinearRegression().fit(data, data["key"])
     candidate = to_onnx(model, initial_types=[("X", FloatTensorType([None, 2]))])
-    report = likewise.explain(model, candidate, data, abs_tol=0.5, rel_tol=0.0)
+    report = data_only.explain(model, candidate, data, abs_tol=0.5, rel_tol=0.0)
     assert report.explanation is not None
     odd = [number for number in numbers[7::20] if (2**24 + number) % 2]
     told = {entry.row: entry.why for entry in report.explanation.unusual if entry.column == "key"}

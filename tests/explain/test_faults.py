@@ -6,7 +6,7 @@ import pytest
 from faults import CONTROLS, FAMILIES, FAULTS, UNEXPLAINED, named
 from threadpoolctl import threadpool_limits
 
-import likewise
+import data_only
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,10 +19,10 @@ def one_thread():
 def outcome(fault) -> str:
     """The verdict of a check. One that fails at the main batch size fails, whatever it does at others."""
     options = {"batch_sizes": (), **fault.options}
-    quick = likewise.check(fault.reference, fault.candidate, fault.data, explain=False, **options)
+    quick = data_only.check(fault.reference, fault.candidate, fault.data, **options)
     if not quick.passed:
         return quick.outcome.name
-    return likewise.check(fault.reference, fault.candidate, fault.data, explain=False, **fault.options).outcome.name
+    return data_only.check(fault.reference, fault.candidate, fault.data, **fault.options).outcome.name
 
 
 @pytest.mark.parametrize("name", [*FAULTS, *UNEXPLAINED])

@@ -19,6 +19,7 @@ from sklearn.ensemble import RandomForestClassifier
 from small_graphs import exported_network, graph, network, node, rows
 from torch import nn
 
+import data_only
 import likewise
 from likewise.explain.introduced import error
 from likewise.explain.located import around
@@ -30,7 +31,7 @@ NOISE = 1e-6
 
 def view(reference, candidate, data, **options):
     """The graph of an explanation, and its nodes of the candidate by name."""
-    report = likewise.explain(reference, candidate, data, explain_budget=60, batch_sizes=(), **options)
+    report = data_only.explain(reference, candidate, data, explain_budget=60, batch_sizes=(), **options)
     assert not report.passed
     assert report.explanation is not None
     found = report.explanation.graph
@@ -315,7 +316,7 @@ def test_a_function_as_the_reference_leaves_only_the_answers_to_compare(no_hypot
 def test_a_graph_that_cannot_be_opened_up_is_told(monkeypatch, no_hypotheses):
     monkeypatch.setattr(edits, "LARGEST_COPY", 10)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
-    report = likewise.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
+    report = data_only.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     assert report.outcome == "FAIL"
     assert report.explanation.graph is None
     told = [line for line in report.explanation.not_tested if line.startswith("the graph around the culprit")]
@@ -330,7 +331,7 @@ def test_without_time_the_graph_is_drawn_without_errors(monkeypatch):
     ask_only(monkeypatch, "weights")
     monkeypatch.setattr("likewise.explain.facts.slices.find", take_all_the_time)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
-    report = likewise.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
+    report = data_only.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     found = report.explanation.graph
     assert culprits(found) == ["node_linear_1"], "the diagnosis names it"
     assert all(entry.introduced is None for entry in found.nodes)
@@ -340,7 +341,7 @@ def test_without_time_the_graph_is_drawn_without_errors(monkeypatch):
 
 
 def test_no_graph_of_a_candidate_that_has_none(no_hypotheses):
-    report = likewise.explain(network(), lambda x: np.zeros((len(x), 3), np.float32), rows(), batch_sizes=())
+    report = data_only.explain(network(), lambda x: np.zeros((len(x), 3), np.float32), rows(), batch_sizes=())
     assert report.explanation.graph is None
     assert not any("graph around" in line for line in report.explanation.not_tested)
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-import likewise
+import data_only
 
 
 def ordinal():
@@ -40,7 +40,7 @@ def test_an_unknown_category_that_becomes_a_known_one_is_told(encoded):
 def test_all_categories_known_pass(encoded):
     model, graph = encoded
     candidate = with_attribute(graph, "LabelEncoder", "default_int64", as_the_first)
-    report = likewise.explain(model, candidate, loans(3)[0])
+    report = data_only.explain(model, candidate, loans(3)[0])
     assert report.passed
     assert report.diagnoses == ()
 

@@ -10,7 +10,7 @@ from broken_inputs import before, explained, exported, loans, pipeline
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-import likewise
+import data_only
 
 MEAN, DEVIATION = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -96,7 +96,7 @@ def test_a_normalisation_of_the_reference_that_the_export_lacks_is_told(pictures
     torch.manual_seed(0)
     reference = Net(normalise=True).eval()
     # The buffers of the module say it exactly, the form of the input says it from outside.
-    report = likewise.explain(reference, graph_of(reference), pictures)
+    report = data_only.explain(reference, graph_of(reference), pictures)
     exact, outside = report.diagnoses[:2]
     assert (exact.cause, exact.culprit) == ("preprocessing-dropped", "mean, std (input 'image')")
     assert outside.cause == "input-layout"
@@ -104,14 +104,14 @@ def test_a_normalisation_of_the_reference_that_the_export_lacks_is_told(pictures
 
 
 def test_the_same_form_passes(net, pictures):
-    report = likewise.explain(net, graph_of(net), pictures)
+    report = data_only.explain(net, graph_of(net), pictures)
     assert report.passed
     assert report.diagnoses == ()
 
 
 def test_another_network_is_not_a_matter_of_form(net, pictures):
     torch.manual_seed(1)
-    report = likewise.explain(net, graph_of(Net()), pictures, explain_budget=30)
+    report = data_only.explain(net, graph_of(Net()), pictures, explain_budget=30)
     assert report.outcome == "FAIL"
     assert "input-layout" not in {found.cause for found in report.diagnoses}
 

@@ -14,7 +14,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
-import likewise
+import data_only
 from likewise.tasks.check import record
 
 FOREST = RandomForestClassifier(15, max_depth=5, random_state=0)
@@ -146,7 +146,7 @@ def test_missing_values_that_both_models_know_pass():
     frame = somewhere(frame, "income", np.nan)
     encoder = OneHotEncoder(sparse_output=False)
     model = pipeline(encoder, numbers="passthrough", last=HistGradientBoostingClassifier(max_iter=8)).fit(frame, paid)
-    report = likewise.explain(model, exported(model, frame), frame)
+    report = data_only.explain(model, exported(model, frame), frame)
     assert report.passed
     assert report.diagnoses == ()
 
@@ -160,6 +160,6 @@ def test_missing_values_are_not_blamed_for_another_fault():
         attribute.floats[1] += 0.5
 
     candidate = with_attribute(exported(model, frame), "LinearClassifier", "coefficients", corrupt)
-    report = likewise.explain(model, candidate, frame, explain_budget=30)
+    report = data_only.explain(model, candidate, frame, explain_budget=30)
     assert report.outcome == "FAIL"
     assert "missing-value-handling" not in causes(report)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-import likewise
+import data_only
 from likewise.tasks.check import record
 
 SCALES = np.array([1, 50_000, 40, 0.3, 10, 1_000])
@@ -52,7 +52,7 @@ def test_an_order_of_many_columns_is_recovered():
     frame, y = measured(20)
     model = RandomForestRegressor(10, max_depth=6, random_state=0).fit(frame.to_numpy(), y)
     order = np.random.default_rng(3).permutation(20)
-    report = likewise.explain(model, reordered(model, order), frame.to_numpy(), explain_budget=30)
+    report = data_only.explain(model, reordered(model, order), frame.to_numpy(), explain_budget=30)
     assert report.diagnoses[0].cause == "feature-order"
     assert report.diagnoses[0].explained_share == 1
 
@@ -61,7 +61,7 @@ def test_an_order_that_has_a_name_is_told_by_it():
     frame, y = measured()
     frame.columns = list("fedcba")
     model = make_pipeline(StandardScaler(), Ridge()).fit(frame, y)
-    report = likewise.explain(model, reordered(model, [5, 4, 3, 2, 1, 0]), frame, explain_budget=30)
+    report = data_only.explain(model, reordered(model, [5, 4, 3, 2, 1, 0]), frame, explain_budget=30)
     assert report.diagnoses[0].cause == "feature-order"
     assert any("alphabetical order" in found.evidence for found in report.diagnoses)
 
@@ -96,6 +96,6 @@ def test_no_order_is_blamed_for_another_model():
     frame, y = measured()
     model = Ridge().fit(frame, y)
     other = Ridge().fit(frame, np.roll(y, 7))
-    report = likewise.explain(model, exported(other, types=matrix(6)), frame, explain_budget=30)
+    report = data_only.explain(model, exported(other, types=matrix(6)), frame, explain_budget=30)
     assert report.outcome == "FAIL"
     assert "feature-order" not in {found.cause for found in report.diagnoses}

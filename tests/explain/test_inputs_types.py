@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-import likewise
+import data_only
 
 
 def measured(offset, *, whole=False):
@@ -44,7 +44,7 @@ def test_a_lone_array_has_its_column_named_by_position():
 def test_the_same_with_a_double_input_passes():
     frame, y = measured(1e9)
     model = make_pipeline(StandardScaler(), Ridge()).fit(frame, y)
-    report = likewise.explain(model, exported(model, types=matrix(4, double=True)), frame)
+    report = data_only.explain(model, exported(model, types=matrix(4, double=True)), frame)
     assert report.passed
     assert report.diagnoses == ()
 

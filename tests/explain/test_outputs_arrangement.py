@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import likewise
+import data_only
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,14 @@ def heads(line, targets):
 
 
 def first(model, candidate, rows, **options):
-    report = likewise.explain(model, candidate, rows, explain_budget=60, **options)
+    report = data_only.explain(model, candidate, rows, explain_budget=60, **options)
     assert not report.passed
     return report.diagnoses[0]
 
 
 def test_sound_exports_have_no_diagnosis(line, classifier, targets, heads, data):
     for model, proto in (line, classifier, targets, (heads, heads)):
-        assert not likewise.explain(model, proto, data[0]).diagnoses
+        assert not data_only.explain(model, proto, data[0]).diagnoses
 
 
 def test_rows_reversed_in_every_output(classifier, data):
@@ -111,7 +111,7 @@ def test_rows_sorted_by_their_answer(line, data):
 
 def test_another_model_is_no_order_of_rows(line, data):
     other = LinearRegression().fit(data[0][:80], data[2][:80])
-    report = likewise.explain(line[0], to_onnx(other, data[0][:1]), data[0])
+    report = data_only.explain(line[0], to_onnx(other, data[0][:1]), data[0])
     assert not report.passed
     assert "row-order" not in [found.cause for found in report.diagnoses]
 

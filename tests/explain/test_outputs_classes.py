@@ -15,7 +15,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 
-import likewise
+import data_only
 
 PLAIN = {"zipmap": False}
 
@@ -47,14 +47,14 @@ def two(data):
 
 
 def first(model, candidate, rows, **options):
-    report = likewise.explain(model, candidate, rows, explain_budget=60, **options)
+    report = data_only.explain(model, candidate, rows, explain_budget=60, **options)
     assert not report.passed
     return report.diagnoses[0]
 
 
 def test_a_sound_export_has_no_diagnosis(three, two, words, data):
     for model, proto in (three, two, words):
-        assert not likewise.explain(model, proto, data[0]).diagnoses
+        assert not data_only.explain(model, proto, data[0]).diagnoses
 
 
 def test_class_columns_in_another_order(three, data):
@@ -122,7 +122,7 @@ def test_a_few_flipped_labels_are_no_mapping(three, data):
         changed = (batch[:, None] == rare).all(axis=2).any(axis=1)
         return {"label": np.where(changed, (told + 1) % 3, told)}
 
-    report = likewise.explain(model, answer, {"batch": data[0]}, explain_budget=20)
+    report = data_only.explain(model, answer, {"batch": data[0]}, explain_budget=20)
     assert not report.passed
     assert "label-mapping" not in [found.cause for found in report.diagnoses]
 

@@ -21,7 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-import likewise
+import data_only
 
 PLAIN = {"zipmap": False}
 
@@ -53,7 +53,7 @@ def line(data):
 
 
 def first(model, candidate, rows, **options):
-    report = likewise.explain(model, candidate, rows, explain_budget=60, **options)
+    report = data_only.explain(model, candidate, rows, explain_budget=60, **options)
     assert not report.passed
     return report.diagnoses[0]
 
@@ -134,7 +134,7 @@ def test_the_sign(line, data):
 
 def test_an_unknown_factor_is_no_diagnosis_of_ours(line, data):
     model, proto = line
-    report = likewise.explain(model, behind(proto, "variable", ("Mul", [np.float32(6.7)], {})), data[0])
+    report = data_only.explain(model, behind(proto, "variable", ("Mul", [np.float32(6.7)], {})), data[0])
     assert not {"aggregation", "link-function", "output-kind"} & {found.cause for found in report.diagnoses}
 
 

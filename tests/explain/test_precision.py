@@ -13,7 +13,7 @@ import small_graphs as sg
 import torch
 from onnx import numpy_helper
 
-import likewise
+import data_only
 
 
 @cache
@@ -100,7 +100,7 @@ def test_both_models_in_float32_may_differ_by_its_noise():
 
 def test_what_float32_is_enough_for_passes():
     model, exported, rows = fitted("plain")
-    assert likewise.explain(model, exported, rows).diagnoses == ()
+    assert data_only.explain(model, exported, rows).diagnoses == ()
 
 
 def halved(proto, names, dtype):

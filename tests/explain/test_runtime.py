@@ -8,7 +8,7 @@ import small_graphs as sg
 import torch
 from torch import nn
 
-import likewise
+import data_only
 
 
 def test_the_pass_of_the_optimiser_is_named():
@@ -93,7 +93,7 @@ def test_batch_norm_written_out_as_in_training():
 def test_batch_norm_in_inference_passes():
     inputs = "h norm.weight norm.bias norm.running_mean norm.running_var"
     module, candidate = normalised(sg.node("BatchNormalization", inputs, "output"))
-    assert likewise.explain(module, candidate, {"x": sg.rows()}).diagnoses == ()
+    assert data_only.explain(module, candidate, {"x": sg.rows()}).diagnoses == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import small_graphs as sg
 import torch
 from torch import nn
 
-import likewise
+import data_only
 
 WEIGHTS = np.random.default_rng(1).normal(size=(8, 3)).astype(np.float32)
 PRODUCT = sg.node("MatMul", "x w", "product")
@@ -76,7 +76,7 @@ def test_a_batch_size_that_is_declared():
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
     best = explained(proto)
     assert (best.cause, best.culprit) == ("fixed-batch", "batch size 4")
-    assert likewise.check(sg.Function(times), proto, {"x": sg.rows()}, fixed_batch=True).passed
+    assert data_only.check(sg.Function(times), proto, {"x": sg.rows()}, fixed_batch=True).passed
 
 
 class Mean(nn.Module):
@@ -99,7 +99,7 @@ def test_a_model_that_takes_any_batch_passes():
     proto = sg.graph(
         [sg.node("MatMul", "x w", "output")], {"w": WEIGHTS}, inputs={"x": (8,)}, output=("output", ["n", 3])
     )
-    assert likewise.explain(sg.Function(times), proto, {"x": sg.rows()}).diagnoses == ()
+    assert data_only.explain(sg.Function(times), proto, {"x": sg.rows()}).diagnoses == ()
 
 
 def test_integers_scaled_by_the_rows_of_a_call():

@@ -6,7 +6,7 @@ import numpy as np
 import small_graphs as sg
 from torch import nn
 
-import likewise
+import data_only
 
 
 def test_the_cause_is_that_of_the_setting_that_differs():
@@ -22,7 +22,7 @@ def test_the_cause_is_that_of_the_setting_that_differs():
     def reference(x):
         return nn.functional.max_pool2d(nn.functional.pad(x, (1, 1, 1, 1)), 2).flatten(1)
 
-    report = likewise.explain(
+    report = data_only.explain(
         sg.Function(reference),
         candidate,
         data,

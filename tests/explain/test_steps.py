@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-import likewise
+import data_only
 
 MODELS = {
     "linear": LogisticRegression(max_iter=500),
@@ -88,7 +88,7 @@ def test_a_planted_fault_is_named(models, kind, fault):
 
 
 def test_a_faithful_export_needs_no_explanation(models):
-    report = likewise.explain(models["linear"], exported(models["linear"], people()[0]), strangers())
+    report = data_only.explain(models["linear"], exported(models["linear"], people()[0]), strangers())
     assert report.passed
     assert not report.diagnoses
 

@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
-import likewise
+import data_only
 
 TOPICS = (
     ("market", "stock", "price", "bank"),
@@ -108,7 +108,7 @@ def test_words_that_are_only_weighed_differently_are_no_matter_of_splitting():
 def test_a_faithful_export_needs_no_explanation():
     written, topics = texts("Market", "2024")
     model = classifier(TfidfVectorizer(), written, topics)
-    report = likewise.explain(model, text_export(model), {"text": written})
+    report = data_only.explain(model, text_export(model), {"text": written})
     assert report.passed
     assert not report.diagnoses
 

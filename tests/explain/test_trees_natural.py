@@ -11,6 +11,7 @@ import pytest
 import tree_making as making
 from threadpoolctl import threadpool_limits
 
+import data_only
 import likewise
 
 
@@ -22,7 +23,7 @@ def one_thread():
 
 
 def explained(model, candidate, rows):
-    report = likewise.explain(model, candidate, rows, explain_budget=60)
+    report = data_only.explain(model, candidate, rows, explain_budget=60)
     assert report.outcome == "FAIL"
     assert report.diagnoses, report.explanation
     return report.diagnoses[0]
@@ -163,7 +164,7 @@ def test_categories_of_lightgbm_that_are_codes_are_converted_right(kinds):
     frame, target = kinds
     model = LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1, min_child_samples=5)
     model.fit(frame, target, categorical_feature=["kind"])
-    assert likewise.check(model, making.export(model, 5), frame).passed
+    assert data_only.check(model, making.export(model, 5), frame).passed
 
 
 def test_linear_trees():
@@ -274,7 +275,7 @@ def test_trees_in_several_nodes(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         proto = making.export(model, 4, **options)
-        assert likewise.check(model, proto, frame).passed
+        assert data_only.check(model, proto, frame).passed
     node = making.tree_node(proto, place)
     values = next(entry for entry in node.attribute if entry.name == "nodes_values")
     old = helper.get_attribute_value(values)
@@ -293,6 +294,6 @@ def test_recorded_answers_have_no_trees(tmp_path):
     path = tmp_path / "golden.parquet"
     likewise.record(making.fitted("lgbm"), frame, path)
     broken = making.edited(making.exported("lgbm"), nodes_values=lambda old: [old[0] + 1, *old[1:]])
-    report = likewise.explain(path, broken, pd.DataFrame(frame), explain_budget=60)
+    report = data_only.explain(path, broken, pd.DataFrame(frame), explain_budget=60)
     assert report.outcome == "FAIL"
     assert not any("tree" in reason and "failed" in reason for reason in report.explanation.not_tested)

@@ -7,7 +7,7 @@ import pytest
 import tree_making as making
 from threadpoolctl import threadpool_limits
 
-import likewise
+import data_only
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,7 +19,7 @@ def one_thread():
 
 def explained(name, candidate, rows=None):
     frame = making.rows_of(name)[0] if rows is None else rows
-    report = likewise.explain(making.fitted(name), candidate, frame, explain_budget=60)
+    report = data_only.explain(making.fitted(name), candidate, frame, explain_budget=60)
     assert report.outcome == "FAIL"
     assert report.diagnoses, report.explanation
     return report.diagnoses[0]
@@ -27,7 +27,7 @@ def explained(name, candidate, rows=None):
 
 @pytest.mark.parametrize("name", making.NAMES)
 def test_a_sound_export_passes(name):
-    report = likewise.check(making.fitted(name), making.exported(name), making.rows_of(name)[0])
+    report = data_only.check(making.fitted(name), making.exported(name), making.rows_of(name)[0])
     assert report.passed
 
 
@@ -100,7 +100,7 @@ def test_the_wrong_comparison(name):
     for row, index in enumerate(split[: len(frame)]):
         column = making.told(proto, "nodes_featureids")[index]
         frame.iloc[row, column] = np.float64(making.told(proto, "nodes_values")[index])
-    assert likewise.check(making.fitted(name), proto, frame).passed
+    assert data_only.check(making.fitted(name), proto, frame).passed
     broken = making.edited(proto, nodes_modes=lambda old: [other.get(mode, mode) for mode in old])
     found = explained(name, broken, frame)
     assert found.cause == "operator-attribute"
@@ -133,7 +133,7 @@ def test_every_leaf_scaled(name):
 def test_leaves_in_half_precision():
     proto = making.exported("xgb")
     halved = making.edited(proto, target_weights=lambda old: [float(np.float16(one)) for one in old])
-    report = likewise.explain(
+    report = data_only.explain(
         making.fitted("xgb"), halved, making.rows_of("xgb")[0], explain_budget=60, abs_tol=1e-5, rel_tol=1e-6
     )
     assert report.diagnoses[0].cause == "precision-reduction"
@@ -170,7 +170,7 @@ def test_two_graphs(change):
         "count": (making.without_trees(proto, (4, 5)), "tree-count"),
         "leaf": (making.edited(proto, target_weights=lambda old: [*old[:3], 9.0, *old[4:]]), "weight-corruption"),
     }[change]
-    report = likewise.explain(proto, broken, frame, explain_budget=60)
+    report = data_only.explain(proto, broken, frame, explain_budget=60)
     assert report.diagnoses[0].cause == cause
     if change == "missing":
         assert report.diagnoses[0].culprit.startswith(tuple(making.COLUMNS))
@@ -179,7 +179,7 @@ def test_two_graphs(change):
 def test_the_newer_operator():
     model, frame = making.fitted("lgbm"), making.rows_of("lgbm")[0]
     proto = making.of_version_5(model.booster_, 4)
-    assert likewise.check(model, proto, frame).passed
+    assert data_only.check(model, proto, frame).passed
     from onnx import numpy_helper
 
     def raised(tensor):
@@ -206,5 +206,5 @@ def test_what_is_not_the_trees_is_not_blamed_on_them():
         node.output[:] = ["before" if name == last else name for name in node.output]
     proto.graph.initializer.append(numpy_helper.from_array(np.array([7.0], np.float32), "seven"))
     proto.graph.node.append(helper.make_node("Mul", ["before", "seven"], [last]))
-    report = likewise.explain(making.fitted("lgbm"), proto, making.rows_of("lgbm")[0], explain_budget=60)
+    report = data_only.explain(making.fitted("lgbm"), proto, making.rows_of("lgbm")[0], explain_budget=60)
     assert not any("tree " in entry.culprit or entry.culprit == "model" for entry in report.diagnoses)

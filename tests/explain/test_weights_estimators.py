@@ -38,7 +38,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, SVR, LinearSVC
 from weighing import ask_about_weights, cleared, exchanged, times, top
 
-import likewise
+import data_only
 
 COLUMNS = ["height", "weight", "age", "dose"]
 
@@ -109,7 +109,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_faithful_export_passes_without_a_word(name):
     model, proto = made(name)
-    report = likewise.explain(model, proto, patients())
+    report = data_only.explain(model, proto, patients())
     assert report.passed
     assert report.diagnoses == ()
 
@@ -160,7 +160,7 @@ def test_one_coefficient_is_found_with_its_column(name, operator, attribute, pla
 def test_damage_to_a_layer_is_described(change, evidence):
     model, proto = made("network")
     broken = with_constants(proto, {"coefficient1": change})
-    found = likewise.explain(model, broken, patients()).diagnoses
+    found = data_only.explain(model, broken, patients()).diagnoses
     assert found[0].cause == "weight-corruption"
     assert "mlpclassifier.coefs_[1]" in found[0].culprit
     assert evidence in found[0].evidence
@@ -223,7 +223,7 @@ def test_a_scaler_is_named_with_its_column(name, attribute, factor):
 def test_a_step_fitted_again_is_named(step):
     model = fitted(make_pipeline(deepcopy(step), LinearRegression()))
     proto = exported(model)
-    assert likewise.check(model, proto, patients(), explain=False).passed
+    assert data_only.check(model, proto, patients()).passed
     with quietly():
         model.steps[0][1].fit(patients()[:90])
     cause, told = top(model, proto, patients())

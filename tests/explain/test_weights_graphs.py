@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from weighing import ask_about_weights, cleared, silent, times, top
 
-import likewise
+import data_only
 from likewise.models.onnx.constants import constants, with_values
 from likewise.models.parameters import PREPROCESSING
 from likewise.models.sklearn.parameters import parameters
@@ -80,7 +80,7 @@ def by_hand(*, biased=True, **changes):
 
 
 def test_a_graph_by_hand_that_is_right_passes():
-    assert likewise.explain(logistic(), by_hand(), patients()).diagnoses == ()
+    assert data_only.explain(logistic(), by_hand(), patients()).diagnoses == ()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def scaled():
 
 def test_a_square_layer_by_hand_knows_which_way_round_it_is():
     proto = layers_by_hand(regressing())
-    assert likewise.check(regressing(), proto, scaled(), explain=False).passed
+    assert data_only.check(regressing(), proto, scaled()).passed
     broken = with_constants(proto, {"w1": lambda old: old.T})
     assert top(regressing(), broken, scaled()) == ("weight-corruption", "coefs_[1] (constant 'w1')")
 
@@ -203,7 +203,7 @@ def test_the_origin_written_into_a_file_is_evidence(tmp_path):
         proto = to_onnx(Ridge().fit(frame[:60], target[:60]), frame.to_numpy()[:1])
     proto.metadata_props.add(key="likewise.reference_sha256", value="0" * 64)
     onnx.save(proto, tmp_path / "model.onnx")
-    found = likewise.explain(tmp_path / "model.joblib", tmp_path / "model.onnx", frame).diagnoses
+    found = data_only.explain(tmp_path / "model.joblib", tmp_path / "model.onnx", frame).diagnoses
     assert (found[0].cause, found[0].culprit) == ("stale-weights", "model")
     assert "made from another model" in found[0].evidence
 

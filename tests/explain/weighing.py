@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from piped import ask_only, diagnoses
 
-import likewise
+import data_only
 
 HYPOTHESES = ("weights", "fitted_statistics", "dropped_parts")
 
@@ -21,7 +21,7 @@ def top(reference, candidate, data):
 
 def silent(reference, candidate, data, **options):
     """Is there a failure that weights have nothing to do with?"""
-    report = likewise.explain(reference, candidate, data, explain_budget=60, **options)
+    report = data_only.explain(reference, candidate, data, explain_budget=60, **options)
     assert not report.passed
     return report.diagnoses == ()
 

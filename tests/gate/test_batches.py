@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
+import data_only
 import likewise
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
@@ -32,7 +33,7 @@ def product(batch):
 
 
 def test_a_graph_with_a_free_batch_axis_passes_at_every_size():
-    report = expect(likewise.check(reference, product(None), DATA), "PASS")
+    report = expect(data_only.check(reference, product(None), DATA), "PASS")
     assert [facts.size for facts in report.comparison.batch_sizes] == [1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100]
     assert all(facts.rows for facts in report.comparison.batch_sizes)
 
@@ -46,11 +47,11 @@ def test_a_graph_that_runs_at_batch_1_only_is_inconclusive_and_says_so():
         shape=np.array([1, 3]),
         w=WEIGHTS,
     )
-    report = likewise.check(reference, candidate, DATA)
+    report = data_only.check(reference, candidate, DATA)
     expect(
         report, "INCONCLUSIVE", "the candidate", "rows 0 to 31", "It does answer the first row alone", "--fixed-batch"
     )
-    intended = likewise.check(reference, candidate, DATA, batch_size=1, fixed_batch=True)
+    intended = data_only.check(reference, candidate, DATA, batch_size=1, fixed_batch=True)
     expect(intended, "PASS", "100 rows")
 
 
@@ -62,7 +63,7 @@ def test_a_graph_that_is_right_at_batch_1_only_fails():
         {"value": (FLOAT, [None, None])},
         shape=np.array([1, -1]),
     )
-    report = likewise.check(lambda X: {"value": X}, candidate, DATA)
+    report = data_only.check(lambda X: {"value": X}, candidate, DATA)
     expect(report, "FAIL", "the candidate", "was given 32 rows and answered 1 in output 'value'")
 
 
@@ -85,16 +86,16 @@ def test_a_graph_that_is_wrong_at_batch_1_only_fails_and_the_size_is_named():
         last=np.array([2]),
     )
     # At batch n the rank is 2, at batch 1 it is 1.
-    report = likewise.check(lambda X: {"result": 2.0 * X}, candidate, DATA)
+    report = data_only.check(lambda X: {"result": 2.0 * X}, candidate, DATA)
     expect(report, "FAIL", "result.mismatch_rate is 1 at batch size 1")
     assert "at batch size 2" not in " ".join(f.message for f in report.verdict.findings)
 
 
 def test_a_fixed_batch_is_inconclusive_unless_it_is_intended():
     candidate = product(8)
-    report = likewise.check(reference, candidate, DATA)
+    report = data_only.check(reference, candidate, DATA)
     expect(report, "INCONCLUSIVE", "batches of 8 only", "--fixed-batch")
-    report = expect(likewise.check(reference, candidate, DATA, fixed_batch=True), "PASS", "100 rows")
+    report = expect(data_only.check(reference, candidate, DATA, fixed_batch=True), "PASS", "100 rows")
     # 100 is no multiple of 8: the last call is filled up, and what was filled in is not compared.
     assert report.samples == COUNT
     assert measures(report, "value")["max_abs_diff"] < 1e-5
@@ -103,14 +104,14 @@ def test_a_fixed_batch_is_inconclusive_unless_it_is_intended():
 def test_a_wrong_answer_in_the_last_short_call_of_a_fixed_batch_fails():
     wrong = WEIGHTS.copy()
     wrong[0, 0] += 10
-    report = likewise.check(reference, product(8), {"X": np.where(np.arange(COUNT)[:, None] < 99, TABLE, 0.0)})
+    report = data_only.check(reference, product(8), {"X": np.where(np.arange(COUNT)[:, None] < 99, TABLE, 0.0)})
     assert "fixed-batch" in codes(report, "inconclusive")
     candidate = graph(
         [("MatMul", ["X", "w"], ["value"], {})], {"X": (FLOAT, [8, 3])}, {"value": (FLOAT, [8, 2])}, w=wrong
     )
     data = np.zeros_like(TABLE)
     data[99] = 1.0
-    report = likewise.check(reference, candidate, {"X": data}, fixed_batch=True)
+    report = data_only.check(reference, candidate, {"X": data}, fixed_batch=True)
     expect(report, "FAIL", "1 of 100 rows are beyond tolerance")
     assert worst(report, "value")[0]["row"] == 99
 
@@ -125,7 +126,7 @@ def test_a_candidate_that_subtracts_the_batch_mean_fails():
         return {"value": centred[[number_of[tuple(row)] for row in X.tolist()]]}
 
     # Right on all rows at once, as an offline test would run it; wrong in smaller batches.
-    report = likewise.check(exact_on_all, candidate, DATA)
+    report = data_only.check(exact_on_all, candidate, DATA)
     expect(report, "FAIL", "value.mismatch_rate is 1 at batch size 1")
     # At batch 1 the answer is zero: the drift is the largest centred value.
     assert measures(report, "value")["batch_drift"] == pytest.approx(np.abs(centred).max(), rel=1e-5)
@@ -136,17 +137,17 @@ def test_batch_drift_within_tolerance_can_be_limited():
         return {"value": X + 1e-6 * len(X)}
 
     data = {"X": np.linspace(1, 2, COUNT)}
-    plain = expect(likewise.check(lambda X: {"value": X}, drifting, data), "PASS")
+    plain = expect(data_only.check(lambda X: {"value": X}, drifting, data), "PASS")
     # 100 rows a call in the main run, 1 in the sweep.
     assert measures(plain, "value")["batch_drift"] == pytest.approx(99e-6, rel=1e-3)
-    report = likewise.check(lambda X: {"value": X}, drifting, data, limits={"batch_drift": 1e-6})
+    report = data_only.check(lambda X: {"value": X}, drifting, data, limits={"batch_drift": 1e-6})
     expect(report, "FAIL", "value.batch_drift")
 
 
 def test_a_nondeterministic_candidate_fails():
     nodes = [("RandomNormalLike", ["X"], ["noise"], {"scale": 0.1}), ("Add", ["X", "noise"], ["value"], {})]
     candidate = graph(nodes, {"X": (FLOAT, [None, 3])}, {"value": (FLOAT, [None, 3])})
-    report = likewise.check(lambda X: {"value": X}, candidate, DATA)
+    report = data_only.check(lambda X: {"value": X}, candidate, DATA)
     expect(report, "FAIL", "value.mismatch_rate")
     assert measures(report, "value")["batch_drift"] > 0
 
@@ -158,7 +159,7 @@ def test_a_candidate_that_changes_its_mind_after_the_first_answers_fails():
         calls.append(len(X))
         return {"value": X + (1.0 if len(calls) > 2 else 0.0)}
 
-    report = likewise.check(lambda X: {"value": X}, candidate, rows(COUNT))
+    report = data_only.check(lambda X: {"value": X}, candidate, rows(COUNT))
     expect(report, "FAIL", "at batch size")
 
 
@@ -166,7 +167,7 @@ def test_a_label_that_depends_on_the_batch_fails():
     def candidate(X):
         return {"label": (X.astype(int) + (len(X) == 4)) % 3}
 
-    report = likewise.check(planted(label=np.arange(COUNT) % 3), candidate, rows(COUNT))
+    report = data_only.check(planted(label=np.arange(COUNT) % 3), candidate, rows(COUNT))
     expect(report, "FAIL", "label.material_flips", "at batch size 4")
     assert measures(report, "label")["batch_drift"] == 1.0
 
@@ -177,7 +178,7 @@ def test_a_candidate_that_fails_at_one_size_is_inconclusive_and_the_size_is_name
             raise RuntimeError("no kernel for two rows")
         return {"value": X}
 
-    report = likewise.check(lambda X: {"value": X}, candidate, rows(COUNT))
+    report = data_only.check(lambda X: {"value": X}, candidate, rows(COUNT))
     expect(report, "INCONCLUSIVE", "at batch size 2", "the candidate", "no kernel for two rows")
 
 
@@ -185,15 +186,15 @@ def test_an_output_that_loses_its_batch_axis_at_size_1_fails():
     def candidate(X):
         return {"value": np.squeeze(np.stack([X, X], axis=1))}
 
-    report = likewise.check(lambda X: {"value": np.stack([X, X], axis=1)}, candidate, rows(COUNT))
+    report = data_only.check(lambda X: {"value": np.stack([X, X], axis=1)}, candidate, rows(COUNT))
     expect(report, "FAIL", "at batch size 1", "'value'", "of shape (2,)")
 
 
 def test_without_a_sweep_no_other_size_is_claimed():
-    report = expect(likewise.check(reference, product(None), DATA, batch_sizes=()), "PASS")
+    report = expect(data_only.check(reference, product(None), DATA, batch_sizes=()), "PASS")
     assert report.comparison.batch_sizes == ()
     assert "batch_drift" not in measures(report, "value")
-    limited = likewise.check(reference, product(None), DATA, batch_sizes=(), limits={"batch_drift": 0.1})
+    limited = data_only.check(reference, product(None), DATA, batch_sizes=(), limits={"batch_drift": 0.1})
     expect(limited, "INCONCLUSIVE", "nothing was measured against the limit on batch_drift")
 
 
@@ -201,15 +202,15 @@ def test_without_a_sweep_no_other_size_is_claimed():
 def test_the_verdict_and_the_figures_are_the_same_at_every_call_size(size):
     wrong = np.linspace(0, 1, COUNT)
     pair = planted(value=np.zeros(COUNT)), planted(value=wrong)
-    report = likewise.check(*pair, rows(COUNT), batch_size=size, batch_sizes=())
+    report = data_only.check(*pair, rows(COUNT), batch_size=size, batch_sizes=())
     expect(report, "FAIL", "value.mismatch_rate is 0.99")
     assert measures(report, "value")["mean_abs_diff"] == pytest.approx(wrong.mean(), rel=1e-15)
-    everything = likewise.check(*pair, rows(COUNT), batch_sizes=())
+    everything = data_only.check(*pair, rows(COUNT), batch_sizes=())
     assert report.comparison == everything.comparison
 
 
 def test_a_fixed_inner_dimension_that_the_data_does_not_have_is_inconclusive():
-    report = likewise.check(lambda X: {"value": X}, product(None), {"X": np.zeros((COUNT, 4), np.float32)})
+    report = data_only.check(lambda X: {"value": X}, product(None), {"X": np.zeros((COUNT, 4), np.float32)})
     expect(report, "INCONCLUSIVE", "input 'X' of the candidate takes shape (n, 3), the data has (n, 4)")
 
 
@@ -219,8 +220,8 @@ def test_a_fixed_batch_of_one_with_a_free_length_is_told_by_its_input():
         [("Cast", ["ids"], ["value"], {"to": FLOAT})], {"ids": (INT64, [1, None])}, {"value": (FLOAT, [1, None])}
     )
     data = {"ids": np.arange(20).reshape(10, 2)}
-    expect(likewise.check(lambda X: {"value": X}, candidate, data), "INCONCLUSIVE", "batches of 1 only")
-    expect(likewise.check(lambda X: {"value": X}, candidate, data, fixed_batch=True), "PASS")
+    expect(data_only.check(lambda X: {"value": X}, candidate, data), "INCONCLUSIVE", "batches of 1 only")
+    expect(data_only.check(lambda X: {"value": X}, candidate, data, fixed_batch=True), "PASS")
 
 
 def sorting():
@@ -243,7 +244,7 @@ def sorting():
 
 def test_a_candidate_whose_answers_do_not_follow_their_rows_fails_although_every_size_agrees():
     data = {"X": TABLE[np.argsort(TABLE[:, 0])]}
-    report = likewise.check(lambda X: {"value": X}, sorting(), data)
+    report = data_only.check(lambda X: {"value": X}, sorting(), data)
     expect(report, "FAIL", "rows reversed: value.mismatch_rate", "at batch size 32")
     # Sorted rows stay where they are, so that no size shows it.
     assert all(check.outcome == "PASS" for check in report.verdict.checks)
@@ -259,14 +260,14 @@ def test_the_largest_move_in_another_place_is_published_and_can_be_limited():
         return {"value": X + 1e-6 * np.arange(len(X))}
 
     data = {"X": np.linspace(1, 2, COUNT)}
-    plain = expect(likewise.check(lambda X: {"value": X}, drifting, data), "PASS")
+    plain = expect(data_only.check(lambda X: {"value": X}, drifting, data), "PASS")
     # Of 100 rows, 32 are spread three apart; row 96 was in place 96 and is in place 31.
     moved = [[31 - 2 * place for place in range(32)], [16] * 32]
     spread = [place * COUNT // 32 for place in range(32)]
     moved.append([place - row for place, row in enumerate([*spread[::2], *spread[1::2]])])
     largest = 1e-6 * max(abs(step) for steps in moved for step in steps)
     assert measures(plain, "value")["position_drift"] == pytest.approx(largest, rel=1e-3)
-    limited = likewise.check(lambda X: {"value": X}, drifting, data, limits={"position_drift": 1e-6})
+    limited = data_only.check(lambda X: {"value": X}, drifting, data, limits={"position_drift": 1e-6})
     expect(limited, "FAIL", "value.position_drift")
 
 
@@ -284,7 +285,7 @@ def test_a_candidate_that_is_right_row_by_row_and_wrong_in_a_batch_fails(fault):
     used = {name for _, taken, *_ in nodes for name in taken}
     constants = {name: value for name, value in numbers.items() if name in used}
     candidate = graph(nodes, {"X": (FLOAT, [None, 3])}, {"value": (FLOAT, [None, 3])}, **constants)
-    report = likewise.check(lambda X: {"value": X}, candidate, DATA, batch_size=1)
+    report = data_only.check(lambda X: {"value": X}, candidate, DATA, batch_size=1)
     expect(report, "FAIL", "at batch size 2")
     assert "at batch size 1," not in report.verdict.headline
 
@@ -307,11 +308,11 @@ def test_a_fault_of_batches_that_are_no_multiple_of_four_shows_beside_the_powers
         first=np.array(0),
         four=np.array(4.0, dtype=np.float32),
     )
-    report = likewise.check(lambda X: {"value": X}, candidate, DATA)
+    report = data_only.check(lambda X: {"value": X}, candidate, DATA)
     wrong = {check.batch_size for check in report.verdict.checks if check.outcome == "FAIL"}
     assert wrong == {size for size in (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100) if size % 4}
     # At full batches of four all is well; the row that is left over is alone in the last call.
-    short = likewise.check(lambda X: {"value": X}, candidate, DATA, batch_sizes=(4,))
+    short = data_only.check(lambda X: {"value": X}, candidate, DATA, batch_sizes=(4,))
     expect(short, "FAIL", "one row left over: value.mismatch_rate is 0.2 at batch size 4")
 
 
@@ -325,7 +326,7 @@ def test_a_reference_that_depends_on_the_batch_is_found_and_not_blamed_on_the_ca
     def candidate(X):
         return {"output": X - X.mean(0)}
 
-    report = likewise.check(Centred(), candidate, DATA)
+    report = data_only.check(Centred(), candidate, DATA)
     expect(report, "FAIL", "the reference's own 'output' depends on the batch", "BatchNorm", "not to blame")
     (found,) = [entry for entry in report.verdict.findings if entry.code == "reference-batch"]
     assert found.severity == "warning"
@@ -351,7 +352,7 @@ def test_batch_statistics_of_a_reference_that_stays_in_training_mode_are_found()
     def candidate(X):
         return {"output": (X - mean) / np.sqrt(deviation**2 + normal.eps)}
 
-    report = likewise.check(normal, candidate, DATA)
+    report = data_only.check(normal, candidate, DATA)
     # As a candidate should be: it answers row by row what the reference answers on all rows.
     expect(report, "PASS", "the reference's own 'output' depends on the batch", "training mode")
     expect(report, "PASS", "at batch size 1 the reference", "more than 1 value per channel")
@@ -359,7 +360,7 @@ def test_batch_statistics_of_a_reference_that_stays_in_training_mode_are_found()
 
 
 def test_a_reference_that_answers_row_by_row_is_not_mentioned():
-    report = expect(likewise.check(reference, product(None), DATA), "PASS")
+    report = expect(data_only.check(reference, product(None), DATA), "PASS")
     assert measures(report, "value")["reference_drift"] < 1e-12
     assert "reference-batch" not in codes(report)
     assert {facts.order for facts in report.comparison.batch_orders} == {
@@ -374,13 +375,13 @@ def test_recorded_answers_are_not_asked_at_other_sizes(tmp_path):
     np.savez(tmp_path / "rows.npz", **DATA)
     golden = tmp_path / "golden.parquet"
     likewise.record(product(None), str(tmp_path / "rows.npz"), golden)
-    report = expect(likewise.check(str(golden), product(None), str(tmp_path / "rows.npz")), "PASS")
+    report = expect(data_only.check(str(golden), product(None), str(tmp_path / "rows.npz")), "PASS")
     assert "reference_drift" not in measures(report, "value")
     assert "batch_drift" in measures(report, "value")
 
 
 def test_a_few_rows_are_one_batch_of_all_of_them():
-    report = expect(likewise.check(reference, product(None), {"X": TABLE[:5]}), "PASS")
+    report = expect(data_only.check(reference, product(None), {"X": TABLE[:5]}), "PASS")
     assert [(facts.size, facts.rows) for facts in report.comparison.batch_sizes] == [
         (1, 5),
         (2, 4),
@@ -388,13 +389,13 @@ def test_a_few_rows_are_one_batch_of_all_of_them():
         (4, 4),
         (5, 5),
     ]
-    alone = expect(likewise.check(reference, product(None), {"X": TABLE[:1]}), "PASS")
+    alone = expect(data_only.check(reference, product(None), {"X": TABLE[:1]}), "PASS")
     assert [facts.size for facts in alone.comparison.batch_sizes] == [1]
     assert alone.comparison.batch_orders == ()
 
 
 def test_a_report_keeps_what_was_seen_in_other_batches():
-    report = likewise.check(lambda X: {"value": X}, sorting(), {"X": TABLE[np.argsort(TABLE[:, 0])]})
+    report = data_only.check(lambda X: {"value": X}, sorting(), {"X": TABLE[np.argsort(TABLE[:, 0])]})
     read = loads(JSON.render(report), name="report")
     assert read.comparison.batch_orders == report.comparison.batch_orders
     again = verify.judge(read, abs_tol=100.0)
@@ -403,6 +404,6 @@ def test_a_report_keeps_what_was_seen_in_other_batches():
 
 
 def test_the_sizes_are_told_in_short():
-    report = likewise.check(reference, product(None), {"X": np.tile(TABLE, (3, 1))})
+    report = data_only.check(reference, product(None), {"X": np.tile(TABLE, (3, 1))})
     told = " ".join(verify.render(report, "terminal").split())
     assert "batch sizes 1–4, 7–9, 31–33, 127, 128 too, and rows in other places" in told

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from planting import command, expect, planted, rows
 
-import likewise
+import data_only
 from likewise.tasks.check import save
 
 
@@ -19,7 +19,7 @@ def written(models, tmp_path_factory):
     """Reports of a pass and a failure, as files."""
     folder = tmp_path_factory.mktemp("reports")
     values = np.linspace(1, 2, 60)
-    passed = likewise.check(planted(value=values), planted(value=values + 0.05), rows(60), abs_tol=0.1)
+    passed = data_only.check(planted(value=values), planted(value=values + 0.05), rows(60), abs_tol=0.1)
     save(passed, folder / "passed.json")
     return folder
 
@@ -257,7 +257,7 @@ def test_a_report_tampered_into_a_pass_is_judged_by_its_facts(main, written, tmp
 
 def test_the_report_is_the_same_from_the_command_and_from_python(models, tmp_path):
     data = pd.read_parquet(models.data)
-    live = expect(likewise.check(models.fitted.classifier, models.onnx.classifier, data), "PASS")
+    live = expect(data_only.check(models.fitted.classifier, models.onnx.classifier, data), "PASS")
     ran = command("check", models.joblib.classifier, models.onnx.classifier, "--data", models.data, folder=tmp_path)
     assert ran.expect(0).report["max_abs_diff"] == live.max_abs_diff
     assert ran.report["mean_abs_diff"] == live.mean_abs_diff

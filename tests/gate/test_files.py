@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from planting import FLOAT, expect, identity
 
+import data_only
 import likewise
 
 
@@ -43,7 +44,7 @@ def test_a_broken_onnx_file_is_inconclusive_and_named(models, tmp_path, name, si
     with open(models.onnx.classifier, "rb") as file:
         path.write_bytes(BROKEN[name](file.read()))
     pair = (path, models.onnx.classifier) if side == "reference" else (models.joblib.classifier, path)
-    report = likewise.check(*pair, models.data)
+    report = data_only.check(*pair, models.data)
     expect(report, "INCONCLUSIVE", f"the {side} cannot be opened", name)
     assert report.comparison.incidents[0].side == side
 
@@ -54,14 +55,14 @@ def test_a_half_written_joblib_file_is_inconclusive_and_named(models, tmp_path, 
         whole = file.read()
     path = tmp_path / "half.joblib"
     path.write_bytes(whole[: int(kept * len(whole))])
-    report = likewise.check(path, models.onnx.classifier, models.data)
+    report = data_only.check(path, models.onnx.classifier, models.data)
     expect(report, "INCONCLUSIVE", "the reference cannot be opened", "half.joblib")
 
 
 def test_a_joblib_file_that_is_something_else_is_inconclusive(models, tmp_path):
     path = tmp_path / "table.joblib"
     joblib.dump({"model": models.fitted.classifier}, path)
-    report = likewise.check(path, models.onnx.classifier, models.data)
+    report = data_only.check(path, models.onnx.classifier, models.data)
     expect(report, "INCONCLUSIVE", "table.joblib", "the keys 'model'", "Save the estimator itself")
 
 
@@ -70,19 +71,19 @@ def test_a_model_that_was_never_fitted_is_inconclusive(models, tmp_path):
 
     path = tmp_path / "raw.joblib"
     joblib.dump(LogisticRegression(), path)
-    expect(likewise.check(path, models.onnx.classifier, models.data), "INCONCLUSIVE", "raw.joblib", "not fitted")
+    expect(data_only.check(path, models.onnx.classifier, models.data), "INCONCLUSIVE", "raw.joblib", "not fitted")
 
 
 @pytest.mark.parametrize("name", ["missing.onnx", "missing.joblib", "missing.parquet", "missing.py:predict"])
 def test_a_missing_model_is_inconclusive_and_named(models, tmp_path, name):
-    report = likewise.check(models.joblib.classifier, str(tmp_path / name), models.data)
+    report = data_only.check(models.joblib.classifier, str(tmp_path / name), models.data)
     expect(report, "INCONCLUSIVE", "candidate", "there is no file", name.split(":")[0])
 
 
 @pytest.mark.parametrize("name", ["folder.onnx", "folder.joblib", "folder.parquet"])
 def test_a_folder_instead_of_a_model_is_inconclusive(models, tmp_path, name):
     (tmp_path / name).mkdir()
-    report = likewise.check(models.joblib.classifier, tmp_path / name, models.data)
+    report = data_only.check(models.joblib.classifier, tmp_path / name, models.data)
     expect(report, "INCONCLUSIVE", "candidate", name)
 
 
@@ -90,39 +91,39 @@ def test_a_folder_instead_of_a_model_is_inconclusive(models, tmp_path, name):
 def test_a_model_that_cannot_be_read_is_inconclusive_and_named(models, tmp_path, name):
     # A link to itself cannot be read by anybody, not even by root.
     (tmp_path / name).symlink_to(tmp_path / name)
-    report = likewise.check(tmp_path / name, models.onnx.classifier, models.data)
+    report = data_only.check(tmp_path / name, models.onnx.classifier, models.data)
     expect(report, "INCONCLUSIVE", "the reference cannot be opened", name)
 
 
 @pytest.mark.parametrize("name", ["loop.csv", "loop.parquet", "loop.npz"])
 def test_data_that_cannot_be_read_is_inconclusive_and_named(models, tmp_path, name):
     (tmp_path / name).symlink_to(tmp_path / name)
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, tmp_path / name)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, tmp_path / name)
     expect(report, "INCONCLUSIVE", name)
 
 
 def test_a_model_of_an_unknown_kind_is_inconclusive(models, tmp_path):
     path = tmp_path / "model.h5"
     path.write_bytes(b"\x89HDF\r\n\x1a\n")
-    report = likewise.check(models.joblib.classifier, path, models.data)
+    report = data_only.check(models.joblib.classifier, path, models.data)
     expect(report, "INCONCLUSIVE", "no framework recognises", "model.h5", ".onnx")
 
 
 def test_data_of_an_unknown_kind_is_inconclusive(models, tmp_path):
     path = tmp_path / "data.xlsx"
     path.write_bytes(b"PK")
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, path)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, path)
     expect(report, "INCONCLUSIVE", "data.xlsx", ".parquet")
 
 
 def test_a_provider_that_is_not_there_is_never_replaced_by_another(models):
     options = {"candidate_options": {"providers": "TensorRT"}}
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, models.data, **options)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, models.data, **options)
     expect(
         report, "INCONCLUSIVE", "the candidate cannot be opened", "TensorRTExecutionProvider", "CPUExecutionProvider"
     )
     named = {"candidate_options": {"providers": "CPU"}}
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, models.data, **named)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, models.data, **named)
     expect(report, "PASS")
     assert report.origin.candidate.details["providers"] == ["CPUExecutionProvider"]
 
@@ -132,7 +133,7 @@ def test_a_graph_with_an_operator_nobody_knows_is_inconclusive(models):
 
     model = onnx.load_from_string(identity(FLOAT))
     model.graph.node[0].op_type = "Improve"
-    report = likewise.check(lambda frame: {"value": frame}, model.SerializeToString(), {"x": np.zeros(5)})
+    report = data_only.check(lambda frame: {"value": frame}, model.SerializeToString(), {"x": np.zeros(5)})
     expect(report, "INCONCLUSIVE", "the candidate cannot be opened", "Improve")
 
 
@@ -152,9 +153,9 @@ def test_a_graph_whose_weights_are_missing_is_inconclusive(tmp_path):
     model = onnx.helper.make_model(made, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
     onnx.save(model, tmp_path / "big.onnx", save_as_external_data=True, location="big.weights", size_threshold=0)
     data = {"x": np.random.default_rng(0).normal(size=(20, 300)).astype(np.float32)}
-    expect(likewise.check(lambda x: {"value": x @ weights}, tmp_path / "big.onnx", data), "PASS")
+    expect(data_only.check(lambda x: {"value": x @ weights}, tmp_path / "big.onnx", data), "PASS")
     (tmp_path / "big.weights").unlink()
-    report = likewise.check(lambda x: {"value": x @ weights}, tmp_path / "big.onnx", data)
+    report = data_only.check(lambda x: {"value": x @ weights}, tmp_path / "big.onnx", data)
     expect(report, "INCONCLUSIVE", "big.onnx", "'w'", "'big.weights'", "does not exist")
 
 
@@ -176,20 +177,20 @@ def keyed_golden(models, tmp_path_factory):
 
 
 def test_recorded_answers_stand_in_for_the_model(models, golden):
-    report = likewise.check(golden, models.onnx.classifier, models.data)
+    report = data_only.check(golden, models.onnx.classifier, models.data)
     expect(report, "PASS", "300 rows agree")
     assert report.origin.reference.kind == "recorded"
 
 
 def test_recorded_answers_catch_another_candidate(models, golden):
-    report = likewise.check(golden, models.onnx.network, models.data)
+    report = data_only.check(golden, models.onnx.network, models.data)
     expect(report, "FAIL", "probabilities.mismatch_rate")
 
 
 def test_answers_recorded_for_other_data_are_inconclusive(models, golden, tmp_path):
     other = tmp_path / "other.parquet"
     models.shuffled[::-1].reset_index(drop=True).to_parquet(other)
-    report = likewise.check(golden, models.onnx.classifier, other)
+    report = data_only.check(golden, models.onnx.classifier, other)
     expect(report, "INCONCLUSIVE", "the reference were recorded for other data", "other.parquet", "--id COLUMN")
 
 
@@ -197,7 +198,7 @@ def test_answers_recorded_for_other_data_are_inconclusive_even_if_they_agree(mod
     # The same rows in another file: nobody can tell that from a row number.
     other = tmp_path / "copy.csv"
     models.shuffled.to_csv(other, index=False)
-    report = likewise.check(golden, models.onnx.classifier, other)
+    report = data_only.check(golden, models.onnx.classifier, other)
     expect(report, "INCONCLUSIVE", "recorded for other data", "copy.csv")
 
 
@@ -205,14 +206,14 @@ def test_recorded_answers_that_lack_a_row_are_inconclusive_and_the_row_is_named(
     short = tmp_path / "short.parquet"
     table = pq.read_table(golden)
     pq.write_table(table.filter([number != 123 for number in range(300)]), short)
-    report = likewise.check(short, models.onnx.classifier, models.data)
+    report = data_only.check(short, models.onnx.classifier, models.data)
     expect(report, "INCONCLUSIVE", "the reference", "no answer is recorded for row 123")
 
 
 def test_recorded_answers_by_id_find_their_rows_in_any_order(models, keyed_golden, tmp_path):
     turned = tmp_path / "turned.parquet"
     pd.read_parquet(models.keyed)[::-1].to_parquet(turned, index=False)
-    report = likewise.check(keyed_golden, models.onnx.classifier, turned, id="key")
+    report = data_only.check(keyed_golden, models.onnx.classifier, turned, id="key")
     expect(report, "PASS", "300 rows agree")
 
 
@@ -221,7 +222,7 @@ def test_recorded_answers_by_id_name_the_row_they_lack(models, keyed_golden, tmp
     frame = pd.read_parquet(models.keyed)
     frame.loc[77, "key"] = "newcomer"
     frame.to_parquet(other, index=False)
-    report = likewise.check(keyed_golden, models.onnx.classifier, other, id="key")
+    report = data_only.check(keyed_golden, models.onnx.classifier, other, id="key")
     expect(report, "INCONCLUSIVE", "the reference", "no answer is recorded for row newcomer")
 
 
@@ -231,12 +232,12 @@ def test_answers_recorded_by_id_are_not_looked_up_by_row_number(models, tmp_path
     models.shuffled.assign(key=np.arange(300)[::-1]).to_parquet(data)
     path = tmp_path / "golden.parquet"
     likewise.record(models.joblib.classifier, data, path, row_id="key")
-    expect(likewise.check(path, models.onnx.classifier, data, id="key"), "PASS")
-    expect(likewise.check(path, models.onnx.classifier, data), "INCONCLUSIVE", "--id")
+    expect(data_only.check(path, models.onnx.classifier, data, id="key"), "PASS")
+    expect(data_only.check(path, models.onnx.classifier, data), "INCONCLUSIVE", "--id")
 
 
 def test_a_table_of_data_is_not_taken_for_recorded_answers(models):
-    report = likewise.check(models.data, models.onnx.classifier, models.data)
+    report = data_only.check(models.data, models.onnx.classifier, models.data)
     expect(report, "INCONCLUSIVE", "the reference cannot be opened", "not recorded answers", "likewise record")
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from planting import BOOL, FLOAT, INT64, STRING, codes, expect, graph, identity, measures, said
 
+import data_only
 import likewise
 
 COUNT = 60
@@ -22,7 +23,7 @@ def check(column, dtype, reference, **options):
     def answer(frame):
         return {"value": answers[frame["number"].to_numpy()]}
 
-    return likewise.check(answer, identity(dtype), data.assign(**row_of), **options)
+    return data_only.check(answer, identity(dtype), data.assign(**row_of), **options)
 
 
 def the_cast(report, column="x"):
@@ -31,12 +32,12 @@ def the_cast(report, column="x"):
 
 def test_columns_in_the_file_in_another_order_than_the_model_was_fitted_with_pass(models):
     assert list(models.shuffled) != list(models.table)
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, models.data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, models.data)
     expect(report, "PASS", "in the reference's order: 'width', 'age', 'height'")
 
 
 def test_a_graph_with_one_input_a_column_is_fed_by_name(models):
-    expect(likewise.check(models.joblib.classifier, models.onnx.columns, models.data), "PASS")
+    expect(data_only.check(models.joblib.classifier, models.onnx.columns, models.data), "PASS")
 
 
 def test_a_graph_whose_columns_were_swapped_at_export_fails(models):
@@ -44,7 +45,7 @@ def test_a_graph_whose_columns_were_swapped_at_export_fails(models):
         renamed = frame.rename(columns={"width": "height", "height": "width"})
         return {"probabilities": models.fitted.classifier.predict_proba(renamed[list(models.table.columns)])}
 
-    expect(likewise.check(models.joblib.classifier, swapped, models.data), "FAIL", "probabilities.mismatch_rate")
+    expect(data_only.check(models.joblib.classifier, swapped, models.data), "FAIL", "probabilities.mismatch_rate")
 
 
 @pytest.mark.parametrize("target", ["parquet", "csv", "jsonl", "arrow", "frame"])
@@ -60,58 +61,58 @@ def test_the_same_rows_pass_from_every_kind_of_table(models, tmp_path, target):
         models.shuffled.to_json(path, orient="records", lines=True, double_precision=15)
     else:
         models.shuffled.to_feather(path)
-    expect(likewise.check(models.joblib.classifier, models.onnx.classifier, path), "PASS", "300 rows agree")
+    expect(data_only.check(models.joblib.classifier, models.onnx.classifier, path), "PASS", "300 rows agree")
 
 
 def test_a_lone_array_is_taken_by_position_and_said_so(models):
-    report = likewise.check(models.joblib.regressor, models.onnx.regressor, models.table.to_numpy())
+    report = data_only.check(models.joblib.regressor, models.onnx.regressor, models.table.to_numpy())
     expect(report, "PASS", "taken by position as 'width', 'age', 'height'")
 
 
 def test_a_missing_column_is_inconclusive_and_named(models):
     data = models.shuffled.drop(columns="age")
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data)
     expect(report, "INCONCLUSIVE", "the reference takes 'age', which the data does not have")
 
 
 def test_a_renamed_column_is_inconclusive_and_the_new_name_is_offered(models):
     data = models.shuffled.rename(columns={"width": "Width"})
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data)
     expect(report, "INCONCLUSIVE", "'width'", "did you mean 'Width'?", "--feed width=COLUMN")
 
 
 def test_a_renamed_column_can_be_fed_by_hand(models):
     data = models.shuffled.rename(columns={"width": "breadth"})
     reference = models.onnx.columns
-    report = likewise.check(reference, reference, data, feed={"width": "breadth"})
+    report = data_only.check(reference, reference, data, feed={"width": "breadth"})
     expect(report, "PASS")
-    report = likewise.check(reference, reference, data, feed={"width": "bredth"})
+    report = data_only.check(reference, reference, data, feed={"width": "bredth"})
     expect(report, "INCONCLUSIVE", "'bredth'", "did you mean 'breadth'?")
 
 
 def test_a_column_no_model_takes_is_ignored_and_said_so(models):
     data = models.shuffled.assign(target="blue")
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data)
     expect(report, "PASS", "columns that neither model takes were ignored: 'target'")
 
 
 def test_a_dropped_column_is_gone_and_a_dropped_feature_is_missed(models):
     data = models.shuffled.assign(target="blue")
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data, drop=("target",))
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data, drop=("target",))
     assert "target" not in said(expect(report, "PASS"))
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data, drop=("age",))
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data, drop=("age",))
     expect(report, "INCONCLUSIVE", "'age'")
 
 
 def test_dropping_a_column_that_does_not_exist_is_a_usage_error(models):
     with pytest.raises(likewise.LikewiseError, match="'targt'"):
-        likewise.check(models.joblib.classifier, models.onnx.classifier, models.data, drop=("targt",))
+        data_only.check(models.joblib.classifier, models.onnx.classifier, models.data, drop=("targt",))
 
 
 def test_too_many_columns_for_a_stacked_input_are_inconclusive_and_listed():
     candidate = identity(FLOAT, name="features", shape=(None, 2))
     data = {"a": NUMBERS, "b": NUMBERS, "target": NUMBERS}
-    report = likewise.check(lambda data: {"value": np.stack([data["a"], data["b"]], axis=1)}, candidate, data)
+    report = data_only.check(lambda data: {"value": np.stack([data["a"], data["b"]], axis=1)}, candidate, data)
     expect(report, "INCONCLUSIVE", "'features'", "3 columns: 'a', 'b', 'target'", "--drop")
 
 
@@ -148,7 +149,7 @@ def test_integers_beyond_2_to_the_24_are_counted_for_each_column():
     nodes = [("Add", ["low", "high"], ["value"], {})]
     shape = (FLOAT, [None, 1])
     candidate = graph(nodes, {"low": shape, "high": shape}, {"value": shape})
-    report = likewise.check(lambda frame: {"value": (frame["low"] + frame["high"]).to_numpy()}, candidate, data)
+    report = data_only.check(lambda frame: {"value": (frame["low"] + frame["high"]).to_numpy()}, candidate, data)
     expect(report, "PASS")
     # float32 holds every even number up to 2**25: the odd ones do not survive.
     assert {cast.column: cast.changed for cast in report.comparison.casts} == {"low": 0, "high": 30}
@@ -214,14 +215,14 @@ def test_numbers_for_a_text_input_are_written_as_text_and_said_so():
 
 def test_a_reference_that_refuses_the_data_is_inconclusive(models):
     data = models.shuffled.assign(age="old")
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data)
     expect(report, "INCONCLUSIVE", "the reference", "could not convert string to float")
 
 
 def test_a_missing_value_that_the_reference_refuses_is_inconclusive(models):
     data = models.shuffled.copy()
     data.loc[200, "age"] = np.nan
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, data)
     expect(report, "INCONCLUSIVE", "the reference", "NaN")
 
 
@@ -238,12 +239,12 @@ def test_missing_values_that_only_the_candidate_swallows_fail():
         {"value": (FLOAT, [None, 1])},
         two=np.float32(model[-1].coef_[0]),
     )
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     expect(report, "FAIL", "value.nonfinite_mismatch is 6")
     assert measures(report, "value")["nan_both"] == 0
 
 
 def test_two_columns_of_one_name_are_inconclusive():
     frame = pd.DataFrame(np.zeros((5, 2)), columns=["x", "x"])
-    report = likewise.check(lambda frame: frame, lambda frame: frame, frame)
+    report = data_only.check(lambda frame: frame, lambda frame: frame, frame)
     expect(report, "INCONCLUSIVE", "more than one column called 'x'")

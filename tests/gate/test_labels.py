@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
-import likewise
+import data_only
 
 COUNT = 60
 NUMBERS = np.arange(COUNT) % 3
@@ -65,7 +65,7 @@ def dictionaries(models, change):
 @pytest.mark.parametrize("zipmap", [True, False], ids=["dictionaries", "columns"])
 @pytest.mark.parametrize("classes", [("red", "blue", "green"), ("green", "red", "blue"), ("blue", "green", "red")])
 def test_classes_in_another_order_are_paired_by_name(models, classes, zipmap):
-    report = likewise.check(models.joblib.classifier, linear(models, classes, zipmap=zipmap), models.data)
+    report = data_only.check(models.joblib.classifier, linear(models, classes, zipmap=zipmap), models.data)
     expect(report, "PASS")
     assert measures(report, "probabilities")["max_abs_diff"] < 1e-5
     assert measures(report, "label")["label_flips"] == 0
@@ -77,7 +77,7 @@ def test_columns_permuted_without_the_classes_saying_so_fail(models):
     def candidate(frame):
         return {"probabilities": pipeline.predict_proba(frame[list(models.table.columns)])[:, [1, 0, 2]]}
 
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "FAIL", "probabilities.mismatch_rate")
     answers = pipeline.predict_proba(models.table)
     expected = np.abs(answers - answers[:, [1, 0, 2]]).max()
@@ -89,7 +89,7 @@ def test_a_graph_whose_classes_are_mislabelled_fails(models):
     for attribute in good.graph.node[0].attribute:
         if attribute.name == "classlabels_strings":
             attribute.strings[:] = [b"green", b"blue", b"red"]
-    report = likewise.check(models.joblib.classifier, good.SerializeToString(), models.data)
+    report = data_only.check(models.joblib.classifier, good.SerializeToString(), models.data)
     expect(report, "FAIL", "label.material_flips")
     assert "probabilities.mismatch_rate" in " ".join(f.message for f in report.verdict.findings)
 
@@ -97,7 +97,7 @@ def test_a_graph_whose_classes_are_mislabelled_fails(models):
 @pytest.mark.parametrize("name", ["zipmap", "numbered_zipmap"])
 def test_dictionaries_with_text_and_with_number_keys_are_read(models, name):
     reference = models.joblib.classifier if name == "zipmap" else models.joblib.numbered
-    report = likewise.check(reference, getattr(models.onnx, name), models.data)
+    report = data_only.check(reference, getattr(models.onnx, name), models.data)
     expect(report, "PASS")
     classes = next(o.pair.classes for o in report.comparison.outputs if o.name == "probabilities")
     assert classes == (("blue", "green", "red") if name == "zipmap" else (0, 1))
@@ -110,7 +110,7 @@ def test_number_keys_written_as_text_are_other_classes(models):
         answers = pipeline.predict_proba(frame[list(models.table.columns)])
         return {"probabilities": [{"0": a, "1": b} for a, b in answers.tolist()]}
 
-    report = likewise.check(models.joblib.numbered, candidate, models.data)
+    report = data_only.check(models.joblib.numbered, candidate, models.data)
     expect(report, "FAIL", "the classes of 'probabilities' differ", "[0, 1]", "['0', '1']")
 
 
@@ -119,7 +119,7 @@ def test_a_class_missing_from_one_row_fails_and_is_not_taken_for_zero(models):
     sure = int(models.fitted.classifier.predict_proba(models.table)[:, 2].argmin())
     assert models.fitted.classifier.predict_proba(models.table)[sure, 2] < 1e-4
     candidate = dictionaries(models, lambda number, row: row.pop("red") if number == sure else None)
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "FAIL", "probabilities.nonfinite_mismatch is 1", "1 of 300 rows")
     first = worst(report, "probabilities")[0]
     assert (first["row"], first["label"]) == (sure, "red")
@@ -127,25 +127,25 @@ def test_a_class_missing_from_one_row_fails_and_is_not_taken_for_zero(models):
 
 def test_a_class_missing_from_every_row_fails_and_is_named(models):
     candidate = dictionaries(models, lambda number, row: row.pop("red"))
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "FAIL", "the classes of 'probabilities' differ", "candidate ['blue', 'green']")
 
 
 def test_a_class_the_reference_lacks_fails_and_is_named(models):
     candidate = dictionaries(models, lambda number, row: row.update(pink=0.0))
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "FAIL", "the classes of 'probabilities' differ", "'pink'")
 
 
 def test_a_class_of_another_name_fails_and_is_named(models):
     candidate = dictionaries(models, lambda number, row: row.update(pink=row.pop("red")))
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "FAIL", "the classes of 'probabilities' differ", "'pink'")
 
 
 def test_a_class_that_turns_up_only_later_is_never_a_pass(models):
     candidate = dictionaries(models, lambda number, row: row.update(pink=0.0) if number > 250 else None)
-    report = likewise.check(models.joblib.classifier, candidate, models.data)
+    report = data_only.check(models.joblib.classifier, candidate, models.data)
     expect(report, "INCONCLUSIVE", "'pink'", "the candidate")
 
 
@@ -155,22 +155,22 @@ def test_the_probability_of_the_positive_class_alone_is_compared_with_that_class
     def positive(frame):
         return {"probability": pipeline.predict_proba(frame[list(models.table.columns)])[:, 1]}
 
-    report = likewise.check(models.joblib.numbered, positive, models.data)
+    report = data_only.check(models.joblib.numbered, positive, models.data)
     expect(report, "PASS")
     assert "positive class only" in " ".join(report.comparison.outputs[0].pair.notes)
 
     def negative(frame):
         return {"probability": pipeline.predict_proba(frame[list(models.table.columns)])[:, 0]}
 
-    expect(likewise.check(models.joblib.numbered, negative, models.data), "FAIL", "probabilities", "mismatch_rate")
+    expect(data_only.check(models.joblib.numbered, negative, models.data), "FAIL", "probabilities", "mismatch_rate")
 
 
 def test_a_reference_of_the_positive_class_alone_meets_both_columns():
     both = PROBABILITIES[:, :2] / PROBABILITIES[:, :2].sum(axis=1, keepdims=True)
-    report = likewise.check(planted(probability=both[:, 1]), planted(probability=both), rows(COUNT))
+    report = data_only.check(planted(probability=both[:, 1]), planted(probability=both), rows(COUNT))
     expect(report, "PASS")
     swapped = planted(probability=both[:, ::-1])
-    expect(likewise.check(planted(probability=both[:, 1]), swapped, rows(COUNT)), "FAIL", "probability.mismatch_rate")
+    expect(data_only.check(planted(probability=both[:, 1]), swapped, rows(COUNT)), "FAIL", "probability.mismatch_rate")
 
 
 def test_decision_scores_are_compared_with_scores_not_with_probabilities(models):
@@ -179,44 +179,44 @@ def test_decision_scores_are_compared_with_scores_not_with_probabilities(models)
     def scores(frame):
         return {"scores": pipeline.decision_function(frame[list(models.table.columns)])}
 
-    report = likewise.check(models.joblib.classifier, scores, models.data)
+    report = data_only.check(models.joblib.classifier, scores, models.data)
     expect(report, "PASS")
     assert [(o.name, o.pair.kind) for o in report.comparison.outputs] == [("scores", "score")]
 
     def passed_off(frame):
         return {"probabilities": pipeline.decision_function(frame[list(models.table.columns)])}
 
-    report = likewise.check(models.joblib.classifier, passed_off, models.data)
+    report = data_only.check(models.joblib.classifier, passed_off, models.data)
     expect(report, "FAIL", "probabilities.mismatch_rate")
 
 
 def test_text_labels_against_their_positions_fail_and_say_why():
-    report = likewise.check(planted(label=NAMES[NUMBERS]), planted(label=NUMBERS), rows(COUNT))
+    report = data_only.check(planted(label=NAMES[NUMBERS]), planted(label=NUMBERS), rows(COUNT))
     expect(report, "FAIL", "label.material_flips is 60", "text on one side and numbers on the other")
     assert "label-types" in codes(report, "warning")
 
 
 def test_the_text_of_a_number_is_not_the_number():
-    report = likewise.check(planted(label=NUMBERS.astype(str).astype(object)), planted(label=NUMBERS), rows(COUNT))
+    report = data_only.check(planted(label=NUMBERS.astype(str).astype(object)), planted(label=NUMBERS), rows(COUNT))
     expect(report, "FAIL", "label.material_flips is 60")
 
 
 def test_boolean_labels_equal_zero_and_one(models):
-    report = likewise.check(models.joblib.boolean, models.onnx.boolean, models.data)
+    report = data_only.check(models.joblib.boolean, models.onnx.boolean, models.data)
     expect(report, "PASS")
     assert measures(report, "label")["label_flips"] == 0
 
 
 def test_boolean_labels_turned_round_fail():
     truth = NUMBERS > 0
-    report = likewise.check(planted(label=truth), planted(label=(~truth).astype(np.int64)), rows(COUNT))
+    report = data_only.check(planted(label=truth), planted(label=(~truth).astype(np.int64)), rows(COUNT))
     expect(report, "FAIL", "label.material_flips is 60")
 
 
 def test_one_changed_label_fails_and_the_row_is_named():
     changed = NUMBERS.copy()
     changed[41] = 0 if changed[41] else 1
-    report = likewise.check(planted(label=NUMBERS), planted(label=changed), rows(COUNT))
+    report = data_only.check(planted(label=NUMBERS), planted(label=changed), rows(COUNT))
     expect(report, "FAIL", "label.material_flips is 1", "1 of 60 rows")
     assert worst(report, "label")[0]["row"] == 41
 
@@ -227,13 +227,13 @@ def test_a_label_changed_at_a_tie_is_reported_and_not_fatal():
     label = tied.argmax(axis=1)
     other = label.copy()
     other[7] = 1
-    report = likewise.check(
+    report = data_only.check(
         planted(label=label, probabilities=tied), planted(label=other, probabilities=tied), rows(COUNT)
     )
     expect(report, "PASS")
     assert measures(report, "label")["label_flips"] == 1
     assert measures(report, "label")["material_flips"] == 0
-    strict = likewise.check(
+    strict = data_only.check(
         planted(label=label, probabilities=tied),
         planted(label=other, probabilities=tied),
         rows(COUNT),
@@ -246,20 +246,20 @@ def test_a_label_changed_at_a_tie_is_reported_and_not_fatal():
 def test_changed_labels_that_no_limit_covers_are_at_least_said(preset):
     right = planted(label=PROBABILITIES.argmax(axis=1), probabilities=PROBABILITIES)
     wrong = planted(label=PROBABILITIES.argmin(axis=1), probabilities=PROBABILITIES)
-    report = likewise.check(right, wrong, rows(COUNT), preset=preset)
+    report = data_only.check(right, wrong, rows(COUNT), preset=preset)
     expect(report, "PASS", "60 of 60 labels of 'label' changed", "--limit material_flips=0")
 
 
 def test_labels_alone_under_a_preset_without_a_limit_on_labels_are_inconclusive():
     model = planted(label=NUMBERS)
-    report = likewise.check(model, model, rows(COUNT), preset="standard")
+    report = data_only.check(model, model, rows(COUNT), preset="standard")
     expect(report, "INCONCLUSIVE", "output 'label' was not judged", "--limit label_flips=0")
 
 
 def test_missing_labels_are_not_labels():
     gaps = NAMES[NUMBERS].copy()
     gaps[3] = None
-    report = likewise.check(planted(label=NAMES[NUMBERS]), planted(label=gaps), rows(COUNT))
+    report = data_only.check(planted(label=NAMES[NUMBERS]), planted(label=gaps), rows(COUNT))
     expect(report, "FAIL", "label.material_flips is 1")
 
 
@@ -268,7 +268,7 @@ def test_a_graph_that_gives_positions_instead_of_labels_fails(models):
         ("Identity", ["label_in"], ["label"], {}),
     ]
     candidate = graph(nodes, {"label_in": (INT64, [None])}, {"label": (INT64, [None])})
-    report = likewise.check(
+    report = data_only.check(
         lambda data: {"label": NAMES[data["label_in"]]}, candidate, {"label_in": NUMBERS, "unused": NUMBERS}
     )
     expect(report, "FAIL", "label", "text on one side and numbers on the other")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planting import codes, expect, measures, planted, rows, worst
 
-import likewise
+import data_only
 
 COUNT = 60
 VALUES = np.linspace(1.0, 2.0, COUNT)
@@ -14,7 +14,7 @@ VALUES = np.linspace(1.0, 2.0, COUNT)
 
 def check(reference, candidate, **options):
     """Both models answer with one array called `value`."""
-    return likewise.check(planted(value=reference), planted(value=candidate), rows(COUNT), **options)
+    return data_only.check(planted(value=reference), planted(value=candidate), rows(COUNT), **options)
 
 
 def with_value(value, at=17, of=VALUES):
@@ -68,7 +68,7 @@ def test_models_that_answer_nothing_finite_are_never_a_pass(value, preset):
 def test_one_output_of_nan_alone_is_not_covered_by_another_that_agrees():
     nothing = np.full(COUNT, np.nan)
     model = planted(value=VALUES, other=nothing)
-    expect(likewise.check(model, model, rows(COUNT)), "INCONCLUSIVE", "'other'", "none of its values is finite")
+    expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "'other'", "none of its values is finite")
 
 
 def test_infinity_on_one_side_fails():
@@ -102,7 +102,7 @@ def test_both_constant_is_a_finding():
 
 def test_constant_answers_to_constant_data_tell_nothing():
     model = planted(value=np.ones(1))
-    report = expect(likewise.check(model, model, {"X": np.zeros(50)}), "PASS")
+    report = expect(data_only.check(model, model, {"X": np.zeros(50)}), "PASS")
     assert "constant-output" not in codes(report)
 
 
@@ -138,7 +138,7 @@ def test_large_unsigned_and_signed_integers_are_compared_exactly():
 
 def test_integer_labels_beyond_2_to_the_53_are_compared_exactly():
     large = 2**53 + np.arange(COUNT, dtype=np.int64)
-    report = likewise.check(
+    report = data_only.check(
         planted(label=large), planted(label=with_value(large[17] + 1, of=large)), rows(COUNT), batch_sizes=()
     )
     expect(report, "FAIL", "label.material_flips is 1")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planting import codes, expect, measures, planted, rows
 
-import likewise
+import data_only
 
 COUNT = 60
 VALUES = np.linspace(1.0, 2.0, COUNT)
@@ -19,34 +19,34 @@ def answering(answer):
 
 
 def test_an_output_the_candidate_lacks_is_inconclusive():
-    report = likewise.check(planted(price=VALUES, risk=TABLE), planted(price=VALUES), rows(COUNT))
+    report = data_only.check(planted(price=VALUES, risk=TABLE), planted(price=VALUES), rows(COUNT))
     expect(report, "INCONCLUSIVE", "output 'risk' of the reference", "no counterpart", "--ignore risk")
 
 
 def test_an_output_the_reference_lacks_fails():
-    report = likewise.check(planted(price=VALUES), planted(price=VALUES, risk=TABLE), rows(COUNT))
+    report = data_only.check(planted(price=VALUES), planted(price=VALUES, risk=TABLE), rows(COUNT))
     expect(report, "FAIL", "output 'risk' of the candidate", "no counterpart", "--ignore NAME")
     assert "extra-output" in codes(report, "failure")
 
 
 def test_two_outputs_of_one_shape_are_never_paired_by_position():
-    report = likewise.check(planted(a=VALUES, b=VALUES), planted(c=VALUES, d=VALUES), rows(COUNT))
+    report = data_only.check(planted(a=VALUES, b=VALUES), planted(c=VALUES, d=VALUES), rows(COUNT))
     expect(report, "INCONCLUSIVE", "'a' (value)", "'c' (value)", "--pair")
 
 
 def test_swapped_names_are_paired_by_name_and_fail():
-    report = likewise.check(planted(a=VALUES, b=-VALUES), planted(a=-VALUES, b=VALUES), rows(COUNT))
+    report = data_only.check(planted(a=VALUES, b=-VALUES), planted(a=-VALUES, b=VALUES), rows(COUNT))
     expect(report, "FAIL", "a.mismatch_rate is 1", "b.mismatch_rate is 1")
 
 
 def test_outputs_of_equal_names_are_paired_in_any_order():
-    report = likewise.check(planted(a=VALUES, b=-VALUES), planted(b=-VALUES, a=VALUES), rows(COUNT))
+    report = data_only.check(planted(a=VALUES, b=-VALUES), planted(b=-VALUES, a=VALUES), rows(COUNT))
     expect(report, "PASS")
     assert {(o.pair.reference, o.pair.candidate) for o in report.comparison.outputs} == {("a", "a"), ("b", "b")}
 
 
 def test_a_column_against_a_vector_is_squeezed_and_noted():
-    report = likewise.check(planted(value=VALUES), planted(value=VALUES[:, None]), rows(COUNT))
+    report = data_only.check(planted(value=VALUES), planted(value=VALUES[:, None]), rows(COUNT))
     expect(report, "PASS")
     assert any("(n, 1)" in note for note in report.comparison.outputs[0].pair.notes)
 
@@ -54,7 +54,7 @@ def test_a_column_against_a_vector_is_squeezed_and_noted():
 def test_a_column_against_a_vector_is_compared_row_by_row_not_all_against_all():
     wrong = VALUES.copy()
     wrong[3] += 1
-    report = likewise.check(planted(value=VALUES), planted(value=wrong[:, None]), rows(COUNT))
+    report = data_only.check(planted(value=VALUES), planted(value=wrong[:, None]), rows(COUNT))
     expect(report, "FAIL", "1 of 60 rows are beyond tolerance")
     assert measures(report, "value")["mismatches"] == 1
 
@@ -69,29 +69,29 @@ def test_a_column_against_a_vector_is_compared_row_by_row_not_all_against_all():
     ],
 )
 def test_another_shape_fails_and_is_never_broadcast(given, shape):
-    report = likewise.check(planted(value=TABLE), planted(value=given), rows(COUNT))
+    report = data_only.check(planted(value=TABLE), planted(value=given), rows(COUNT))
     expect(report, "FAIL", "output 'value' has shape (n, 3) in the reference", f"{shape} in the candidate")
     assert "no limit applies" not in report.verdict.headline
 
 
 def test_none_is_no_answer():
-    report = likewise.check(planted(value=VALUES), answering(None), rows(COUNT))
+    report = data_only.check(planted(value=VALUES), answering(None), rows(COUNT))
     expect(report, "INCONCLUSIVE", "the candidate", "rows 0 to 31", "returned None")
 
 
 def test_a_scalar_is_no_answer_to_many_rows():
-    report = likewise.check(planted(value=VALUES), answering(1.5), rows(COUNT))
+    report = data_only.check(planted(value=VALUES), answering(1.5), rows(COUNT))
     expect(report, "FAIL", "the candidate", "a single number")
 
 
 def test_ragged_lists_are_no_answer():
     ragged = answering([[1.0, 2.0], [3.0]])
-    report = likewise.check(planted(value=VALUES), ragged, rows(COUNT))
+    report = data_only.check(planted(value=VALUES), ragged, rows(COUNT))
     expect(report, "INCONCLUSIVE", "the candidate", "'output' is not an array")
 
 
 def test_no_outputs_at_all_is_inconclusive():
-    report = likewise.check(planted(value=VALUES), answering({}), rows(COUNT))
+    report = data_only.check(planted(value=VALUES), answering({}), rows(COUNT))
     expect(report, "INCONCLUSIVE", "no output of the candidate", "'value'")
 
 
@@ -99,7 +99,7 @@ def test_an_output_that_changes_shape_between_calls_is_inconclusive():
     def candidate(X):
         return {"value": np.zeros((len(X), 2 if X[0] < 200 else 3))}
 
-    report = likewise.check(planted(value=np.zeros((300, 2))), candidate, rows(300))
+    report = data_only.check(planted(value=np.zeros((300, 2))), candidate, rows(300))
     expect(report, "INCONCLUSIVE", "'value'", "candidate", "another shape from call to call")
 
 
@@ -107,7 +107,7 @@ def test_an_output_that_is_called_otherwise_in_a_later_call_is_inconclusive():
     def candidate(X):
         return {"value" if X[0] < 200 else "result": np.zeros(len(X))}
 
-    report = likewise.check(planted(value=np.zeros(300)), candidate, rows(300))
+    report = data_only.check(planted(value=np.zeros(300)), candidate, rows(300))
     expect(report, "INCONCLUSIVE", "candidate", "other outputs from call to call")
 
 
@@ -115,7 +115,7 @@ def test_an_output_that_changes_shape_within_one_batch_is_inconclusive():
     def candidate(X):
         return {"value": np.zeros((len(X), 2 if X[0] < 200 else 3))}
 
-    report = likewise.check(planted(value=np.zeros((300, 2))), candidate, rows(300), batch_size=50)
+    report = data_only.check(planted(value=np.zeros((300, 2))), candidate, rows(300), batch_size=50)
     expect(report, "INCONCLUSIVE", "'value'", "candidate", "another shape from call to call")
 
 
@@ -125,7 +125,7 @@ def test_a_candidate_that_raises_on_some_rows_is_inconclusive_and_the_rows_are_n
             raise ZeroDivisionError("row 57 has no denominator")
         return {"value": VALUES[X.astype(int)]}
 
-    report = likewise.check(planted(value=VALUES), candidate, rows(COUNT), batch_size=10)
+    report = data_only.check(planted(value=VALUES), candidate, rows(COUNT), batch_size=10)
     expect(report, "INCONCLUSIVE", "the candidate", "rows 50 to 59", "ZeroDivisionError", "no denominator")
 
 
@@ -133,7 +133,7 @@ def test_a_reference_that_raises_is_inconclusive_and_named():
     def reference(X):
         raise RuntimeError("I was trained on other data")
 
-    report = likewise.check(reference, planted(value=VALUES), rows(COUNT))
+    report = data_only.check(reference, planted(value=VALUES), rows(COUNT))
     expect(report, "INCONCLUSIVE", "the reference", "rows 0 to 31", "I was trained on other data")
     assert report.comparison.incidents[0].side == "reference"
 
@@ -144,16 +144,16 @@ def test_an_output_beyond_tolerance_does_not_excuse_rows_that_were_not_compared(
             raise RuntimeError("out of order")
         return {"value": VALUES[X.astype(int)] + 1}
 
-    report = likewise.check(planted(value=VALUES), candidate, rows(COUNT), batch_size=10)
+    report = data_only.check(planted(value=VALUES), candidate, rows(COUNT), batch_size=10)
     expect(report, "INCONCLUSIVE", "out of order")
 
 
 def test_pairing_by_hand_compares_what_was_named():
     options = {"pair": {"c": "b", "d": "a"}}
-    report = likewise.check(planted(a=VALUES, b=-VALUES), planted(c=-VALUES, d=VALUES), rows(COUNT), **options)
+    report = data_only.check(planted(a=VALUES, b=-VALUES), planted(c=-VALUES, d=VALUES), rows(COUNT), **options)
     expect(report, "PASS")
     crossed = {"pair": {"c": "a", "d": "b"}}
-    report = likewise.check(planted(a=VALUES, b=-VALUES), planted(c=-VALUES, d=VALUES), rows(COUNT), **crossed)
+    report = data_only.check(planted(a=VALUES, b=-VALUES), planted(c=-VALUES, d=VALUES), rows(COUNT), **crossed)
     expect(report, "FAIL", "a.mismatch_rate is 1", "b.mismatch_rate is 1")
 
 
@@ -166,34 +166,34 @@ def test_pairing_by_hand_compares_what_was_named():
 )
 def test_pairing_by_a_name_that_does_not_exist_is_inconclusive(pair, words):
     model = planted(value=VALUES)
-    expect(likewise.check(model, model, rows(COUNT), pair=pair), "INCONCLUSIVE", *words)
+    expect(data_only.check(model, model, rows(COUNT), pair=pair), "INCONCLUSIVE", *words)
 
 
 def test_an_output_cannot_be_both_paired_and_ignored():
     model = planted(value=VALUES, other=VALUES)
-    report = likewise.check(model, model, rows(COUNT), pair={"value": "value"}, ignore=("value",))
+    report = data_only.check(model, model, rows(COUNT), pair={"value": "value"}, ignore=("value",))
     expect(report, "INCONCLUSIVE", "'value'", "not both")
 
 
 def test_an_ignored_output_is_left_out_and_said_so():
     candidate = planted(value=VALUES, debug=TABLE)
-    report = likewise.check(planted(value=VALUES), candidate, rows(COUNT), ignore=("debug",))
+    report = data_only.check(planted(value=VALUES), candidate, rows(COUNT), ignore=("debug",))
     expect(report, "PASS", "outputs left out on request: 'debug'")
 
 
 def test_ignoring_everything_is_inconclusive():
     model = planted(value=VALUES)
-    expect(likewise.check(model, model, rows(COUNT), ignore=("value",)), "INCONCLUSIVE", "no output of the candidate")
+    expect(data_only.check(model, model, rows(COUNT), ignore=("value",)), "INCONCLUSIVE", "no output of the candidate")
 
 
 def test_ignoring_a_name_that_does_not_exist_is_inconclusive():
     model = planted(value=VALUES)
-    report = likewise.check(model, model, rows(COUNT), ignore=("vlaue",))
+    report = data_only.check(model, model, rows(COUNT), ignore=("vlaue",))
     expect(report, "INCONCLUSIVE", "'vlaue'", "did you mean 'value'")
 
 
 def test_a_reference_asked_in_several_ways_is_compared_where_the_candidate_answers(models):
-    report = likewise.check(models.joblib.classifier, models.onnx.classifier, models.data)
+    report = data_only.check(models.joblib.classifier, models.onnx.classifier, models.data)
     expect(report, "PASS", "does not give 'scores', which was therefore not compared")
     assert report.samples == 300
     assert {output.name for output in report.comparison.outputs} == {"label", "probabilities"}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.errors import UsageError
 
 MODELS = """
@@ -127,7 +127,7 @@ def test_rows_that_were_refused_together_and_not_asked_alone_are_not_agreed_on(f
 
 def test_stratified_generated_rows_are_still_generated(example_folder):
     model = str(example_folder / "model.onnx")
-    report = likewise.check(model, model, "generated:200", stratify="purpose", max_failure_rate=0.1)
+    report = data_only.check(model, model, "generated:200", stratify="purpose", max_failure_rate=0.1)
     assert report.outcome == "INCONCLUSIVE"
     assert report.comparison.generated
     assert "generated-data" in {finding.code for finding in report.verdict.findings}
@@ -136,4 +136,4 @@ def test_stratified_generated_rows_are_still_generated(example_folder):
 def test_more_values_than_a_machine_holds_are_refused(example_folder):
     model = str(example_folder / "model.onnx")
     with pytest.raises(UsageError, match="too many to make up"):
-        likewise.check(model, model, "generated:99999999999999")
+        data_only.check(model, model, "generated:99999999999999")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from planting import codes, expect, measures, planted, rows, said
 
+import data_only
 import likewise
 from likewise.errors import UsageError
 
@@ -24,7 +25,7 @@ def off_by(difference, *, at=None):
 
 
 def check(candidate, **options):
-    return likewise.check(planted(value=VALUES), planted(value=candidate), rows(COUNT), **options)
+    return data_only.check(planted(value=VALUES), planted(value=candidate), rows(COUNT), **options)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_question_that_makes_no_sense_is_refused_before_anything_runs(options,
         raise AssertionError("a model was run")
 
     with pytest.raises(UsageError) as refused:
-        likewise.check(never, never, rows(COUNT), **options)
+        data_only.check(never, never, rows(COUNT), **options)
     for word in words:
         assert word in str(refused.value)
 
@@ -68,15 +69,15 @@ def test_a_limit_on_an_output_that_does_not_exist_is_inconclusive():
 
 def test_a_limit_on_a_measure_that_was_not_measured_is_inconclusive():
     model = planted(label=NUMBERS, value=VALUES)
-    report = likewise.check(model, model, rows(COUNT), limits={"label.max_abs_diff": 0.1})
+    report = data_only.check(model, model, rows(COUNT), limits={"label.max_abs_diff": 0.1})
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on label.max_abs_diff", "label_flips")
-    report = likewise.check(model, model, rows(COUNT), limits={"value.label_flips": 0})
+    report = data_only.check(model, model, rows(COUNT), limits={"value.label_flips": 0})
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on value.label_flips", "max_abs_diff")
 
 
 def test_a_tolerance_asked_for_where_nothing_is_numeric_is_inconclusive():
     model = planted(label=NUMBERS)
-    report = likewise.check(model, model, rows(COUNT), abs_tol=0.1)
+    report = data_only.check(model, model, rows(COUNT), abs_tol=0.1)
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on max_abs_diff")
 
 
@@ -93,7 +94,7 @@ def test_a_limit_of_which_more_is_better_fails_below(limit, bound):
 
 def test_a_limit_on_one_output_does_not_loosen_the_others():
     right, wrong = planted(a=VALUES, b=VALUES), planted(a=VALUES + 0.5, b=VALUES + 0.5)
-    report = likewise.check(right, wrong, rows(COUNT), preset="standard", limits={"a.max_abs_diff": 1.0})
+    report = data_only.check(right, wrong, rows(COUNT), preset="standard", limits={"a.max_abs_diff": 1.0})
     expect(report, "FAIL", "b.max_abs_diff is 0.5")
 
 
@@ -136,7 +137,7 @@ def test_too_few_rows_for_the_failure_rate_are_inconclusive_and_the_number_neede
 @pytest.mark.parametrize(("count", "outcome"), [(2994, "INCONCLUSIVE"), (2995, "PASS")])
 def test_the_number_of_rows_needed_is_enough_and_one_fewer_is_not(count, outcome):
     model = planted(value=np.arange(3000.0))
-    report = likewise.check(model, model, rows(count), max_failure_rate=0.001)
+    report = data_only.check(model, model, rows(count), max_failure_rate=0.001)
     expect(report, outcome)
     bound = 1 - 0.05 ** (1 / count)
     assert report.verdict.confidence.upper_bound == pytest.approx(bound, rel=1e-9)
@@ -160,16 +161,16 @@ def test_a_verdict_states_its_confidence():
 
 
 def test_a_quantised_candidate_fails_under_the_default_and_is_pointed_to_its_preset(models):
-    report = likewise.check(models.joblib.network, models.onnx.int8, models.data)
+    report = data_only.check(models.joblib.network, models.onnx.int8, models.data)
     expect(report, "FAIL", "quantised nodes", "--preset quantized")
     assert report.comparison.quantized_nodes > 0
-    meant = likewise.check(models.joblib.network, models.onnx.int8, models.data, preset="quantized")
+    meant = data_only.check(models.joblib.network, models.onnx.int8, models.data, preset="quantized")
     assert "--preset quantized" not in said(meant)
     assert meant.outcome == ("PASS" if meant.max_abs_diff <= 0.06 and meant.mean_abs_diff <= 0.02 else "FAIL")
 
 
 def test_a_faithful_candidate_that_fails_is_not_called_quantised(models):
-    report = likewise.check(models.joblib.network, models.onnx.classifier, models.data)
+    report = data_only.check(models.joblib.network, models.onnx.classifier, models.data)
     assert "quantized" not in said(expect(report, "FAIL"))
 
 
@@ -197,14 +198,14 @@ def test_judging_again_without_a_change_changes_nothing(tmp_path):
 
 def test_judging_labels_again_without_a_change_changes_nothing(tmp_path):
     model = planted(label=NUMBERS)
-    report = expect(stored(likewise.check(model, model, rows(COUNT)), tmp_path), "PASS")
+    report = expect(stored(data_only.check(model, model, rows(COUNT)), tmp_path), "PASS")
     expect(likewise.judge(report), "PASS")
 
 
 def test_judging_exact_again_keeps_it_exact(tmp_path):
     zero, minus = off_by(0.0), off_by(0.0)
     zero[3], minus[3] = 0.0, -0.0
-    report = likewise.check(planted(value=zero), planted(value=minus), rows(COUNT), preset="exact")
+    report = data_only.check(planted(value=zero), planted(value=minus), rows(COUNT), preset="exact")
     expect(stored(expect(report, "FAIL"), tmp_path), "FAIL")
     expect(likewise.judge(stored(report, tmp_path)), "FAIL", "value.max_ulp_diff is 1")
 
@@ -247,7 +248,7 @@ def test_an_error_at_one_batch_size_is_not_forgotten_when_judged_more_tightly(tm
     def wrong_alone(X):
         return {"value": VALUES[X.astype(int)] + (0.5 if len(X) == 1 else 0.0)}
 
-    report = likewise.check(planted(value=VALUES), wrong_alone, rows(COUNT), abs_tol=1.0, rel_tol=1.0)
+    report = data_only.check(planted(value=VALUES), wrong_alone, rows(COUNT), abs_tol=1.0, rel_tol=1.0)
     report = stored(expect(report, "PASS"), tmp_path)
     # 0.5 is beyond 0.1 + 0.01 * 2, whatever the reference between 1 and 2.
     again = likewise.judge(report, abs_tol=0.1, rel_tol=0.01)
@@ -261,7 +262,7 @@ def test_an_error_at_one_batch_size_is_forgiven_when_judged_more_widely(tmp_path
     def wrong_alone(X):
         return {"value": VALUES[X.astype(int)] + (0.5 if len(X) == 1 else 0.0)}
 
-    report = stored(likewise.check(planted(value=VALUES), wrong_alone, rows(COUNT)), tmp_path)
+    report = stored(data_only.check(planted(value=VALUES), wrong_alone, rows(COUNT)), tmp_path)
     expect(report, "FAIL", "at batch size 1")
     expect(likewise.judge(report, abs_tol=1.0, rel_tol=1.0), "PASS")
 
@@ -275,11 +276,11 @@ def test_rows_beyond_a_new_tolerance_are_not_taken_from_the_old_one(tmp_path):
 
 def test_nan_on_both_sides_can_be_judged_again(tmp_path):
     gaps = off_by(np.nan, at=3)
-    report = stored(likewise.check(planted(value=gaps), planted(value=gaps), rows(COUNT)), tmp_path)
+    report = stored(data_only.check(planted(value=gaps), planted(value=gaps), rows(COUNT)), tmp_path)
     expect(report, "PASS")
     again = expect(likewise.judge(report, nan_equal=False), "FAIL", "1 values are NaN on both sides")
     assert again.verdict.confidence is None  # which rows these were is not among the facts
-    strict = likewise.check(planted(value=gaps), planted(value=gaps), rows(COUNT), nan_equal=False)
+    strict = data_only.check(planted(value=gaps), planted(value=gaps), rows(COUNT), nan_equal=False)
     expect(strict, "FAIL", f"1 of {COUNT} rows are beyond")
     lenient = expect(likewise.judge(stored(strict, tmp_path), nan_equal=True), "PASS")
     assert lenient.verdict.confidence.violations == 0
@@ -303,7 +304,7 @@ def test_flips_are_judged_again_by_the_stored_margins(tmp_path):
     other = label.copy()
     other[5] = 1 - other[5]
     pair = planted(label=label, probabilities=surely), planted(label=other, probabilities=surely)
-    report = stored(expect(likewise.check(*pair, rows(COUNT)), "FAIL", "label.material_flips is 1"), tmp_path)
+    report = stored(expect(data_only.check(*pair, rows(COUNT)), "FAIL", "label.material_flips is 1"), tmp_path)
     # A margin of 0.4 may be noise when both scores may move by 0.3.
     expect(likewise.judge(report, abs_tol=0.3), "PASS")
     expect(likewise.judge(report, abs_tol=0.1), "FAIL", "label.material_flips is 1")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from planting import codes, expect, planted, rows, said, worst
 
-import likewise
+import data_only
 from likewise.contracts.data import Batch, Provenance, RowIds
 from likewise.data.columns import ArrayColumns
 
@@ -39,7 +39,7 @@ class EndsEarly:
 
 def test_no_rows_in_arrays_is_inconclusive():
     model = planted(value=VALUES)
-    report = expect(likewise.check(model, model, rows(0)), "INCONCLUSIVE", "holds no rows")
+    report = expect(data_only.check(model, model, rows(0)), "INCONCLUSIVE", "holds no rows")
     assert report.samples == 0
     assert report.verdict.confidence is None
 
@@ -47,23 +47,23 @@ def test_no_rows_in_arrays_is_inconclusive():
 def test_no_rows_in_a_parquet_file_is_inconclusive(tmp_path):
     path = tmp_path / "none.parquet"
     FRAME[:0].to_parquet(path)
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "none.parquet", "holds no rows")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "none.parquet", "holds no rows")
 
 
 def test_no_rows_in_a_live_frame_is_inconclusive():
-    expect(likewise.check(own_value, own_value, FRAME[:0]), "INCONCLUSIVE", "holds no rows")
+    expect(data_only.check(own_value, own_value, FRAME[:0]), "INCONCLUSIVE", "holds no rows")
 
 
 @pytest.mark.parametrize("name", ["data.csv", "data.jsonl", "data.parquet", "data.npy", "data.npz"])
 def test_a_file_of_zero_bytes_is_inconclusive(tmp_path, name):
     (tmp_path / name).touch()
-    expect(likewise.check(own_value, own_value, tmp_path / name), "INCONCLUSIVE", name)
+    expect(data_only.check(own_value, own_value, tmp_path / name), "INCONCLUSIVE", name)
 
 
 def test_a_csv_with_a_header_only_is_inconclusive(tmp_path):
     path = tmp_path / "header.csv"
     path.write_text("x,y\n")
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "header.csv", "holds no rows")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "header.csv", "holds no rows")
 
 
 def test_a_parquet_file_cut_in_half_is_inconclusive(tmp_path):
@@ -71,7 +71,7 @@ def test_a_parquet_file_cut_in_half_is_inconclusive(tmp_path):
     FRAME.to_parquet(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "cut.parquet", "Write the file again")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "cut.parquet", "Write the file again")
 
 
 def test_a_parquet_file_with_a_damaged_page_is_inconclusive(tmp_path):
@@ -82,48 +82,48 @@ def test_a_parquet_file_with_a_damaged_page_is_inconclusive(tmp_path):
     middle = len(content) // 2
     content[middle : middle + 2000] = bytes(2000)
     path.write_bytes(content)
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "damaged.parquet", "Write the file again")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "damaged.parquet", "Write the file again")
 
 
 def test_a_csv_whose_last_line_is_broken_is_inconclusive(tmp_path):
     path = tmp_path / "broken.csv"
     path.write_text("x,y\n" + "".join(f"{number},1\n" for number in range(50)) + "50")
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "broken.csv", "row 50")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "broken.csv", "row 50")
 
 
 def test_a_csv_that_ends_inside_quotes_is_inconclusive(tmp_path):
     path = tmp_path / "quoted.csv"
     path.write_text("x,y\n" + "".join(f'{number},"a"\n' for number in range(50)) + '50,"a')
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "quoted.csv", "never closed")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "quoted.csv", "never closed")
 
 
 def test_a_half_written_jsonl_is_inconclusive(tmp_path):
     path = tmp_path / "half.jsonl"
     lines = [json.dumps({"x": float(number)}) for number in range(50)]
     path.write_text("\n".join(lines) + '\n{"x": 5')
-    expect(likewise.check(own_value, own_value, path), "INCONCLUSIVE", "half.jsonl", "line 51")
+    expect(data_only.check(own_value, own_value, path), "INCONCLUSIVE", "half.jsonl", "line 51")
 
 
 def test_a_missing_data_file_is_inconclusive_and_a_near_name_is_offered(tmp_path):
     FRAME.to_parquet(tmp_path / "holdout.parquet")
-    report = likewise.check(own_value, own_value, tmp_path / "holdot.parquet")
+    report = data_only.check(own_value, own_value, tmp_path / "holdot.parquet")
     expect(report, "INCONCLUSIVE", "there is no file", "holdot.parquet", "did you mean 'holdout.parquet'")
 
 
 def test_a_folder_without_data_is_inconclusive(tmp_path):
-    expect(likewise.check(own_value, own_value, tmp_path), "INCONCLUSIVE", str(tmp_path))
+    expect(data_only.check(own_value, own_value, tmp_path), "INCONCLUSIVE", str(tmp_path))
 
 
 def test_more_samples_than_there_are_rows_is_inconclusive():
     model = planted(value=VALUES)
-    report = likewise.check(model, model, rows(40), samples=41)
+    report = data_only.check(model, model, rows(40), samples=41)
     expect(report, "INCONCLUSIVE", "41 rows were expected and 40 were compared")
-    expect(likewise.check(model, model, rows(40), samples=40), "PASS", "40 rows")
+    expect(data_only.check(model, model, rows(40), samples=40), "PASS", "40 rows")
 
 
 def test_a_source_that_ends_early_is_inconclusive():
     model = planted(value=VALUES)
-    report = likewise.check(model, model, EndsEarly())
+    report = data_only.check(model, model, EndsEarly())
     expect(report, "INCONCLUSIVE", "100 rows were expected and 60 were compared")
     assert report.samples == 60
 
@@ -142,7 +142,7 @@ def test_another_number_of_answers_than_rows_fails(cut, count):
     def candidate(X):
         return {"value": cut(VALUES[X.astype(int)])}
 
-    report = likewise.check(planted(value=VALUES), candidate, rows(100))
+    report = data_only.check(planted(value=VALUES), candidate, rows(100))
     expect(report, "FAIL", "the candidate", "was given 32 rows", f"answered {count} in output 'value'")
     assert "row-count" in codes(report, "failure")
 
@@ -152,7 +152,7 @@ def test_one_row_lost_in_a_later_call_fails():
         kept = X[X != 299]
         return {"value": VALUES[kept.astype(int)]}
 
-    report = likewise.check(planted(value=VALUES), candidate, rows(300))
+    report = data_only.check(planted(value=VALUES), candidate, rows(300))
     expect(report, "FAIL", "candidate", "'value'", "44 rows", "answered 43")
 
 
@@ -160,7 +160,7 @@ def test_a_reference_that_loses_a_row_is_inconclusive():
     def reference(X):
         return {"value": VALUES[X.astype(int)][:-1]}
 
-    report = likewise.check(reference, planted(value=VALUES), rows(100))
+    report = data_only.check(reference, planted(value=VALUES), rows(100))
     expect(report, "INCONCLUSIVE", "the reference", "answered 31 in output 'value'")
 
 
@@ -170,7 +170,7 @@ def test_a_transposed_answer_fails():
     def candidate(X):
         return {"value": table[X.astype(int)].T}
 
-    report = likewise.check(planted(value=table), candidate, rows(100))
+    report = data_only.check(planted(value=table), candidate, rows(100))
     expect(report, "FAIL", "output 'value'", "of shape (3, 32)")
 
 
@@ -180,7 +180,7 @@ def test_a_transposed_answer_fails_also_when_it_is_square():
     def candidate(X):
         return {"value": table[X.astype(int)].T}
 
-    report = likewise.check(planted(value=table), candidate, rows(4), batch_sizes=())
+    report = data_only.check(planted(value=table), candidate, rows(4), batch_sizes=())
     expect(report, "FAIL", "value.mismatch_rate")
     # |r - c| is largest between 3 and 12, in row 0 and in row 3.
     assert worst(report, "value")[0]["abs_diff"] == 9.0
@@ -189,7 +189,7 @@ def test_a_transposed_answer_fails_also_when_it_is_square():
 def test_reordered_rows_fail_and_the_worst_rows_are_named():
     swapped = VALUES.copy()
     swapped[[10, 90]] = swapped[[90, 10]]
-    report = likewise.check(planted(value=VALUES), planted(value=swapped), rows(100))
+    report = data_only.check(planted(value=VALUES), planted(value=swapped), rows(100))
     expect(report, "FAIL", "value.mismatch_rate", "2 of 100 rows are beyond tolerance")
     assert {row["row"] for row in worst(report, "value") if row["severity"] > 1} == {10, 90}
 
@@ -198,7 +198,7 @@ def test_ids_name_the_worst_rows():
     wrong = VALUES.copy()
     wrong[7] += 0.5
     data = {**rows(50), "customer": np.array([f"c-{number}" for number in range(50)], dtype=object)}
-    report = likewise.check(planted(value=VALUES), planted(value=wrong), data, id="customer")
+    report = data_only.check(planted(value=VALUES), planted(value=wrong), data, id="customer")
     expect(report, "FAIL", "value.mismatch_rate")
     first = worst(report, "value")[0]
     assert (first["row"], first["number"]) == ("c-7", 7)
@@ -208,14 +208,14 @@ def test_ids_name_the_worst_rows():
 def test_ids_that_stand_for_two_rows_are_inconclusive():
     data = {**rows(50), "customer": np.array([f"c-{number % 49}" for number in range(50)], dtype=object)}
     model = planted(value=VALUES)
-    report = likewise.check(model, model, data, id="customer")
+    report = data_only.check(model, model, data, id="customer")
     expect(report, "INCONCLUSIVE", "'c-0'", "'customer'", "row 49")
 
 
 def test_an_id_column_that_does_not_exist_is_inconclusive():
     model = planted(value=VALUES)
     data = {**rows(50), "customer": np.arange(50)}
-    report = likewise.check(model, model, data, id="custmer")
+    report = data_only.check(model, model, data, id="custmer")
     expect(report, "INCONCLUSIVE", "'custmer'", "did you mean 'customer'")
 
 
@@ -223,13 +223,13 @@ def test_a_row_without_an_id_is_inconclusive():
     names = np.array([f"c-{number}" for number in range(50)], dtype=object)
     names[31] = None
     model = planted(value=VALUES)
-    report = likewise.check(model, model, {**rows(50), "customer": names}, id="customer")
+    report = data_only.check(model, model, {**rows(50), "customer": names}, id="customer")
     expect(report, "INCONCLUSIVE", "row 31", "'customer'")
 
 
 def test_a_live_array_and_a_live_frame_are_taken_as_they_are():
-    expect(likewise.check(lambda X: X * 2, lambda X: X * 2, np.arange(40.0)), "PASS", "40 rows")
-    report = likewise.check(own_value, own_value, FRAME)
+    expect(data_only.check(lambda X: X * 2, lambda X: X * 2, np.arange(40.0)), "PASS", "40 rows")
+    report = data_only.check(own_value, own_value, FRAME)
     assert "400 rows" in said(expect(report, "PASS"))
 
 
@@ -269,13 +269,13 @@ def failing(X, values):
     ids=["one wrong", "one NaN", "one lost", "another shape", "another type", "another name", "an exception"],
 )
 def test_what_goes_wrong_in_the_last_chunk_alone_is_seen(change, outcome, words):
-    report = likewise.check(right, answering_until(MANY - 1, change), rows(MANY))
+    report = data_only.check(right, answering_until(MANY - 1, change), rows(MANY))
     expect(report, outcome, *words)
 
 
 def test_an_extra_output_that_turns_up_in_the_last_chunk_fails():
     candidate = answering_until(MANY - 1, lambda X, values: {"value": values, "more": values})
-    expect(likewise.check(right, candidate, rows(MANY)), "FAIL", "'more'")
+    expect(data_only.check(right, candidate, rows(MANY)), "FAIL", "'more'")
 
 
 def test_a_candidate_that_overwrites_its_input_does_not_overwrite_the_data():
@@ -286,7 +286,7 @@ def test_a_candidate_that_overwrites_its_input_does_not_overwrite_the_data():
         X[:] = 0.0
         return {"value": X.sum(axis=1)}
 
-    report = likewise.check(lambda X: {"value": X.sum(axis=1)}, overwrites, {"X": table})
+    report = data_only.check(lambda X: {"value": X.sum(axis=1)}, overwrites, {"X": table})
     assert report.outcome != "PASS", "zero was compared with zero"
     assert np.array_equal(table, kept)
 
@@ -295,5 +295,5 @@ def test_a_candidate_that_leaves_the_process_does_not_take_the_caller_along():
     def leaves(X):
         raise SystemExit(0)
 
-    report = likewise.check(planted(value=VALUES), leaves, rows(40))
+    report = data_only.check(planted(value=VALUES), leaves, rows(40))
     expect(report, "INCONCLUSIVE", "the candidate", "sys.exit(0)")

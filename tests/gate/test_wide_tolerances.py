@@ -8,7 +8,7 @@ import pytest
 from skl2onnx import to_onnx
 from sklearn.linear_model import LinearRegression
 
-import likewise
+import data_only
 from likewise.tasks import check
 
 
@@ -26,25 +26,25 @@ def test_answers_smaller_than_the_tolerance_are_not_compared_by_it(tiny):
     model, faithful, opposite, rows = tiny
     constant = lambda batch: np.zeros(len(batch))  # noqa: E731
     for candidate in (opposite, constant):
-        report = likewise.check(model, candidate, rows)
+        report = data_only.check(model, candidate, rows)
         assert report.outcome == "INCONCLUSIVE"
         assert "a model that always answers the same would be within tolerance" in report.verdict.headline
-    report = likewise.check(model, faithful, rows)
+    report = data_only.check(model, faithful, rows)
     assert report.passed, "it follows the reference to a part of its spread"
     assert "wide-tolerance" in {finding.code for finding in report.verdict.findings}
 
 
 def test_with_the_tolerance_of_the_remedy_the_two_are_told_apart(tiny):
     model, faithful, opposite, rows = tiny
-    remedy = likewise.check(model, opposite, rows).verdict.findings[0].remedy
+    remedy = data_only.check(model, opposite, rows).verdict.findings[0].remedy
     tolerance = float(remedy.split("--abs-tol ")[1].split()[0])
-    assert likewise.check(model, faithful, rows, abs_tol=tolerance, rel_tol=0).outcome == "PASS"
-    assert likewise.check(model, opposite, rows, abs_tol=tolerance, rel_tol=0, explain=False).outcome == "FAIL"
+    assert data_only.check(model, faithful, rows, abs_tol=tolerance, rel_tol=0).outcome == "PASS"
+    assert data_only.check(model, opposite, rows, abs_tol=tolerance, rel_tol=0).outcome == "FAIL"
 
 
 def test_who_chooses_such_a_tolerance_is_warned(tiny):
     model, faithful, _, rows = tiny
-    report = likewise.check(model, faithful, rows, abs_tol=1e-4)
+    report = data_only.check(model, faithful, rows, abs_tol=1e-4)
     assert report.passed
     assert "wide-tolerance" in {finding.code for finding in report.verdict.findings}
 
@@ -53,29 +53,29 @@ def test_a_relative_tolerance_is_wide_where_answers_are_far_from_zero():
     rows = pd.DataFrame({"x": np.linspace(0, 1, 50)})
     year = lambda frame: 2000.0 + frame["x"].to_numpy()  # noqa: E731
     other = lambda frame: 2000.4 + 0.0 * frame["x"].to_numpy()  # noqa: E731
-    report = likewise.check(year, other, rows)
+    report = data_only.check(year, other, rows)
     assert report.outcome == "INCONCLUSIVE"
     assert check.judge(report, abs_tol=0.01, rel_tol=0).outcome == "FAIL"
-    assert likewise.check(year, year, rows).passed
+    assert data_only.check(year, year, rows).passed
 
 
 def test_answers_that_move_more_than_the_tolerance_are_compared(tiny):
     _, _, _, rows = tiny
     frame = pd.DataFrame({"x": rows[:, 0]})
     model = lambda table: table["x"].to_numpy() / 100  # noqa: E731
-    assert likewise.check(model, model, frame).passed
+    assert data_only.check(model, model, frame).passed
 
 
 def test_rows_that_are_few_or_all_alike_are_no_reason():
     model = lambda table: table["x"].to_numpy()  # noqa: E731
-    few = likewise.check(model, model, pd.DataFrame({"x": [1e-6, 2e-6, 3e-6]}))
+    few = data_only.check(model, model, pd.DataFrame({"x": [1e-6, 2e-6, 3e-6]}))
     assert few.passed
     assert "wide-tolerance" in {finding.code for finding in few.verdict.findings}
-    alike = likewise.check(model, model, pd.DataFrame({"x": np.full(50, 3.0)}))
+    alike = data_only.check(model, model, pd.DataFrame({"x": np.full(50, 3.0)}))
     assert alike.passed
 
 
 def test_a_report_prints_as_its_verdict(tiny):
     model, faithful, _, rows = tiny
-    report = likewise.check(model, faithful, rows, abs_tol=1e-8, rel_tol=0)
+    report = data_only.check(model, faithful, rows, abs_tol=1e-8, rel_tol=0)
     assert repr(report) == f"<Report PASS: {report.verdict.headline}>"

@@ -11,6 +11,7 @@ import pytest
 from fitted_pipelines import PIPELINES, Exported
 from rederiving import Rederived
 
+import data_only
 import likewise
 
 
@@ -32,7 +33,7 @@ def checked(request) -> Checked:
     case = PIPELINES[request.param]()
     # One call for all rows: the same call is then made by hand.
     options = {"preset": case.preset, "batch_size": len(case.frame), "explain": False}
-    report = likewise.check(case.reference, case.candidate, case.frame, **options)
+    report = data_only.check(case.reference, case.candidate, case.frame, **options)
     return Checked(case, report, Rederived(case))
 
 

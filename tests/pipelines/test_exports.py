@@ -29,7 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-import likewise
+import data_only
 from likewise.contracts.models import Kind
 
 
@@ -40,7 +40,7 @@ def run(candidate: bytes, frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def outcome(model: Any, candidate: bytes, data: Any, **options: Any) -> str:
-    report = likewise.check(model, candidate, data, **options)
+    report = data_only.check(model, candidate, data, **options)
     return f"{report.outcome}: {report.verdict.headline}"
 
 
@@ -63,7 +63,7 @@ def two_classes() -> tuple[pd.DataFrame, np.ndarray]:
 def test_labels_of_every_type_and_probabilities_of_every_form_pair_up(labels, zipmap):
     frame, y = classes_of(len(labels))
     model = LogisticRegression(max_iter=500).fit(frame, np.array(labels)[y])
-    report = likewise.check(model, export(model, frame, zipmap=zipmap), frame)
+    report = data_only.check(model, export(model, frame, zipmap=zipmap), frame)
     assert report.passed, report.verdict.headline
     assert report.comparison.outputs[0].pair.kind is Kind.LABEL
     assert report.comparison.outputs[0].measures["label_flips"] == 0
@@ -73,7 +73,7 @@ def test_classes_that_are_floats_are_labels_and_their_ties_are_no_failures(three
     frame, y = three_classes
     model = LogisticRegression(max_iter=500).fit(frame, y.astype(float))
     earlier = LogisticRegression(max_iter=500).fit(frame[:-6], y[:-6].astype(float))
-    report = likewise.check(model, export(earlier, frame, zipmap=False), frame, abs_tol=0.2)
+    report = data_only.check(model, export(earlier, frame, zipmap=False), frame, abs_tol=0.2)
     label = next(output for output in report.comparison.outputs if output.name == "label")
     assert label.measures["label_flips"] > 0
     assert label.measures["material_flips"] == 0
@@ -85,7 +85,7 @@ def test_scores_given_as_an_output_for_each_class_pair_up(count):
     frame, y = classes_of(count)
     names = np.array(["ant", "bee", "cat"], dtype=object)[y]
     model = Perceptron().fit(frame, names)
-    report = likewise.check(model, export(model, frame, zipmap="columns"), frame)
+    report = data_only.check(model, export(model, frame, zipmap="columns"), frame)
     assert report.passed, report.verdict.headline
     assert len(report.comparison.outputs) == 1 + count
 
@@ -95,13 +95,13 @@ def test_raw_scores_called_probabilities_fail_until_the_user_says_what_they_are(
     model = LogisticRegression(max_iter=500).fit(frame, y)
     candidate = export(model, frame, zipmap=False, raw_scores=True)
     assert np.allclose(run(candidate, frame)["probabilities"], model.decision_function(frame), atol=1e-4)
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     assert report.outcome == "FAIL"
     finding = next(found for found in report.verdict.findings if found.code == "not-probabilities")
     scores = model.decision_function(frame)
     assert f"from {scores.min():.4g} to {scores.max():.4g}: these are scores, not probabilities" in finding.message
     assert "--pair probabilities=scores" in finding.remedy
-    again = likewise.check(model, candidate, frame, pair={"probabilities": "scores"})
+    again = data_only.check(model, candidate, frame, pair={"probabilities": "scores"})
     assert again.passed
     assert "not-probabilities" not in {found.code for found in again.verdict.findings}
 
@@ -109,11 +109,11 @@ def test_raw_scores_called_probabilities_fail_until_the_user_says_what_they_are(
 def test_raw_scores_of_two_classes_are_told_from_probabilities(two_classes):
     frame, y = two_classes
     model = LogisticRegression(max_iter=500).fit(frame, y)
-    report = likewise.check(model, export(model, frame, zipmap=False, raw_scores=True), frame)
+    report = data_only.check(model, export(model, frame, zipmap=False, raw_scores=True), frame)
     remedies = [found.remedy for found in report.verdict.findings if found.code == "not-probabilities"]
     assert len(remedies) == 1
     assert "--pair probabilities=scores" in remedies[0]
-    assert likewise.check(
+    assert data_only.check(
         model, export(model, frame, zipmap=False, raw_scores=True), frame, pair={"probabilities": "scores"}
     ).passed
 
@@ -128,7 +128,7 @@ def test_columns_whose_names_the_exporter_respells_are_fed(three_classes, name):
         warnings.simplefilter("ignore")  # deprecations that the converter meets
         proto = to_onnx(model, frame[:1], options={id(model): {"zipmap": False}}, target_opset=OPSETS)
     assert [value.name for value in proto.graph.input] != list(frame.columns)
-    report = likewise.check(model, proto.SerializeToString(), frame)
+    report = data_only.check(model, proto.SerializeToString(), frame)
     assert report.passed, report.verdict.headline
     assert len([note for note in report.comparison.notes if "is fed from column" in note]) == frame.shape[1]
 
@@ -178,7 +178,7 @@ def test_probabilities_that_the_exporter_gets_wrong_fail(two_classes, model):
     candidate = export(model.fit(frame, y), frame, zipmap=False)
     apart = np.abs(run(candidate, frame)["probabilities"] - model.predict_proba(frame)).max()
     assert apart > 0.01
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     assert str(report.outcome) == "FAIL"
     assert report.max_abs_diff == pytest.approx(apart)
 
@@ -199,7 +199,7 @@ def test_a_decision_threshold_that_the_exporter_ignores_fails(two_classes):
     candidate = export(model, frame, zipmap=False)
     changed = int((run(candidate, frame)["label"] != model.predict(frame)).sum())
     assert changed
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     assert str(report.outcome) == "FAIL"
     assert report.comparison.outputs[0].measures["label_flips"] == changed
 
@@ -219,7 +219,7 @@ def test_several_labels_a_row_decided_at_another_threshold_fail():
     candidate = export(model, frame, zipmap=False)
     changed = int((run(candidate, frame)["label"] != model.predict(frame)).any(axis=1).sum())
     assert changed
-    report = likewise.check(model, candidate, frame)
+    report = data_only.check(model, candidate, frame)
     assert str(report.outcome) == "FAIL"
     assert report.comparison.outputs[0].measures["label_flips"] == changed
 

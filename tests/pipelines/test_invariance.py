@@ -22,6 +22,7 @@ import pytest
 from fitted_pipelines import PIPELINES, classes_of, export
 from sklearn.tree import DecisionTreeClassifier
 
+import data_only
 import likewise
 from likewise.compare.call import answers
 from likewise.compare.engines import local
@@ -134,47 +135,47 @@ def models(request, frame, tree) -> tuple[Any, Any, pd.DataFrame]:
 @pytest.fixture(scope="session")
 def whole(models) -> str:
     """The report of one call for all rows."""
-    return body(likewise.check(*models, batch_size=ROWS, explain=False))
+    return body(data_only.check(*models, batch_size=ROWS))
 
 
 def test_the_models_of_these_tests_answer_every_row_by_itself(models):
-    report = likewise.check(*models)
+    report = data_only.check(*models)
     drifts = [output.measures["batch_drift"] for output in report.comparison.outputs]
     assert drifts == [0.0] * len(drifts)
 
 
 @pytest.mark.parametrize("size", [1, 7, 256, ROWS, None])
 def test_the_batch_size_does_not_show_in_the_report(models, whole, size):
-    assert body(likewise.check(*models, batch_size=size, explain=False)) == whole
+    assert body(data_only.check(*models, batch_size=size)) == whole
 
 
 @pytest.mark.parametrize("chunk", [64, 333])
 def test_how_many_rows_are_read_at_once_does_not_show_in_the_report(models, chunk, monkeypatch):
     # The sweep over batch sizes looks at the first rows of the first chunk, so it is left out here.
-    expected = body(likewise.check(*models, batch_sizes=()))
+    expected = body(data_only.check(*models, batch_sizes=()))
     monkeypatch.setattr(local, "CHUNK_ROWS", chunk)
-    assert body(likewise.check(*models, batch_sizes=())) == expected
+    assert body(data_only.check(*models, batch_sizes=())) == expected
 
 
 @pytest.mark.parametrize("concurrent", [True, False])
 def test_running_both_models_at_once_does_not_show_in_the_report(models, concurrent, monkeypatch):
-    expected = body(likewise.check(*models, batch_sizes=()))
+    expected = body(data_only.check(*models, batch_sizes=()))
     monkeypatch.setattr(local, "CHUNK_ROWS", 50)
     # The engine times two chunks one model after the other, then two with both at once, and keeps the faster way.
     monkeypatch.setattr(local, "_faster_at_once", lambda paces: concurrent)
-    report = likewise.check(*models, batch_sizes=())
+    report = data_only.check(*models, batch_sizes=())
     assert report.origin.run["concurrent"] is concurrent
     assert body(report) == expected
 
 
 def test_two_runs_in_a_row_give_the_same_report(models, whole):
-    assert body(likewise.check(*models, batch_size=ROWS, explain=False)) == whole
+    assert body(data_only.check(*models, batch_size=ROWS)) == whole
 
 
 def test_a_parquet_file_with_many_row_groups_gives_the_report_of_the_frame(models, whole, tmp_path):
     reference, candidate, data = models
     data.to_parquet(tmp_path / "rows.parquet", row_group_size=93)
-    assert body(likewise.check(reference, candidate, tmp_path / "rows.parquet", explain=False)) == whole
+    assert body(data_only.check(reference, candidate, tmp_path / "rows.parquet")) == whole
 
 
 def make_plan(models: tuple[Any, Any, Any]) -> Plan:
@@ -280,37 +281,37 @@ def test_the_order_of_the_batches_does_not_show_in_the_comparison(models, seed, 
 
 
 REPORTS = {
-    "passes": lambda frame, tree: likewise.check(*tree),
-    "fails": lambda frame, tree: likewise.check(reference_answers, candidate_answers, frame),
-    "with an id column": lambda frame, tree: likewise.check(
+    "passes": lambda frame, tree: data_only.check(*tree),
+    "fails": lambda frame, tree: data_only.check(reference_answers, candidate_answers, frame),
+    "with an id column": lambda frame, tree: data_only.check(
         reference_answers, candidate_answers, frame.assign(key=[f"row {i}" for i in range(ROWS)]), id="key"
     ),
     "text classes": lambda frame, tree: _of_pipeline("stale_export"),
     "an output for each target": lambda frame, tree: _of_pipeline("multi_label_forest"),
     "quantized": lambda frame, tree: _of_pipeline("int8_under_the_default_preset"),
     "missing inputs": lambda frame, tree: _of_pipeline("mixed_types"),
-    "another limit": lambda frame, tree: likewise.check(*tree, limits={"cosine": 0.5, "sqnr_db": 3.0}),
-    "a limit on nothing": lambda frame, tree: likewise.check(*tree, limits={"elsewhere.cosine": 0.5}),
-    "a failure rate": lambda frame, tree: likewise.check(*tree, max_failure_rate=1e-6),
-    "NaN on both sides": lambda frame, tree: likewise.check(never_a_number, never_a_number, frame),
-    "NaN on one side": lambda frame, tree: likewise.check(reference_answers, never_a_number, frame),
-    "infinity against its opposite": lambda frame, tree: likewise.check(infinite, opposite, frame),
-    "no rows": lambda frame, tree: likewise.check(reference_answers, candidate_answers, frame[:0]),
-    "a reference that fails": lambda frame, tree: likewise.check(nothing, candidate_answers, frame),
-    "a candidate that fails": lambda frame, tree: likewise.check(reference_answers, nothing, frame),
-    "too few answers": lambda frame, tree: likewise.check(reference_answers, one_answer_in_all, frame),
-    "no file": lambda frame, tree: likewise.check("missing.joblib", "missing.onnx", frame),
-    "a column that is not there": lambda frame, tree: likewise.check(*tree[:2], frame),
-    "more rows than there are": lambda frame, tree: likewise.check(*tree, samples=10 * ROWS),
+    "another limit": lambda frame, tree: data_only.check(*tree, limits={"cosine": 0.5, "sqnr_db": 3.0}),
+    "a limit on nothing": lambda frame, tree: data_only.check(*tree, limits={"elsewhere.cosine": 0.5}),
+    "a failure rate": lambda frame, tree: data_only.check(*tree, max_failure_rate=1e-6),
+    "NaN on both sides": lambda frame, tree: data_only.check(never_a_number, never_a_number, frame),
+    "NaN on one side": lambda frame, tree: data_only.check(reference_answers, never_a_number, frame),
+    "infinity against its opposite": lambda frame, tree: data_only.check(infinite, opposite, frame),
+    "no rows": lambda frame, tree: data_only.check(reference_answers, candidate_answers, frame[:0]),
+    "a reference that fails": lambda frame, tree: data_only.check(nothing, candidate_answers, frame),
+    "a candidate that fails": lambda frame, tree: data_only.check(reference_answers, nothing, frame),
+    "too few answers": lambda frame, tree: data_only.check(reference_answers, one_answer_in_all, frame),
+    "no file": lambda frame, tree: data_only.check("missing.joblib", "missing.onnx", frame),
+    "a column that is not there": lambda frame, tree: data_only.check(*tree[:2], frame),
+    "more rows than there are": lambda frame, tree: data_only.check(*tree, samples=10 * ROWS),
     "judged again": lambda frame, tree: likewise.judge(
-        likewise.check(reference_answers, candidate_answers, frame), abs_tol=0.5
+        data_only.check(reference_answers, candidate_answers, frame), abs_tol=0.5
     ),
 }
 
 
 def _of_pipeline(name: str) -> likewise.Report:
     case = PIPELINES[name]()
-    return likewise.check(case.reference, case.candidate, case.frame)
+    return data_only.check(case.reference, case.candidate, case.frame)
 
 
 @pytest.fixture(scope="session")

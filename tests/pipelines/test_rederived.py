@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rederiving import SIZES, confusion, magnitudes, within_histogram_error
 
-import likewise
+import data_only
 from likewise.report.formats.json import EXTENSION as JSON
 
 QUANTILES = {f"{name}_abs_diff" for name in ("p50", "p90", "p95", "p99", "p99_9")}
@@ -180,5 +180,5 @@ def test_the_fields_that_teams_read_stand_at_the_top(checked):
 
 def test_files_and_live_objects_give_the_same_facts(checked, saved):
     options = {"preset": checked.case.preset, "batch_size": checked.by_hand.rows, "explain": False}
-    from_files = likewise.check(*saved, **options)
+    from_files = data_only.check(*saved, **options)
     assert body(from_files) == body(checked.report)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import data_only
 import likewise
 from likewise.contracts.verdict import Check, Outcome
 from likewise.registry import extensions
@@ -41,9 +42,9 @@ wrong.__name__ = HOSTILE
 def reports():
     table = pd.DataFrame({HOSTILE: np.arange(40.0), "word": [HOSTILE] * 40})
     return {
-        "pass": likewise.check(right, right, table),
-        "fail": likewise.check(right, wrong, table, limits={"cosine": 0.5}, explain=False),
-        "inconclusive": likewise.check(right, broken, table, explain=False),
+        "pass": data_only.check(right, right, table),
+        "fail": data_only.check(right, wrong, table, limits={"cosine": 0.5}),
+        "inconclusive": data_only.check(right, broken, table),
     }
 
 
@@ -109,7 +110,7 @@ def test_junit_has_one_case_for_all_batch_sizes_that_tells_the_worst(reports, me
 
 def test_markdown_rounds_the_worst_rows_as_the_terminal_does():
     table = pd.DataFrame({"third": [1 / 3] * 4, "word": ["x"] * 4})
-    text = render(likewise.check(right, wrong, table, explain=False), "markdown").replace("\\", "")
+    text = render(data_only.check(right, wrong, table), "markdown").replace("\\", "")
     assert "| 0 | 0.333333 | 1.33333 | third=0.333333, word='x' |" in text
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from making_reports import HOSTILE, bench, hostile, with_everything
 
+import data_only
 import likewise
 from likewise.contracts.comparison import Stratum
 from likewise.contracts.report import GraphNode, GraphView
@@ -55,12 +56,12 @@ def table():
 
 @pytest.fixture(scope="module")
 def reports(table):
-    failed = likewise.check(reference, candidate, table, edge="off", explain=False)
+    failed = data_only.check(reference, candidate, table)
     return {
-        "pass": likewise.check(reference, reference, table, edge="off"),
+        "pass": data_only.check(reference, reference, table),
         "fail": failed,
         "everything": with_everything(failed),
-        "inconclusive": likewise.check(reference, broken, table, edge="off", explain=False),
+        "inconclusive": data_only.check(reference, broken, table),
     }
 
 
@@ -164,7 +165,7 @@ def test_hostile_columns_and_labels_of_a_real_run_are_text():
     def second(frame):
         return {HOSTILE: frame.iloc[:, 0].to_numpy() + 1, "label": np.full(len(frame), "b")}
 
-    page = render(likewise.check(first, second, rows, edge="off", explain=False), "html")
+    page = render(data_only.check(first, second, rows), "html")
     tags = {tag for tag, _ in Elements(page).elements}
     assert not tags & {"img", "iframe", "object", "embed", "form", "base"}
     assert page.count("</script>") == 3
@@ -228,7 +229,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_drawn(table):
     def undefined(rows):
         return {"score": np.where(rows["income"] > 0, np.nan, 0.0)}
 
-    page = render(likewise.check(infinite, undefined, table, edge="off", explain=False), "html")
+    page = render(data_only.check(infinite, undefined, table), "html")
     (output,) = data_of(page)["outputs"]
     positive = int((table["income"] > 0).sum())
     assert len(output["points"]) == ROWS - positive
@@ -255,7 +256,7 @@ def test_many_outputs_inputs_strata_and_nodes_stay_bounded(table):
     def off(rows):
         return {name: values + 0.5 for name, values in many(rows).items()}
 
-    report = likewise.check(many, off, wide, batch_sizes=(), edge="off", explain=False)
+    report = data_only.check(many, off, wide, batch_sizes=())
     nodes = tuple(GraphNode(f"n{place}", "candidate", f"node {place}", "Add") for place in range(5_000))
     strata = tuple(Stratum("c", f"value {place}", 10, 1) for place in range(5_000))
     everything = with_everything(report)

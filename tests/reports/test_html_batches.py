@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import likewise
+import data_only
 from likewise.contracts.comparison import GeneratedColumn, Tolerance
 from likewise.contracts.report import GraphNode, GraphView
 from likewise.report.formats.html.cells import telling_digits, value_cell
@@ -43,7 +43,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def report(data):
-    return likewise.check(reference, candidate, data, batch_size=80, batch_sizes=SIZES, edge="off", explain=False)
+    return data_only.check(reference, candidate, data, batch_size=80, batch_sizes=SIZES)
 
 
 def section(page, name):
@@ -105,7 +105,7 @@ def test_worst_rows_say_by_what_they_are_sorted_and_what_is_missing(data):
     def same(rows):
         return {"value": rows["a"].to_numpy()}
 
-    loose = likewise.check(same, off, data, batch_sizes=(), edge="off", explain=False)
+    loose = data_only.check(same, off, data, batch_sizes=())
     page = render(loose, "html")
     assert "sorted by how many times the allowed difference they are apart, not by the difference" in page
     headings, rows = grid(section(page, "worst"))
@@ -114,7 +114,7 @@ def test_worst_rows_say_by_what_they_are_sorted_and_what_is_missing(data):
     assert odd
     assert {(row["word"], row["gap"]) for row in odd} == {("missing", "NaN")}
     assert grid(section(render(loads(render(loose, "json")), "html"), "worst"))[1] == rows
-    exact = likewise.check(same, off, data, preset="exact", batch_sizes=(), edge="off", explain=False)
+    exact = data_only.check(same, off, data, preset="exact", batch_sizes=())
     page = render(exact, "html")
     assert "Worst rows of value, sorted by difference<" in page
     assert "Times the tolerance" not in page

@@ -13,16 +13,16 @@ import pytest
 from browsing import every, one, size
 from making_reports import HOSTILE, hostile, with_everything
 
-import likewise
+import data_only
 from likewise.tasks.check import render
 
 
 @pytest.fixture(scope="module")
 def reports(example_folder):
     reference, data = str(example_folder / "model.joblib"), str(example_folder / "test.parquet")
-    passed = likewise.check(reference, str(example_folder / "model.onnx"), data, edge="off")
-    failed = likewise.check(reference, str(example_folder / "model.int8.onnx"), data, edge="off", explain=False)
-    none = likewise.check(reference, str(example_folder / "nowhere.onnx"), data, explain=False)
+    passed = data_only.check(reference, str(example_folder / "model.onnx"), data)
+    failed = data_only.check(reference, str(example_folder / "model.int8.onnx"), data)
+    none = data_only.check(reference, str(example_folder / "nowhere.onnx"), data)
     return {"pass": passed, "fail": with_everything(failed), "inconclusive": none}
 
 
@@ -333,7 +333,7 @@ def million():
         return {"probabilities": model.predict_proba(frame.to_numpy())}
 
     frame = pd.DataFrame(rows, columns=["a", "b", "c", HOSTILE])
-    return likewise.check(full, narrow, frame, batch_sizes=(), edge="off")
+    return data_only.check(full, narrow, frame, batch_sizes=())
 
 
 def test_a_report_over_a_million_rows_is_small_and_draws_a_bounded_sample(million, browser, tmp_path):

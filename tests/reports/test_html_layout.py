@@ -8,7 +8,7 @@ import pytest
 from browsing import every, one, size
 from making_reports import with_everything
 
-import likewise
+import data_only
 from likewise.tasks.check import render
 
 LAPTOP, PHONE = 1280, 390
@@ -18,8 +18,8 @@ LAPTOP, PHONE = 1280, 390
 def pages(example_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("layout")
     reference, candidate = str(example_folder / "model.joblib"), str(example_folder / "model.int8.onnx")
-    failed = likewise.check(reference, candidate, str(example_folder / "test.parquet"), edge="off", explain=False)
-    generated = likewise.check(reference, candidate, "generated", samples=200, edge="off", explain=False)
+    failed = data_only.check(reference, candidate, str(example_folder / "test.parquet"))
+    generated = data_only.check(reference, candidate, "generated", samples=200)
     # Paths of this machine would be part of the layout.
     short = replace(failed.origin.reference, name="model.joblib", sha256="5d39" * 16)
     failed = replace(failed, origin=replace(failed.origin, reference=short))
@@ -72,13 +72,11 @@ def test_a_large_window_gives_its_width_to_wide_tables_and_not_to_words(browser,
     import pandas as pd
 
     wide = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 16)), columns=[f"column {n}" for n in range(16)])
-    report = likewise.check(
+    report = data_only.check(
         lambda rows: {"value": rows["column 0"].to_numpy()},
         lambda rows: {"value": rows["column 0"].to_numpy() + 1},
         wide,
         batch_sizes=(),
-        edge="off",
-        explain=False,
     )
     (tmp_path / "wide.html").write_text(render(report, "html"), encoding="utf-8")
     size(browser, 1920)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import xmlschema
 
+import data_only
 import likewise
 from likewise.contracts.comparison import Mismatch, Stratum, SuiteFacts
 from likewise.contracts.report import Diagnosis, Explanation
@@ -62,7 +63,7 @@ def with_hostile_names(report):
 
 def with_suites(report, *, blocks):
     """Three suites: one that agrees, one that does not, one that could not be tried."""
-    failing = likewise.check(answers(0.0), answers(1.0), TABLE, explain=False, edge="off", batch_sizes=())
+    failing = data_only.check(answers(0.0), answers(1.0), TABLE, batch_sizes=())
     facts = (
         SuiteFacts("edge", "fine", "Rows that agree", report.comparison, blocks=blocks),
         SuiteFacts("edge", HOSTILE, HOSTILE, failing.comparison, blocks=blocks),
@@ -78,13 +79,13 @@ TABLE = pd.DataFrame({"a": np.arange(40.0), "word": ["x"] * 40})
 @pytest.fixture(scope="module")
 def reports():
     plain = {"explain": False, "edge": "off"}
-    passed = likewise.check(answers(0.0), answers(0.0), TABLE, **plain)
-    failed = likewise.check(answers(0.0), answers(1.0), TABLE, limits={"cosine": 0.5}, **plain)
+    passed = data_only.check(answers(0.0), answers(0.0), TABLE, **plain)
+    failed = data_only.check(answers(0.0), answers(1.0), TABLE, limits={"cosine": 0.5}, **plain)
     return {
         "pass": passed,
         "fail": failed,
-        "inconclusive": likewise.check(answers(0.0), broken, TABLE, **plain),
-        "several outputs": likewise.check(
+        "inconclusive": data_only.check(answers(0.0), broken, TABLE, **plain),
+        "several outputs": data_only.check(
             answers(0.0, ("one", "two", "three")), answers(1e-3, ("one", "two", "three")), TABLE, **plain
         ),
         "hostile": with_hostile_names(failed),

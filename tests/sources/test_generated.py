@@ -12,6 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+import data_only
 import likewise
 from likewise.compare.variations.generated import planned_for
 from likewise.contracts.data import Provenance
@@ -27,7 +28,7 @@ QUICK = {"explain": False, "edge": "off", "batch_sizes": ()}
 
 
 def check(reference, candidate, data="generated:200", **options):
-    return likewise.check(reference, candidate, data, **{**QUICK, **options})
+    return data_only.check(reference, candidate, data, **{**QUICK, **options})
 
 
 def rows_of(*models, rows=200, seed=0, **options):
@@ -380,7 +381,7 @@ def test_whole_numbers_that_only_the_candidate_asks_for_are_told():
     (warning,) = [finding for finding in report.verdict.findings if finding.code == "generated-data"]
     assert "only whole numbers were tried, because the candidate takes no others, in fee" in warning.message
     assert "nothing is known" not in warning.message
-    assert not likewise.check(model, cutting, frame, **QUICK).passed
+    assert not data_only.check(model, cutting, frame, **QUICK).passed
 
 
 def test_whole_numbers_that_both_take_are_not_doubted(reader_onnx):

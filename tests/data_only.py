@@ -1,0 +1,30 @@
+"""Both models on the given rows and nothing beside them: what most tests are about, in a fraction of the time.
+
+A test whose subject is something else asks for it: `edge="report"`, `shapes=None`, `explain=True`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import likewise
+
+OPTIONS: dict[str, Any] = {"explain": False, "edge": "off", "shapes": {}}
+"""No edge suites, no other lengths, no search for causes."""
+
+
+def check(reference: Any, candidate: Any, data: Any, **options: Any) -> likewise.Report:
+    return likewise.check(reference, candidate, data, **{**OPTIONS, **options})
+
+
+def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> likewise.Report:
+    """Why the rows themselves differ."""
+    return likewise.explain(reference, candidate, data, **{**OPTIONS, **options})
+
+
+def export(model: Any, data: Any, output: Any, **options: Any) -> Any:
+    return likewise.export(model, data, output, **{**OPTIONS, **options})
+
+
+def quantize(model: Any, output: Any, **options: Any) -> Any:
+    return likewise.quantize(model, output, **{**OPTIONS, **options})
