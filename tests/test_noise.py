@@ -325,8 +325,7 @@ def test_noise_that_is_no_rounding_is_allowed_as_it_is():
 
 def test_values_that_cease_to_be_finite_are_told():
     before, after = {"y": np.array([1.0, 2.0, np.nan])}, {"y": np.array([1.0, np.inf, np.nan])}
-    (found,) = movements.movements(before, after, labels=frozenset())
-    noise = movements.described(found)
+    (noise,) = movements.described(movements.movements(before, after, labels=frozenset()))
     assert (noise.values, noise.nonfinite, noise.max_abs) == (3, 1, 0.0)
 
 

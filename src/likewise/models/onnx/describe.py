@@ -56,6 +56,28 @@ def read(target: object) -> ModelProto:
     return proto
 
 
+def with_weights(target: object) -> ModelProto:
+    """The graph with the weights that are stored beside its file."""
+    from onnx.external_data_helper import load_external_data_for_model
+
+    proto = read(target)
+    if isinstance(target, str | PathLike):
+        try:
+            load_external_data_for_model(proto, str(Path(target).parent))
+        except Exception as error:
+            raise ModelError(
+                f"the weights of {target} cannot be read: {one_line(error)}", remedy="Export it again"
+            ) from error
+    return proto
+
+
+def bytes_of(path: Path) -> int:
+    """The size of a file with the weights that are stored beside it."""
+    stored = read(path).graph.initializer
+    places = {str(entry.value) for tensor in stored for entry in tensor.external_data if entry.key == "location"}
+    return path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
+
+
 def refuse_escaping_data(proto: ModelProto, path: Path) -> None:
     """External weights may not lie outside the model's folder."""
     folder = path.resolve().parent

@@ -209,13 +209,11 @@ def _file_bytes(model: Model) -> int | None:
         return len(target)
     if not isinstance(target, str | PathLike) or not Path(target).is_file():
         return None
-    places: set[str] = set()
     if model.framework == "onnx":
-        from likewise.models.onnx.describe import read
+        from likewise.models.onnx.describe import bytes_of
 
-        stored = read(target).graph.initializer
-        places = {entry.value for tensor in stored for entry in tensor.external_data if entry.key == "location"}
-    return Path(target).stat().st_size + sum((Path(target).parent / place).stat().st_size for place in places)
+        return bytes_of(Path(target))
+    return Path(target).stat().st_size
 
 
 def _tell(progress: Callable[[Progress], None] | None, phase: str, side: str | None = None) -> None:

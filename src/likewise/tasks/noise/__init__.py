@@ -70,7 +70,7 @@ def noise(
         batch = _rows(source, side, head)
         given, _ = answers(side, batch)
         kinds = {spec.name: spec.kind for spec in pair.observed(side.runner.signature, given)}
-        labels = [name for name, kind in kinds.items() if kind is Kind.LABEL]
+        labels = frozenset(name for name, kind in kinds.items() if kind is Kind.LABEL)
         subject = Subject(described, _framework(described, side.runner.native), side, batch, given, mapping)
         found: dict[str, list[Movement]] = {}
         sources: list[NoiseSource] = []
@@ -78,14 +78,12 @@ def noise(
         for reason in REASONS:
             _tell(progress, f"measuring: {reason.name}")
             late = time.monotonic() > until
-            moved = NO_TIME if late else _moved(reason, subject, frozenset(labels))
+            moved = NO_TIME if late else _moved(reason, subject, labels)
             if isinstance(moved, str):
                 sources.append(NoiseSource(reason.name, reason.title, not_measured=moved))
                 continue
             found[reason.name] = moved
-            sources.append(
-                NoiseSource(reason.name, reason.title, tuple(map(movements.described, movements.merged(moved))))
-            )
+            sources.append(NoiseSource(reason.name, reason.title, movements.described(moved)))
     if not found:
         raise ModelError(f"nothing could be measured of {described.name}: {sources[0].not_measured}")
     tolerance, most = movements.propose(found, margin=margin)

@@ -1,6 +1,6 @@
 """How far answers to the same rows are apart, and the tolerance that covers it with a margin. Pure.
 
-Whether noise is small against what a model tells apart: a tolerance that is not would let any model pass. Pure.
+A tolerance that is not small against what a model tells apart would let any model pass, so that none is proposed then.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,6 +34,14 @@ FAR = 1e-3
 RARE = 1e3
 """A movement is a jump if it is above this part of the largest answer, and so many times what half of the values do."""
 
+SHARE = 0.1
+"""A tolerance may be this part of the range of an output's answers at most, and of labels so many may change."""
+
+PROBABILITY = 0.1
+"""A tolerance for probabilities may be this large at most, however far they spread."""
+
+NONE = np.zeros(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Movement:
@@ -42,34 +51,27 @@ class Movement:
     """
 
     output: str
-    values: int = 0
-    changed: int = 0
+    values: int
+    changed: int
     nonfinite: int = 0
     numeric: bool = True
-    distances: Array | None = None
-    sizes: Array | None = None
+    distances: Array = field(default_factory=lambda: NONE)
+    sizes: Array = field(default_factory=lambda: NONE)
     jumps: bool = False
-
-    def merge(self, other: Movement) -> Movement:
-        return replace(
-            self,
-            values=self.values + other.values,
-            changed=self.changed + other.changed,
-            nonfinite=self.nonfinite + other.nonfinite,
-            distances=_together(self.distances, other.distances),
-            sizes=_together(self.sizes, other.sizes),
-            jumps=self.jumps or other.jumps,
-        )
 
     @property
     def largest(self) -> float:
         """The largest answer."""
-        return 0.0 if self.sizes is None or not self.sizes.size else float(self.sizes.max())
+        return float(self.sizes.max(initial=0.0))
 
     @property
     def furthest(self) -> float:
         """The largest movement."""
-        return 0.0 if self.distances is None or not self.distances.size else float(self.distances.max())
+        return float(self.distances.max(initial=0.0))
+
+
+Found: TypeAlias = Mapping[str, Sequence[Movement]]
+"""What moved, by the reason why."""
 
 
 def movements(before: Tensors, after: Tensors, *, labels: frozenset[str]) -> list[Movement]:
@@ -79,67 +81,81 @@ def movements(before: Tensors, after: Tensors, *, labels: frozenset[str]) -> lis
     return [_movement(name, before[name], after[name], label=name in labels) for name in before]
 
 
-def merged(found: Iterable[Movement]) -> list[Movement]:
-    """The movements of several answers, one entry an output."""
-    totals: dict[str, Movement] = {}
+def _movement(name: str, before: Array, after: Array, *, label: bool) -> Movement:
+    if before.shape != after.shape:
+        raise ModelError(f"{name!r} has the shape {list(after.shape)} instead of {list(before.shape)}")
+    if label or not (is_numeric(before) and is_numeric(after)):
+        return Movement(name, before.size, int(np.count_nonzero(~same_labels(before, after))), numeric=False)
+    blocks = list(differences(before, after)) if before.size else []
+    distances = np.concatenate([NONE, *(np.abs(block.difference) for block in blocks)])
+    sizes = np.concatenate([NONE, *(np.abs(block.reference) for block in blocks)])
+    broken = sum(0 if block.broken is None else int(np.count_nonzero(block.broken)) for block in blocks)
+    changed = int(np.count_nonzero(distances)) + broken
+    moved = Movement(name, before.size, changed, broken, distances=distances, sizes=sizes)
+    far = moved.furthest > FAR * moved.largest
+    return replace(moved, jumps=far and moved.furthest > RARE * float(np.median(distances)))
+
+
+def described(found: Iterable[Movement]) -> tuple[OutputNoise, ...]:
+    """The movements of several answers in figures, one entry an output."""
+    outputs: dict[str, list[Movement]] = {}
     for movement in found:
-        before = totals.get(movement.output)
-        totals[movement.output] = movement if before is None else before.merge(movement)
-    return list(totals.values())
+        outputs.setdefault(movement.output, []).append(movement)
+    return tuple(_described(output, entries) for output, entries in outputs.items())
 
 
-def described(movement: Movement) -> OutputNoise:
-    """A movement in figures."""
+def _described(output: str, found: Sequence[Movement]) -> OutputNoise:
+    values = sum(movement.values for movement in found)
     noise = OutputNoise(
-        movement.output,
-        movement.values,
-        movement.changed / max(movement.values, 1),
-        nonfinite=movement.nonfinite,
-        jumps=movement.jumps,
+        output,
+        values,
+        sum(movement.changed for movement in found) / max(values, 1),
+        nonfinite=sum(movement.nonfinite for movement in found),
+        jumps=any(movement.jumps for movement in found),
     )
-    if movement.distances is None or movement.sizes is None or not movement.distances.size:
+    distances = np.concatenate([movement.distances for movement in found])
+    if not distances.size:
         return noise
-    relative = movement.distances / np.maximum(movement.sizes, RELATIVE_FLOOR)
+    relative = distances / np.maximum(np.concatenate([movement.sizes for movement in found]), RELATIVE_FLOOR)
     return replace(
         noise,
-        max_abs=movement.furthest,
-        p99_abs=_p99(movement.distances),
+        max_abs=float(distances.max()),
+        p99_abs=_p99(distances),
         max_rel=float(relative.max()),
         p99_rel=_p99(relative),
     )
 
 
-def propose(found: Mapping[str, Sequence[Movement]], *, margin: float) -> tuple[Tolerance | None, str | None]:
+def _p99(values: Array) -> float:
+    return float(np.quantile(values, 0.99, method="higher"))
+
+
+def propose(found: Found, *, margin: float) -> tuple[Tolerance | None, str | None]:
     """The tolerance that covers `margin` times every movement that is no jump, and the source that takes most of it."""
     noise = {name: _noise(entries) for name, entries in found.items()}
     every = [movement for entries in noise.values() for movement in entries]
     scales = [scale for scale in _scales(found).values() if scale]
     if not scales:
         return None, None
-    relative = round_up(margin * max([SPACING, *(_relative(movement) for movement in every)]))
+    relative = round_up(margin * max([SPACING, *map(_relative, every)]))
     relative = relative if relative <= ROUNDING else 0.0
-    left = [_left(movement, relative, margin) for movement in every]
+    with np.errstate(over="ignore"):
+        left = [float((margin * moved.distances - relative * moved.sizes).max(initial=0.0)) for moved in every]
     tolerance = Tolerance(round_up(max([margin * SPACING * min(scales), *left])), relative)
     taken = {
-        name: max((_share(movement, tolerance) for movement in entries), default=0.0) for name, entries in noise.items()
+        name: max((_taken(movement, tolerance) for movement in entries), default=0.0) for name, entries in noise.items()
     }
     most = max(taken, key=lambda name: taken[name], default=None)
     return tolerance, most if most is not None and taken[most] else None
 
 
-def limits(found: Mapping[str, Sequence[Movement]], *, margin: float) -> tuple[OutputLimit, ...]:
+def limits(found: Found, *, margin: float) -> tuple[OutputLimit, ...]:
     """What every output asks for on its own."""
-    proposed = []
-    for output, scale in _scales(found).items():
-        if scale:
-            proposed.append(OutputLimit(output, scale, round_up(margin * noise_of(found, output))))
-    return tuple(proposed)
-
-
-def noise_of(found: Mapping[str, Sequence[Movement]], output: str) -> float:
-    """The furthest that an output of numbers moves without a jump, and at least the spacing of float32."""
-    moved = [m.furthest for entries in found.values() for m in _noise(entries) if m.output == output]
-    return max([SPACING * _scales(found).get(output, 0.0), *moved])
+    return tuple(
+        OutputLimit(output, scale, round_up(margin * _furthest(found, output)))
+        for output, scale in _scales(found).items()
+        if scale
+    )
 
 
 def round_up(value: float) -> float:
@@ -157,77 +173,29 @@ def _noise(entries: Iterable[Movement]) -> list[Movement]:
     return [movement for movement in entries if movement.numeric and not movement.jumps]
 
 
-def _scales(found: Mapping[str, Sequence[Movement]]) -> dict[str, float]:
+def _scales(found: Found) -> dict[str, float]:
     """The largest answer of every output that holds numbers."""
     scales: dict[str, float] = {}
-    for movement in (movement for entries in found.values() for movement in entries):
-        if movement.numeric:
-            scales[movement.output] = max(scales.get(movement.output, 0.0), movement.largest)
+    for movement in (movement for entries in found.values() for movement in entries if movement.numeric):
+        scales[movement.output] = max(scales.get(movement.output, 0.0), movement.largest)
     return scales
 
 
+def _furthest(found: Found, output: str) -> float:
+    """The furthest that an output of numbers moves without a jump, and at least the spacing of float32."""
+    moved = [m.furthest for entries in found.values() for m in _noise(entries) if m.output == output]
+    return max([SPACING * _scales(found).get(output, 0.0), *moved])
+
+
 def _relative(movement: Movement) -> float:
-    if movement.distances is None or movement.sizes is None or not movement.largest:
-        return 0.0
-    large = movement.sizes >= LARGE * movement.largest
-    return float((movement.distances[large] / movement.sizes[large]).max())
+    large = (movement.sizes >= LARGE * movement.largest) & (movement.sizes > 0)
+    return float((movement.distances[large] / movement.sizes[large]).max(initial=0.0))
 
 
-def _left(movement: Movement, relative: float, margin: float) -> float:
-    """What the relative part of the tolerance leaves to the absolute one."""
-    if movement.distances is None or movement.sizes is None or not movement.distances.size:
-        return 0.0
-    with np.errstate(over="ignore"):
-        return float((margin * movement.distances - relative * movement.sizes).max())
-
-
-def _share(movement: Movement, tolerance: Tolerance) -> float:
-    if movement.distances is None or movement.sizes is None or not movement.distances.size:
-        return 0.0
-    return float((movement.distances / (tolerance.absolute + tolerance.relative * movement.sizes)).max())
-
-
-def _movement(name: str, before: Array, after: Array, *, label: bool) -> Movement:
-    if before.shape != after.shape:
-        raise ModelError(f"{name!r} has the shape {list(after.shape)} instead of {list(before.shape)}")
-    if label or not (is_numeric(before) and is_numeric(after)):
-        changed = int(np.count_nonzero(~same_labels(before, after)))
-        return Movement(name, before.size, changed, numeric=False)
-    blocks = list(differences(before, after)) if before.size else []
-    distances = [np.abs(block.difference) for block in blocks]
-    broken = sum(0 if block.broken is None else int(np.count_nonzero(block.broken)) for block in blocks)
-    moved = sum(int(np.count_nonzero(part)) for part in distances)
-    found = Movement(
-        name,
-        before.size,
-        moved + broken,
-        broken,
-        distances=np.concatenate([np.zeros(0), *distances]),
-        sizes=np.concatenate([np.zeros(0), *(np.abs(block.reference) for block in blocks)]),
-    )
-    return replace(found, jumps=_jumps(found))
-
-
-def _jumps(movement: Movement) -> bool:
-    if movement.distances is None or not movement.distances.size:
-        return False
-    usual = float(np.median(movement.distances))
-    return movement.furthest > FAR * movement.largest and movement.furthest > RARE * usual
-
-
-def _together(one: Array | None, other: Array | None) -> Array | None:
-    return one if other is None else other if one is None else np.concatenate([one, other])
-
-
-def _p99(values: Array) -> float:
-    return float(np.quantile(values, 0.99, method="higher"))
-
-
-SHARE = 0.1
-"""A tolerance may be this part of the range of an output's answers at most, and of labels so many may change."""
-
-PROBABILITY = 0.1
-"""A tolerance for probabilities may be this large at most, however far they spread."""
+def _taken(movement: Movement, tolerance: Tolerance) -> float:
+    """The part of a tolerance that a movement takes."""
+    allowed = tolerance.absolute + tolerance.relative * movement.sizes
+    return float((movement.distances / allowed).max(initial=0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,20 +228,22 @@ def spreads(given: Tensors, kinds: Mapping[str, Kind]) -> tuple[Spread, ...]:
     return tuple(found)
 
 
-def refused(found: Mapping[str, Sequence[Movement]], answered: Sequence[Spread], *, margin: float) -> tuple[str, ...]:
+def refused(found: Found, answered: Sequence[Spread], *, margin: float) -> tuple[str, ...]:
     """Why no tolerance can be proposed, one reason an output; empty where one can."""
+    every = [movement for entries in found.values() for movement in entries]
     reasons = []
     for spread in answered:
-        moved = noise_of(found, spread.output)
+        moved = _furthest(found, spread.output)
         needed = round_up(margin * moved)
-        if needed > spread.most and (spread.range or _moves(found, spread.output)):
+        moves = any(movement.furthest for movement in every if movement.output == spread.output)
+        if needed > spread.most and (spread.range or moves):
             part = f"{needed / spread.range:.0%} of their range" if spread.range else "and they are all the same"
             reasons.append(
                 f"the answers of {spread.output} themselves move by {moved:.2g}; "
                 f"{margin:g} times that, rounded up, is {needed:g}, {part}"
             )
     changed: dict[str, float] = {}
-    for movement in (movement for entries in found.values() for movement in entries if not movement.numeric):
+    for movement in (movement for movement in every if not movement.numeric):
         share = movement.changed / max(movement.values, 1)
         changed[movement.output] = max(changed.get(movement.output, 0.0), share)
     reasons += [f"{share:.0%} of {output} change by themselves" for output, share in changed.items() if share > SHARE]
@@ -294,7 +264,3 @@ def unknown(answered: Sequence[Spread]) -> list[str]:
         for spread in answered
         if not spread.range
     ]
-
-
-def _moves(found: Mapping[str, Sequence[Movement]], output: str) -> bool:
-    return any(movement.furthest for entries in found.values() for movement in entries if movement.output == output)

@@ -1,8 +1,4 @@
-"""One open model and its answers to some rows, to be asked again in other ways.
-
-The same model in another precision, where its framework has one.
-
-Why the answers of a model move although it is the same model: one function a reason, each an experiment.
+"""Why the answers of a model move although it is the same model: one function a reason, each an experiment.
 
 A reason yields pairs of answers to the same rows, as the model was asked first and as it was asked again. One
 that makes no sense for a model, or that its framework does not allow, raises and is listed as not measured.
@@ -17,21 +13,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from likewise.compare import feed as feeding
+import numpy as np
+from numpy.typing import DTypeLike
+
+from likewise.compare import feed
 from likewise.compare.call import Side, answers
 from likewise.compare.variations.batches import DEFAULT_SIZES, rows_swept
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model
 from likewise.data.columns import with_columns
 from likewise.errors import ModelError, UsageError
 from likewise.explain import rounding
-from likewise.explain.case import graph_with_weights
-from likewise.models.onnx import edits, widen
+from likewise.models.onnx import describe, edits, widen
 from likewise.models.onnx.open import OPTIMIZATIONS
 from likewise.registry import adapter
 
 NAME = "model"
 """What errors call it; there is no other side."""
+
+REPEATS = 4
+"""How often the same is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +64,46 @@ class Subject:
             return answers(side, given)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason and its experiment."""
+
+    name: str
+    title: str
+    pairs: Callable[[Subject], Iterator[tuple[Tensors, Tensors]]]
+
+
 @contextmanager
 def open_side(model: Model, batch: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
     """A model, open and ready to be fed."""
     with adapter(model.framework).open(model) as runner:
-        feed = feeding.plan(batch, runner.signature, side=NAME, mapping=mapping)
-        yield Side(NAME, model.name, runner, feed)
+        yield Side(NAME, model.name, runner, feed.plan(batch, runner.signature, side=NAME, mapping=mapping))
 
 
-def in_double(subject: Subject) -> tuple[Tensors, Tensors]:
+def _in_double(subject: Subject) -> tuple[Tensors, Tensors]:
     """What the model answers to inputs that float32 can hold, as it is and when it computes in float64."""
-    batch = as_single(subject.batch)
+    batch = _as_single(subject.batch)
     before = subject.answers if batch is None else subject.ask(batch)
     # The optimiser has fusions that know float32 only.
     options = {"optimization": "disable"} if subject.framework == "onnx" else {}
     return before, subject.ask_other(target=_doubled(subject), batch=batch, **options)
 
 
-def as_single(batch: Batch, *, keep_type: bool = True) -> Batch | None:
-    """The rows with what float32 leaves of their numbers, as float64 or as float32; None if nothing changes."""
-    import numpy as np
-
+def _as_single(batch: Batch) -> Batch | None:
+    """The rows with what float32 leaves of their numbers, still as float64; None if nothing changes."""
     wide = {name: array for name, array in batch.inputs.items() if array.dtype == np.float64}
     with np.errstate(over="ignore"):
-        narrow = {name: array.astype(np.float32) for name, array in wide.items()}
-    if keep_type:
-        narrow = {name: array.astype(np.float64) for name, array in narrow.items()}
-        if all(np.array_equal(narrow[name], wide[name], equal_nan=True) for name in wide):
-            return None
-    return _with(batch, narrow) if wide else None
+        narrow = {name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()}
+    if all(np.array_equal(narrow[name], wide[name], equal_nan=True) for name in wide):
+        return None
+    return replace(batch, inputs=with_columns(batch.inputs, narrow))
 
 
-def as_double(batch: Batch) -> Batch | None:
-    """The rows with their float32 numbers as float64; None if there are none."""
-    import numpy as np
-
-    narrow = {name: array for name, array in batch.inputs.items() if array.dtype == np.float32}
-    return _with(batch, {name: array.astype(np.float64) for name, array in narrow.items()}) if narrow else None
-
-
-def _with(batch: Batch, columns: dict[str, Array]) -> Batch:
-    return replace(batch, inputs=with_columns(batch.inputs, columns))
+def _as_type(batch: Batch, before: DTypeLike, after: DTypeLike) -> Batch | None:
+    """The rows with their numbers of one type in another; None if there are none."""
+    with np.errstate(over="ignore"):
+        cast = {name: array.astype(after) for name, array in batch.inputs.items() if array.dtype == before}
+    return replace(batch, inputs=with_columns(batch.inputs, cast)) if cast else None
 
 
 def _doubled(subject: Subject) -> Any:
@@ -117,7 +117,7 @@ def _doubled(subject: Subject) -> Any:
 
 def _wide_graph(subject: Subject) -> Any:
     """The graph in double; refused where every operator that computes has no kernel for it."""
-    proto = edits.editable(graph_with_weights(subject.model))
+    proto = edits.editable(describe.with_weights(subject.model.target))
     if proto is None:
         raise ModelError("the graph is too large to be copied")
     plan = widen.Widening(edits.tensor_types(proto))
@@ -132,19 +132,6 @@ def _wide_graph(subject: Subject) -> Any:
     if narrow:
         subject.notes.append(f"precision: {', '.join(narrow)} still compute in float32: there is no wider kernel")
     return wide
-
-
-REPEATS = 4
-"""How often the same is asked again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One reason and its experiment."""
-
-    name: str
-    title: str
-    pairs: Callable[[Subject], Iterator[tuple[Tensors, Tensors]]]
 
 
 def _again(subject: Subject) -> Iterator[tuple[Tensors, Tensors]]:
@@ -206,9 +193,9 @@ def _optimization(subject: Subject) -> Iterator[tuple[Tensors, Tensors]]:
 
 def _float64(subject: Subject) -> Iterator[tuple[Tensors, Tensors]]:
     if subject.framework in ("torch", "onnx") and subject.model.options.get("runtime", "onnxruntime") == "onnxruntime":
-        yield in_double(subject)
+        yield _in_double(subject)
     elif subject.framework == "sklearn":
-        other = as_single(subject.batch, keep_type=False) or as_double(subject.batch)
+        other = _as_type(subject.batch, np.float64, np.float32) or _as_type(subject.batch, np.float32, np.float64)
         if other is None:
             raise ModelError("the data holds no fractions")
         yield subject.answers, subject.ask(other)
@@ -217,7 +204,7 @@ def _float64(subject: Subject) -> Iterator[tuple[Tensors, Tensors]]:
 
 
 def _float32_inputs(subject: Subject) -> Iterator[tuple[Tensors, Tensors]]:
-    batch = as_single(subject.batch)
+    batch = _as_single(subject.batch)
     if batch is None:
         raise ModelError("float32 holds every number of the data")
     fed, _ = subject.side.feed(subject.batch)
