@@ -20,7 +20,8 @@ import data_only
 import likewise
 from likewise.errors import LikewiseError, ModelError, UsageError
 from likewise.models.onnx.quantize import reduce_range
-from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError, summary
+from likewise.report.quantize import summary
+from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError
 
 INTEGERS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "DynamicQuantizeMatMul", "QGemm"}
 

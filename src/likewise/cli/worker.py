@@ -141,9 +141,9 @@ def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     from likewise.models.onnx.quantize import Recipe
-    from likewise.tasks.quantize import write_quantized as quantize
+    from likewise.tasks.quantize import write
 
-    return asdict(quantize(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
+    return asdict(write(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
 
 
 def _bench(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:

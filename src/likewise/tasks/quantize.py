@@ -1,10 +1,6 @@
-"""Smaller numbers for the same model: what was asked for, what was done, what it cost and what it gained.
+"""Quantise an ONNX file, then see what it gained and what it cost: size, speed, and the verdict of a check.
 
-An ONNX file with smaller numbers, written only if it loads and really differs from the one it comes from.
-
-Rows of the data as the model's own inputs, to learn the ranges of its values from.
-
-Quantise, then see what it gained and what it cost: size, speed, and the verdict of a check.
+The file is written only if it loads and really differs from the one it comes from.
 """
 
 from __future__ import annotations
@@ -14,80 +10,48 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.compare.feed import plan
+from likewise.compare import feed as feeding
 from likewise.contracts.bench import BatchTiming
-from likewise.contracts.comparison import Json
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Signature
-from likewise.contracts.report import Report
 from likewise.data import selection as selecting
 from likewise.data.fingerprints import of_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
 from likewise.models import row_axes
-from likewise.models.onnx import describe
-from likewise.models.onnx import quantize as files
+from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
-from likewise.models.onnx import quantize as halves
-from likewise.models.onnx import quantize as integers
-from likewise.models.onnx import quantize as processors
 from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
 from likewise.models.options import quietly
 from likewise.registry import open_source
-from likewise.report.bench import summary_line
-from likewise.report.words import size
+from likewise.report.quantize import Quantization, Quantized
 from likewise.tasks import bench
-from likewise.tasks import check as verify
+from likewise.tasks import check as checking
 from likewise.tasks.settings import Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+__all__ = ["AlreadyQuantizedError", "NothingToQuantizeError", "quantize"]
 
 MODES = (DYNAMIC, STATIC, FP16)
 CALIBRATIONS = ("minmax", "entropy", "percentile")
 FORMATS = ("qdq", "qoperator")
 WEIGHTS = ("int8", "uint8")
 
+SPEED_BATCH = 256
+SPEED_SECONDS = 3.0
+SELECTION = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
+"""Settings of a check that calibration and timing follow too, under their names there."""
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """A file that was written, and what was decided on the way to it.
+CALL_ROWS = 64
+"""Rows a call of a calibration: every value of the graph is kept for each, so calls stay small."""
 
-    `changed` counts the integer-quantised nodes, or the half-precision tensors, that were added;
-    `choices` are sentences.
-    """
-
-    source: str
-    output: str
-    mode: str
-    sha256: str
-    bytes_before: int
-    bytes_after: int
-    operators_before: Mapping[str, int]
-    operators_after: Mapping[str, int]
-    changed: int
-    settings: Mapping[str, Json]
-    choices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Quantization:
-    """A quantised file with the verdict on it; its truth value is that verdict, false where it was not checked."""
-
-    quantized: Quantized
-    report: Report | None = None
-    timing: BatchTiming | None = None
-
-    def __bool__(self) -> bool:
-        return self.report is not None and self.report.passed
-
-
-__all__ = ["AlreadyQuantizedError", "NothingToQuantizeError", "default_preset", "quantize"]
+NODES_NAMED = 12
 
 
 class NothingToQuantizeError(ModelError):
@@ -100,227 +64,6 @@ class AlreadyQuantizedError(ModelError):
     """The model computes with small numbers already."""
 
     code = "already-quantized"
-
-
-def default_preset(mode: str) -> str:
-    """The limits meant for a mode."""
-    return "standard" if mode == FP16 else "quantized"
-
-
-def write_quantized(
-    model: str | PathLike[str], output: str | PathLike[str], recipe: Recipe, *, data: Any = None, **selection: Any
-) -> Quantized:
-    """Write `output`. `data` calibrates a static quantisation; `selection` picks its rows and columns."""
-    _require_sense(recipe, data)
-    source, target = Path(model), Path(output)
-    if source.resolve() == target.resolve():
-        raise UsageError(f"{output} is the model itself", remedy="Name another file with -o")
-    original, size = files.read(source)
-    _require_unquantized(original, recipe, source)
-    graphs.name_nodes(original.graph)
-    recipe = replace(recipe, exclude=_known_nodes(original, recipe))
-    before = graphs.operators(original)
-    reduced, reason = _reduce_range(recipe)
-    rows: Iterator[Tensors] | None = None
-    if recipe.mode == STATIC:
-        rows = calibration_rows(original, data, recipe.calibration_rows, **selection)
-    with tempfile.TemporaryDirectory(prefix="likewise.") as folder, _contained():
-        result = _convert(original, Path(folder), recipe, rows, reduce_range=reduced)
-    changed = _small_numbers(result, recipe) - _small_numbers(original, recipe)
-    if not changed and not recipe.allow_noop:
-        raise _nothing_to_do(source, original, recipe)
-    sha256 = of_file(str(source))
-    settings = {**asdict(recipe), "reduce_range": reduced} if recipe.mode != FP16 else {"mode": FP16}
-    files.describe(result, original, sha256, settings)
-    written = files.write(result, target)
-    return Quantized(
-        source=str(source),
-        output=str(target),
-        mode=recipe.mode,
-        sha256=sha256,
-        bytes_before=size,
-        bytes_after=written,
-        operators_before=before,
-        operators_after=graphs.operators(result),
-        changed=changed,
-        settings=settings,
-        choices=_choices(original, recipe, reason, changed),
-    )
-
-
-def _require_sense(recipe: Recipe, data: Any) -> None:
-    for name, value, known in (
-        ("mode", recipe.mode, MODES),
-        ("calibration", recipe.calibration, CALIBRATIONS),
-        ("format", recipe.format, FORMATS),
-        ("weights", recipe.weights, WEIGHTS),
-    ):
-        if value not in known:
-            raise UsageError(
-                f"--{name} is {value!r}{nearest(value, known)}", remedy=f"Choose one of: {', '.join(known)}"
-            )
-    if recipe.mode == STATIC and data is None:
-        raise UsageError(
-            "static quantisation needs rows to calibrate on", remedy="Give them with --data FILE, or use --mode dynamic"
-        )
-    if not recipe.calibration_rows > 0:
-        raise UsageError(f"--calibration-rows is {recipe.calibration_rows}", remedy="Give a number above zero")
-
-
-def _require_unquantized(model: ModelProto, recipe: Recipe, path: Path) -> None:
-    count = describe.details(model)["quantized_nodes"]
-    halved = _half_weights(model)
-    if (count or halved) and not recipe.force:
-        how = f"{count} integer-quantised nodes" if count else f"{halved} half-precision tensors"
-        raise AlreadyQuantizedError(
-            f"{path} is quantised already: it has {how}",
-            remedy="Quantise the model it was made from, or give --force to quantise what is left",
-        )
-
-
-def _known_nodes(model: ModelProto, recipe: Recipe) -> tuple[str, ...]:
-    names = [node.name for node in model.graph.node]
-    for name in recipe.exclude:
-        if name not in names:
-            raise UsageError(
-                f"the model has no node {name!r} to exclude{nearest(name, names)}",
-                remedy=f"Nodes with weights: {_weights_text(model)}",
-            )
-    types = {node.op_type for node in model.graph.node}
-    for name in recipe.op_types:
-        if name not in types:
-            raise UsageError(
-                f"the model has no operator {name!r}{nearest(name, types)}",
-                remedy=f"It has: {', '.join(sorted(types))}",
-            )
-    return recipe.exclude
-
-
-def _reduce_range(recipe: Recipe) -> tuple[bool, str]:
-    if recipe.mode == FP16:
-        return False, ""
-    if recipe.reduce_range is not None:
-        return recipe.reduce_range, f"{7 if recipe.reduce_range else 8}-bit weights, as asked for"
-    if recipe.weights == "uint8":
-        return False, "8-bit unsigned weights: the kernels for these do not saturate on any processor"
-    return processors.reduce_range()
-
-
-def _convert(
-    original: ModelProto, folder: Path, recipe: Recipe, rows: Iterator[Tensors] | None, *, reduce_range: bool
-) -> ModelProto:
-    import onnx
-
-    model = onnx.ModelProto()
-    model.CopyFrom(original)
-    if not graphs.weighted_nodes(model.graph) and not recipe.op_types:
-        return model
-    if recipe.mode == FP16:
-        return halves.to_halves(model, recipe)
-    return integers.to_integers(model, folder, recipe, rows, reduce_range=reduce_range)
-
-
-@contextmanager
-def _contained() -> Iterator[None]:
-    """Keep what the quantiser prints to itself, and the import path as it was."""
-    import onnxruntime
-
-    path = list(sys.path)
-    # Its modules import each other by their bare names, `fusion_utils` or `metrics`, from a folder that it adds once.
-    sys.path.append(str(Path(onnxruntime.__file__).parent / "transformers"))
-    try:
-        with quietly(), redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        sys.path[:] = path
-
-
-def _small_numbers(model: ModelProto, recipe: Recipe) -> int:
-    """Half-precision tensors or integer-quantised nodes, whichever are to be made."""
-    return _half_weights(model) if recipe.mode == FP16 else int(describe.details(model)["quantized_nodes"])
-
-
-def _half_weights(model: ModelProto) -> int:
-    from onnx import TensorProto
-
-    return sum(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
-
-
-def _nothing_to_do(path: Path, model: ModelProto, recipe: Recipe) -> NothingToQuantizeError:
-    counts = graphs.operators(model)
-    trees = [name for name in counts if name.startswith("TreeEnsemble")]
-    why = (
-        "a tree ensemble compares with thresholds and has no weights to quantise"
-        if trees
-        else "the nodes that have weights were excluded"
-        if graphs.weighted_nodes(model.graph)
-        else "no operator of it multiplies with weights that the quantiser can reach"
-    )
-    return NothingToQuantizeError(
-        f"quantising {path} would change nothing: {why}",
-        remedy=f"Its operators: {', '.join(f'{name} {count}' for name, count in counts.items())}. "
-        "Deploy the float model, or give --allow-noop",
-    )
-
-
-def _choices(model: ModelProto, recipe: Recipe, reason: str, changed: int) -> tuple[str, ...]:
-    weighted = graphs.weighted_nodes(model.graph)
-    told = [reason] if reason else []
-    if not changed:
-        told.append("nothing was changed: the file is a copy")
-    elif recipe.op_types:
-        told.append(f"operators: {', '.join(recipe.op_types)}, as asked for")
-    else:
-        left = len(model.graph.node) - len(graphs.heart(model.graph))
-        told.append(f"{len(weighted)} nodes with weights; {left} nodes before and after them stay in float32")
-    return tuple(told)
-
-
-def _weights_text(model: ModelProto, limit: int = 12) -> str:
-    names = [node.name for node in graphs.weighted_nodes(model.graph)]
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-CALL_ROWS = 64
-"""Rows a call: every value of the graph is kept for each, so calls stay small."""
-
-
-def calibration_rows(
-    model: ModelProto,
-    data: Any,
-    count: int,
-    *,
-    feed: Mapping[str, str] | None = None,
-    batch_axis: BatchAxis | None = None,
-    **selection: Any,
-) -> Iterator[Tensors]:
-    """`count` rows drawn evenly from the data, fed as a check would feed them."""
-    said, inputs = row_axes.parse(batch_axis), describe.inputs(model)
-    axes = {spec.name: row_axes.of_input(spec.name, spec.shape, said) for spec in inputs}
-    inputs = tuple(replace(spec, shape=row_axes.rows_first(spec.shape, axes[spec.name])) for spec in inputs)
-    batches = {spec.shape[0] if spec.shape else None for spec in inputs}
-    fixed = batches.pop() if len(batches) == 1 else None
-    opened = open_source(data)
-    wanted = count if opened.rows is None else min(count, opened.rows)
-    # Histograms are only merged from calls of one size: one that leaves few rows over, and those are left out.
-    size = fixed if isinstance(fixed, int) else max(1, wanted // -(-wanted // CALL_ROWS)) if wanted else 1
-    source = selecting.select(opened, **{**selection, "samples": max(wanted, 1), "sample": "random"})
-    route = None
-    for batch in source.batches(size):
-        if batch.stacked and len(batch) < size and (route is not None or isinstance(fixed, int)):
-            break
-        if route is None:
-            route = plan(batch, Signature(inputs, None), side="model", mapping=feed)
-        fed = route(batch)[0].inputs
-        yield {name: row_axes.from_front(array, axes[name]) if batch.stacked else array for name, array in fed.items()}
-    if route is None:
-        raise DataError(f"{source.location} has too few rows to calibrate on", remedy="Give at least one batch of rows")
-
-
-SPEED_BATCH = 256
-SPEED_SECONDS = 3.0
-SELECTION = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
-"""Settings of a check that calibration and timing follow too, under their names there."""
 
 
 def quantize(
@@ -341,56 +84,232 @@ def quantize(
     `op_types`, `force`, `allow_noop`, and all of `check`. `speed` asks for a timing of both files
     too. The result is true when the verdict is PASS.
     """
-    recipe, settings = split(options)
-    rows = data if calibrate is None else calibrate
-    quantized = write_quantized(model, output, recipe, data=rows, **selection(settings))
+    recipe, settings = _split(options)
+    shared = {SELECTION[name]: value for name, value in settings.items() if name in SELECTION}
+    quantized = write(model, output, recipe, data=data if calibrate is None else calibrate, **shared)
     if data is None or not check:
         return Quantization(quantized)
-    settings.setdefault("preset", default_preset(recipe.mode))
-    report = verify.check(str(model), str(output), data, **settings)
-    return Quantization(quantized, report, _timing(model, output, data, settings) if speed else None)
+    settings.setdefault("preset", "standard" if recipe.mode == FP16 else "quantized")
+    report = checking.check(str(model), str(output), data, **settings)
+    return Quantization(quantized, report, _timing(str(model), str(output), data, shared) if speed else None)
 
 
-def _timing(
-    model: str | PathLike[str], output: str | PathLike[str], data: Any, settings: dict[str, Any]
-) -> BatchTiming | None:
-    chosen = selection(settings)
-    try:
-        return bench.bench(
-            str(model), str(output), data, batch_sizes=(SPEED_BATCH,), budget=SPEED_SECONDS, **chosen
-        ).timings[0]
-    except LikewiseError:
-        # The report says why a model could not be run; there is no speed to tell.
-        return None
-
-
-def split(options: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+def _split(options: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """What concerns quantising, and what concerns the check."""
     recipe_names = [entry.name for entry in fields(Recipe)]
-    settings_names = [entry.name for entry in fields(Settings)]
-    known = [*recipe_names, *settings_names]
+    known = [*recipe_names, *(entry.name for entry in fields(Settings))]
     for name in options:
         if name not in known:
             raise UsageError(f"quantize() has no option {name!r}{nearest(name, known)}")
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
-    recipe = Recipe(**{name: value for name, value in plain.items() if name in recipe_names})
-    return recipe, {name: value for name, value in plain.items() if name not in recipe_names}
+    recipe = Recipe(**{name: plain.pop(name) for name in recipe_names if name in plain})
+    return recipe, plain
 
 
-def selection(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a check that choose columns, as calibration and timing take them."""
-    return {SELECTION[name]: value for name, value in settings.items() if name in SELECTION}
+def _timing(model: str, output: str, data: Any, shared: Mapping[str, Any]) -> BatchTiming | None:
+    try:
+        return bench.bench(model, output, data, batch_sizes=(SPEED_BATCH,), budget=SPEED_SECONDS, **shared).timings[0]
+    except LikewiseError:
+        # The report says why a model could not be run; there is no speed to tell.
+        return None
 
 
-def summary(quantized: Quantized, report: Report | None = None, timing: BatchTiming | None = None) -> str:
-    """`2.1 MB → 0.6 MB (3.5× smaller), 1.8× faster at batch 256 (1.7–1.9), largest difference 0.012`"""
-    before, after = quantized.bytes_before, quantized.bytes_after
-    ratio = f"{before / after:.2g}× smaller" if after < before else f"{after / before:.2g}× larger"
-    parts = [f"{size(before)} → {size(after)} ({ratio})"]
-    if timing is not None:
-        parts.append(summary_line(timing))
-    if report is not None and report.max_abs_diff is not None:
-        parts.append(f"largest difference {report.max_abs_diff:.3g}")
-    return ", ".join(parts)
+def write(
+    model: str | PathLike[str], output: str | PathLike[str], recipe: Recipe, *, data: Any = None, **selection: Any
+) -> Quantized:
+    """Write `output`. `data` calibrates a static quantisation; `selection` picks its rows and columns."""
+    _require_sense(recipe, data)
+    source, target = Path(model), Path(output)
+    if source.resolve() == target.resolve():
+        raise UsageError(f"{output} is the model itself", remedy="Name another file with -o")
+    original, size = graphs.read(source)
+    _require_unquantized(original, recipe, source)
+    graphs.name_nodes(original.graph)
+    _require_known_nodes(original, recipe)
+    reduced, reason = _reduce_range(recipe)
+    rows = None
+    if recipe.mode == STATIC:
+        rows = _calibration_rows(original, data, recipe.calibration_rows, **selection)
+    with tempfile.TemporaryDirectory(prefix="likewise.") as folder, _contained():
+        result = _convert(original, Path(folder), recipe, rows, reduce_range=reduced)
+    changed = _small_numbers(result, recipe) - _small_numbers(original, recipe)
+    if not changed and not recipe.allow_noop:
+        raise _nothing_to_do(source, original)
+    sha256 = of_file(str(source))
+    settings = {**asdict(recipe), "reduce_range": reduced} if recipe.mode != FP16 else {"mode": FP16}
+    graphs.note_origin(result, original, sha256, settings)
+    return Quantized(
+        source=str(source),
+        output=str(target),
+        mode=recipe.mode,
+        sha256=sha256,
+        bytes_before=size,
+        bytes_after=graphs.write(result, target),
+        operators_before=graphs.operators(original),
+        operators_after=graphs.operators(result),
+        changed=changed,
+        settings=settings,
+        choices=_choices(original, recipe, reason, changed),
+    )
+
+
+def _require_sense(recipe: Recipe, data: Any) -> None:
+    for name, known in (
+        ("mode", MODES),
+        ("calibration", CALIBRATIONS),
+        ("format", FORMATS),
+        ("weights", WEIGHTS),
+    ):
+        value = getattr(recipe, name)
+        if value not in known:
+            raise UsageError(
+                f"--{name} is {value!r}{nearest(value, known)}", remedy=f"Choose one of: {', '.join(known)}"
+            )
+    if recipe.mode == STATIC and data is None:
+        raise UsageError(
+            "static quantisation needs rows to calibrate on", remedy="Give them with --data FILE, or use --mode dynamic"
+        )
+    if not recipe.calibration_rows > 0:
+        raise UsageError(f"--calibration-rows is {recipe.calibration_rows}", remedy="Give a number above zero")
+
+
+def _require_unquantized(model: ModelProto, recipe: Recipe, path: Path) -> None:
+    count, halved = _integer_nodes(model), _half_weights(model)
+    if (count or halved) and not recipe.force:
+        how = f"{count} integer-quantised nodes" if count else f"{halved} half-precision tensors"
+        raise AlreadyQuantizedError(
+            f"{path} is quantised already: it has {how}",
+            remedy="Quantise the model it was made from, or give --force to quantise what is left",
+        )
+
+
+def _require_known_nodes(model: ModelProto, recipe: Recipe) -> None:
+    names = [node.name for node in model.graph.node]
+    for name in recipe.exclude:
+        if name not in names:
+            weighted = [node.name for node in graphs.weighted_nodes(model.graph)]
+            more = f" and {len(weighted) - NODES_NAMED} more" if len(weighted) > NODES_NAMED else ""
+            raise UsageError(
+                f"the model has no node {name!r} to exclude{nearest(name, names)}",
+                remedy=f"Nodes with weights: {', '.join(weighted[:NODES_NAMED])}{more}",
+            )
+    types = {node.op_type for node in model.graph.node}
+    for name in recipe.op_types:
+        if name not in types:
+            raise UsageError(
+                f"the model has no operator {name!r}{nearest(name, types)}",
+                remedy=f"It has: {', '.join(sorted(types))}",
+            )
+
+
+def _reduce_range(recipe: Recipe) -> tuple[bool, str]:
+    if recipe.mode == FP16:
+        return False, ""
+    if recipe.reduce_range is not None:
+        return recipe.reduce_range, f"{7 if recipe.reduce_range else 8}-bit weights, as asked for"
+    if recipe.weights == "uint8":
+        return False, "8-bit unsigned weights: the kernels for these do not saturate on any processor"
+    return graphs.reduce_range()
+
+
+def _calibration_rows(
+    model: ModelProto,
+    data: Any,
+    count: int,
+    *,
+    feed: Mapping[str, str] | None = None,
+    batch_axis: BatchAxis | None = None,
+    **selection: Any,
+) -> Iterator[Tensors]:
+    """`count` rows drawn evenly from the data, as the model's own inputs, fed as a check would feed them."""
+    said, inputs = row_axes.parse(batch_axis), describe.inputs(model)
+    axes = {spec.name: row_axes.of_input(spec.name, spec.shape, said) for spec in inputs}
+    inputs = tuple(replace(spec, shape=row_axes.rows_first(spec.shape, axes[spec.name])) for spec in inputs)
+    batches = {spec.shape[0] if spec.shape else None for spec in inputs}
+    fixed = batches.pop() if len(batches) == 1 else None
+    opened = open_source(data)
+    wanted = count if opened.rows is None else min(count, opened.rows)
+    # Histograms are only merged from calls of one size: one that leaves few rows over, and those are left out.
+    size = fixed if isinstance(fixed, int) else max(1, wanted // -(-wanted // CALL_ROWS)) if wanted else 1
+    source = selecting.select(opened, **{**selection, "samples": max(wanted, 1), "sample": "random"})
+    route = None
+    for batch in source.batches(size):
+        if batch.stacked and len(batch) < size and (route is not None or isinstance(fixed, int)):
+            break
+        if route is None:
+            route = feeding.plan(batch, Signature(inputs, None), side="model", mapping=feed)
+        fed = route(batch)[0].inputs
+        yield {name: row_axes.from_front(array, axes[name]) if batch.stacked else array for name, array in fed.items()}
+    if route is None:
+        raise DataError(f"{source.location} has too few rows to calibrate on", remedy="Give at least one batch of rows")
+
+
+def _convert(
+    original: ModelProto, folder: Path, recipe: Recipe, rows: Iterator[Tensors] | None, *, reduce_range: bool
+) -> ModelProto:
+    model = edits.copied(original)
+    if not graphs.weighted_nodes(model.graph) and not recipe.op_types:
+        return model
+    if recipe.mode == FP16:
+        return graphs.to_halves(model, recipe)
+    return graphs.to_integers(model, folder, recipe, rows, reduce_range=reduce_range)
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what the quantiser prints to itself, and the import path as it was."""
+    import onnxruntime
+
+    path = list(sys.path)
+    # Its modules import each other by their bare names, `fusion_utils` or `metrics`, from a folder that it adds once.
+    sys.path.append(str(Path(onnxruntime.__file__).parent / "transformers"))
+    try:
+        with quietly(), redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        sys.path[:] = path
+
+
+def _small_numbers(model: ModelProto, recipe: Recipe) -> int:
+    """Half-precision tensors or integer-quantised nodes, whichever are to be made."""
+    return _half_weights(model) if recipe.mode == FP16 else _integer_nodes(model)
+
+
+def _integer_nodes(model: ModelProto) -> int:
+    return int(describe.details(model)["quantized_nodes"])
+
+
+def _half_weights(model: ModelProto) -> int:
+    from onnx import TensorProto
+
+    return sum(tensor.data_type == TensorProto.FLOAT16 for tensor in model.graph.initializer)
+
+
+def _nothing_to_do(path: Path, model: ModelProto) -> NothingToQuantizeError:
+    counts = graphs.operators(model)
+    if any(name.startswith("TreeEnsemble") for name in counts):
+        why = "a tree ensemble compares with thresholds and has no weights to quantise"
+    elif graphs.weighted_nodes(model.graph):
+        why = "the nodes that have weights were excluded"
+    else:
+        why = "no operator of it multiplies with weights that the quantiser can reach"
+    return NothingToQuantizeError(
+        f"quantising {path} would change nothing: {why}",
+        remedy=f"Its operators: {', '.join(f'{name} {count}' for name, count in counts.items())}. "
+        "Deploy the float model, or give --allow-noop",
+    )
+
+
+def _choices(model: ModelProto, recipe: Recipe, reason: str, changed: int) -> tuple[str, ...]:
+    told = [reason] if reason else []
+    if not changed:
+        told.append("nothing was changed: the file is a copy")
+    elif recipe.op_types:
+        told.append(f"operators: {', '.join(recipe.op_types)}, as asked for")
+    else:
+        weighted = len(graphs.weighted_nodes(model.graph))
+        left = len(model.graph.node) - len(graphs.heart(model.graph))
+        told.append(f"{weighted} nodes with weights; {left} nodes before and after them stay in float32")
+    return tuple(told)

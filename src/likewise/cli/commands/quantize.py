@@ -85,7 +85,7 @@ def quantize(
 
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
-    from likewise.tasks.quantize import Quantized
+    from likewise.report.quantize import Quantized, summary
     from likewise.tasks.settings import settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
@@ -112,8 +112,6 @@ def quantize(
         report = carried.report
         if timed:
             timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
-    from likewise.tasks.quantize import summary
-
     if as_json:
         _print_json(quantized, report, timing)
     else:

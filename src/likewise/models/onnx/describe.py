@@ -57,24 +57,29 @@ def read(target: object) -> ModelProto:
 
 
 def with_weights(target: object) -> ModelProto:
-    """The graph with the weights that are stored beside its file."""
-    from onnx.external_data_helper import load_external_data_for_model
-
+    """The graph of a path, bytes or a ModelProto, with the weights that are stored beside its file."""
     proto = read(target)
     if isinstance(target, str | PathLike):
-        try:
-            load_external_data_for_model(proto, str(Path(target).parent))
-        except Exception as error:
-            raise ModelError(
-                f"the weights of {target} cannot be read: {one_line(error)}", remedy="Export it again"
-            ) from error
+        load_weights(proto, Path(target))
     return proto
 
 
-def bytes_of(path: Path) -> int:
-    """The size of a file with the weights that are stored beside it."""
-    stored = read(path).graph.initializer
-    places = {str(entry.value) for tensor in stored for entry in tensor.external_data if entry.key == "location"}
+def load_weights(proto: ModelProto, path: Path) -> None:
+    """Put the weights that are stored beside a file into its graph."""
+    from onnx.external_data_helper import load_external_data_for_model
+
+    try:
+        load_external_data_for_model(proto, str(path.parent))
+    except Exception as error:
+        raise ModelError(
+            f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again"
+        ) from error
+
+
+def file_bytes(proto: ModelProto, path: Path) -> int:
+    """The size of a file and of the weights that are stored beside it."""
+    tensors = proto.graph.initializer
+    places = {str(entry.value) for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
     return path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
 
 

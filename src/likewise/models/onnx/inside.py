@@ -68,7 +68,7 @@ class Opened:
             proto,
             types,
             tuple(used_by(proto)),
-            tuple(tuple(dict.fromkeys(_reads(node))) for node in nodes),
+            tuple(tuple(dict.fromkeys(reads(node))) for node in nodes),
             {name: index for index, node in enumerate(nodes) for name in node.output if name},
             frozenset(value.name for value in proto.graph.input) - stored,
         )
@@ -136,7 +136,7 @@ class Opened:
         return made
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def reads(node: NodeProto) -> Iterator[str]:
     """What a node reads, also inside of its branches and loops."""
     yield from (name for name in node.input if name)
     for inner in subgraphs(node):
@@ -147,7 +147,7 @@ def _from_outside(graph: GraphProto) -> Iterator[str]:
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {name for node in graph.node for name in node.output}
     for node in graph.node:
-        yield from (name for name in _reads(node) if name not in own)
+        yield from (name for name in reads(node) if name not in own)
     yield from (value.name for value in graph.output if value.name not in own)
 
 

@@ -1,20 +1,8 @@
-"""Which nodes of a graph are worth smaller numbers, and what they are called.
+"""Smaller numbers in an ONNX graph: which nodes are worth them, half precision, and eight-bit integers.
 
-Half-precision weights: half the size, three significant digits, nothing beyond 65,504.
-
-ONNX Runtime's converter does the work. It is given the types that it cannot infer (operators of
-scikit-learn exports), it is kept away from the nodes before and after the weights, and the casts it
-puts around those are taken out again: a number that goes to half and straight back only loses digits.
-
-Eight-bit integers, by ONNX Runtime's own quantiser.
-
-Whether eight-bit weights are safe on this processor.
-
-ONNX Runtime multiplies unsigned activations with signed weights. Without a dot-product instruction,
-x86 adds two such products in 16 bits, where they can saturate: the result is wrong, not imprecise.
-Seven-bit weights cannot saturate, anywhere, at the price of half the resolution.
-
-Reading the whole model, and putting the quantised one in its place once it has shown that it loads.
+ONNX Runtime's own converters do the work. They are kept away from the nodes before and after the weights. The one to
+half precision is given the types that it cannot infer (operators of scikit-learn exports), and the casts it puts
+around what it leaves alone are taken out again: a number that goes to half and straight back only loses digits.
 """
 
 from __future__ import annotations
@@ -25,14 +13,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Tensors
 from likewise.errors import ModelError, UsageError, one_line
-from likewise.models.onnx import describe as onnxgraph
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.inside import reads
 from likewise.models.recorded.store import replacing
 
 if TYPE_CHECKING:
@@ -65,7 +55,7 @@ class Recipe:
 
 
 WEIGHTED = frozenset(
-    {
+    [
         "Attention",
         "Conv",
         "ConvTranspose",
@@ -77,7 +67,7 @@ WEIGHTED = frozenset(
         "MatMul",
         "QAttention",
         "RNN",
-    }
+    ]
 )
 """Operators that multiply with stored weights or look them up; these fill the file and take the time."""
 
@@ -108,10 +98,25 @@ def heart(graph: GraphProto) -> set[str]:
     the last turns scores into answers. Neither has weights to shrink and both lose by it: eight bits
     for incomes and interest rates in one tensor leave nothing of the rates.
     """
-    weighted = weighted_nodes(graph)
-    after = _reachable(weighted, _consumers(graph))
-    before = _reachable(weighted, _producers(graph))
-    return {node.name for node in weighted} | (after & before)
+    weighted = {node.name for node in weighted_nodes(graph)}
+    makers = {name: node.name for node in graph.node for name in node.output}
+    before = {node.name: {makers[name] for name in reads(node) if name in makers} for node in graph.node}
+    after: dict[str, set[str]] = {name: set() for name in before}
+    for name, sources in before.items():
+        for source in sources:
+            after[source].add(name)
+    return weighted | (_reachable(weighted, after) & _reachable(weighted, before))
+
+
+def _reachable(start: set[str], neighbours: Mapping[str, set[str]]) -> set[str]:
+    queue = [other for name in start for other in neighbours[name]]
+    seen: set[str] = set()
+    while queue:
+        name = queue.pop()
+        if name not in seen:
+            seen.add(name)
+            queue.extend(neighbours[name])
+    return seen
 
 
 def weighted_nodes(graph: GraphProto) -> list[NodeProto]:
@@ -135,9 +140,7 @@ def sort_nodes(graph: GraphProto) -> None:
         if len(later) == len(waiting):
             raise ValueError("the graph has a cycle")
         waiting = later
-    copies = [type(node).FromString(node.SerializeToString()) for node in order]
-    del graph.node[:]
-    graph.node.extend(copies)
+    edits.replace_nodes(graph, order)
 
 
 def _stored(graph: GraphProto) -> set[str]:
@@ -151,40 +154,6 @@ def _stored(graph: GraphProto) -> set[str]:
         for node in constants
         if any(a.name == "value" and a.t.data_type in floats for a in node.attribute)
     }
-
-
-def reads(node: NodeProto) -> Iterator[str]:
-    """The names a node reads, also from inside its subgraphs."""
-    yield from node.input
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            for inner in attribute.g.node:
-                yield from reads(inner)
-            yield from (value.name for value in attribute.g.output)
-
-
-def _consumers(graph: GraphProto) -> dict[str, list[NodeProto]]:
-    readers: dict[str, list[NodeProto]] = {}
-    for node in graph.node:
-        for name in reads(node):
-            readers.setdefault(name, []).append(node)
-    return {node.name: [reader for name in node.output for reader in readers.get(name, ())] for node in graph.node}
-
-
-def _producers(graph: GraphProto) -> dict[str, list[NodeProto]]:
-    makers = {name: node for node in graph.node for name in node.output}
-    return {node.name: [makers[name] for name in reads(node) if name in makers] for node in graph.node}
-
-
-def _reachable(start: Iterable[NodeProto], neighbours: Mapping[str, list[NodeProto]]) -> set[str]:
-    queue = [other for node in start for other in neighbours[node.name]]
-    seen: set[str] = set()
-    while queue:
-        node = queue.pop()
-        if node.name not in seen:
-            seen.add(node.name)
-            queue.extend(neighbours[node.name])
-    return seen
 
 
 def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
@@ -217,22 +186,17 @@ def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
 
 def _complete_types(model: ModelProto) -> None:
     """Note the type of every value, as ONNX Runtime itself infers them: the converter casts by these notes."""
-    import onnx
-    import onnxruntime as ort
+    from onnx import TensorProto, helper
 
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
-    declared = {value.name for value in (*probe.graph.input, *probe.graph.output)}
-    inner = [name for node in probe.graph.node for name in node.output if name and name not in declared]
-    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(probe.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in inner if name in floats
+    graph = model.graph
+    del graph.value_info[:]
+    declared = {value.name for value in (*graph.input, *graph.output)}
+    inner = [name for node in graph.node for name in node.output if name and name not in declared]
+    types = edits.tensor_types(model)
+    graph.value_info.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in inner
+        if types.get(name) == TensorProto.FLOAT
     )
 
 
@@ -280,26 +244,32 @@ def to_integers(
     # From a file: given a model in memory, the quantiser moves its weights into a file that it then removes.
     source, target = folder / "float.onnx", folder / "integer.onnx"
     batches = None if rows is None else list(rows)
-    try:
-        onnx.save(model, source)
-        _quantize(source, target, model, recipe, batches, reduce_range=reduce_range)
-    except Exception as first:  # the quantiser raises many types
-        if not model.graph.value_info:
-            raise _failed(first) from first
-        # Types and shapes noted by an exporter may contradict those the quantiser infers; it can do without.
-        del model.graph.value_info[:]
+    while True:
         try:
             onnx.save(model, source)
             _quantize(source, target, model, recipe, batches, reduce_range=reduce_range)
-        except Exception as second:
-            raise _failed(second) from second
-    return onnx.load(target)
+            return onnx.load(target)
+        except Exception as error:  # the quantiser raises many types
+            if not model.graph.value_info:
+                raise ModelError(
+                    f"ONNX Runtime's quantiser failed: {one_line(error)}",
+                    remedy="Try another --calibration, leave nodes out with --exclude, "
+                    "or name operators with --op-type MatMul",
+                ) from error
+            # Types and shapes noted by an exporter may contradict those the quantiser infers; it can do without.
+            del model.graph.value_info[:]
 
 
 def _quantize(
     source: Path, target: Path, model: ModelProto, recipe: Recipe, batches: list[Tensors] | None, *, reduce_range: bool
 ) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
 
     chosen, excluded = _nodes(model, recipe)
     common: dict[str, Any] = {
@@ -312,8 +282,6 @@ def _quantize(
     if recipe.mode != STATIC:
         quantize_dynamic(source, target, **common)
         return
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat
-
     assert batches is not None
     methods = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
     quantize_static(
@@ -352,18 +320,16 @@ class _Rows:
         return self._batches
 
 
-def _failed(error: BaseException) -> ModelError:
-    return ModelError(
-        f"ONNX Runtime's quantiser failed: {one_line(error)}",
-        remedy="Try another --calibration, leave nodes out with --exclude, or name operators with --op-type MatMul",
-    )
-
-
 DOT_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 def reduce_range(*, machine: str | None = None, cpuinfo: str | None = None) -> tuple[bool, str]:
-    """Should weights have seven bits here? With the reason, as a sentence."""
+    """Should weights have seven bits here? With the reason, as a sentence.
+
+    ONNX Runtime multiplies unsigned activations with signed weights. Without a dot-product instruction, x86 adds
+    two such products in 16 bits, where they can saturate: the result is wrong, not imprecise. Seven-bit weights
+    cannot saturate, anywhere, at the price of half the resolution.
+    """
     machine = (platform.machine() if machine is None else machine).lower()
     if machine in ("aarch64", "arm64"):
         kernels = "its dot-product kernels add" if "asimddp" in _flags(cpuinfo) else "its kernels add"
@@ -410,28 +376,16 @@ ort.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
 
 def read(path: Path) -> tuple[ModelProto, int]:
     """The model with weights that are stored beside its file, and the bytes of both."""
-    from onnx.external_data_helper import load_external_data_for_model
-
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path} is not an .onnx file", remedy="Export the model to ONNX first")
-    model = onnxgraph.read(path)
-    places = {
-        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
-    }
-    size = path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
-    try:
-        load_external_data_for_model(model, str(path.parent))
-    except Exception as error:
-        raise ModelError(
-            f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again"
-        ) from error
+    model = describe.read(path)
+    size = describe.file_bytes(model, path)
+    describe.load_weights(model, path)
     return model, size
 
 
-def describe(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:
+def note_origin(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:
     """Keep what the input says about itself and add where the file comes from."""
-    from importlib.metadata import version
-
     import onnx
 
     versions = {name: version(name) for name in ("likewise", "onnx", "onnxruntime")}
@@ -462,16 +416,15 @@ def _require_loadable(path: Path) -> None:
     if done.returncode == 0:
         return
     said = done.stderr.strip().splitlines()
-    how = f"ONNX Runtime crashed on it ({_signal(done.returncode)})" if done.returncode < 0 else said[-1][:500]
+    how = said[-1][:500] if done.returncode > 0 else f"ONNX Runtime crashed on it ({_signal(-done.returncode)})"
     raise ModelError(
         f"the quantised file does not load and was not kept: {how}",
         remedy="Export the model for opset 13 or later, leave nodes out with --exclude, or leave out --per-channel",
     )
 
 
-def _signal(code: int) -> str:
-    """What ended a process, from its negative exit code."""
+def _signal(number: int) -> str:
     try:
-        return signal.Signals(-code).name
+        return signal.Signals(number).name
     except ValueError:
-        return f"signal {-code}"
+        return f"signal {number}"

@@ -210,9 +210,9 @@ def _file_bytes(model: Model) -> int | None:
     if not isinstance(target, str | PathLike) or not Path(target).is_file():
         return None
     if model.framework == "onnx":
-        from likewise.models.onnx.describe import bytes_of
+        from likewise.models.onnx.describe import file_bytes, read
 
-        return bytes_of(Path(target))
+        return file_bytes(read(target), Path(target))
     return Path(target).stat().st_size
 
 
