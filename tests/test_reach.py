@@ -17,8 +17,7 @@ import pytest
 
 import data_only
 from likewise.contracts.data import RowIds
-from likewise.data.selection import select
-from likewise.data.strata import MISSING, equal_shares
+from likewise.data.selection import MISSING, equal_shares, select
 from likewise.errors import UsageError
 from likewise.judge.confidence import rows_needed, upper_bound
 from likewise.registry import open_source

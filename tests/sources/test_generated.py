@@ -209,13 +209,13 @@ def test_shards_travel_with_the_fingerprint_of_the_whole():
 
 
 def test_another_seed_gives_other_rows():
-    other = GeneratedSource(SOURCE.columns, 8, 0, 61, 61)
+    other = GeneratedSource(SOURCE.columns, 8, 61, stop=61)
     assert other.fingerprint != SOURCE.fingerprint
     assert not np.array_equal(other.columns[1].rows(8, 0, 61), SOURCE.columns[1].rows(7, 0, 61))
 
 
 def test_rows_do_not_depend_on_how_many_there_are():
-    more = GeneratedSource(SOURCE.columns[:5], 7, 0, 5_000, 5_000)
+    more = GeneratedSource(SOURCE.columns[:5], 7, 5_000, stop=5_000)
     first = next(more.batches(61)).inputs
     assert_same(dict(first), {name: collected(SOURCE.batches(61))[1][name] for name in first})
 

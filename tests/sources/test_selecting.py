@@ -27,7 +27,7 @@ def source(request, tmp_path, monkeypatch):
         return open_source(tmp_path / "a.parquet")
     if request.param == "csv":
         FRAME.to_csv(tmp_path / "a.csv", index=False)
-        monkeypatch.setattr("likewise.data.readers.tables.source.TURN", 4)
+        monkeypatch.setattr("likewise.data.readers.tables.TURN", 4)
         return open_source(tmp_path / "a.csv")
     live = {
         "pandas": FRAME,

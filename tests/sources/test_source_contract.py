@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from likewise.contracts.data import Provenance
+from likewise.data.readers import tables as table_source
 from likewise.data.readers.tables import delimited, jsonlines
-from likewise.data.readers.tables import source as table_source
 from likewise.registry import open_source
 
 ROWS = 61

@@ -16,7 +16,7 @@ import pytest
 from onnx import numpy_helper
 
 from likewise.contracts.data import Provenance
-from likewise.data.onnx_testdata import recorded_outputs
+from likewise.data.readers.onnx_testdata import recorded_outputs
 from likewise.errors import DataError
 from likewise.registry import extensions, open_source
 

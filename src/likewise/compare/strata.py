@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from likewise.contracts.comparison import Pair, Stratum
 from likewise.contracts.data import Array
-from likewise.data.strata import require_few
+from likewise.data.selection import require_few
 
 
 def row_distances(pair: Pair) -> Array:

@@ -1,6 +1,4 @@
-"""Columns of Arrow tables and live DataFrames as numpy arrays, by one rule for all of them.
-
-The forms in which named inputs travel: plain arrays, Arrow tables, live DataFrames.
+"""The forms in which named inputs travel: plain arrays, Arrow tables, live DataFrames.
 
 Each converts a column only when a model asks for it, and hands a framework that takes DataFrames
 the frame a user would have read. One rule gives the arrays of all of them (`arrow_to_array`), so
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def series_to_array(series: Any) -> Array:
+def _series_to_array(series: Any) -> Array:
     """A column of a live DataFrame (a narwhals Series) as numpy, by the rules of `arrow_to_array`."""
     import numpy as np
 
@@ -133,18 +131,6 @@ def _storage(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
 
     return pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=column.type.storage_type)
 
-
-__all__ = [
-    "ArrayColumns",
-    "ArrowColumns",
-    "CaseColumns",
-    "FrameColumns",
-    "arrow_to_array",
-    "concatenate",
-    "plain",
-    "take",
-    "with_columns",
-]
 
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
@@ -359,7 +345,7 @@ class FrameColumns(_LazyColumns):
         super().__init__([str(label) for label in self._frame.columns], cache)
 
     def _convert(self, name: str) -> Array:
-        return series_to_array(self._frame[:, self._names.index(name)])
+        return _series_to_array(self._frame[:, self._names.index(name)])
 
     def slice(self, start: int, stop: int) -> Columns:
         return FrameColumns(self._frame[start:stop].to_native())

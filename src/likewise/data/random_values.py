@@ -227,7 +227,7 @@ class Column:
         """
         import numpy as np
 
-        size = block_rows(self.cells)
+        size = _block_rows(self.cells)
         blocks = range(start // size, max(start // size + 1, -(-stop // size)))
         known = held or {}
         drawn = [known[block] if block in known else self._block(seed, block, size) for block in blocks]
@@ -250,7 +250,7 @@ class Column:
         return np.stack(drawn, axis=-1)
 
 
-def block_rows(cells: int) -> int:
+def _block_rows(cells: int) -> int:
     """How many rows are drawn together; it depends on the size of a row alone."""
     return max(1, min(BLOCK_ROWS, BLOCK_CELLS // max(cells, 1)))
 

@@ -1,17 +1,12 @@
-"""Batches cut and put together, with the ids of their rows.
-
-Samples that depend on nothing but the rows that were seen: those whose numbers have the smallest hashes.
-
-Rows into parts of about one size.
-"""
+"""Batches cut and put together with the ids of their rows, and sources that are a span of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
-import numpy as np
-
-from likewise.contracts.data import Array, Batch, RowIds, Source
+from likewise.contracts.data import Array, Batch, Columns, Provenance, RowIds, Source
 from likewise.data.columns import concatenate, take
 from likewise.errors import DataError
 
@@ -73,30 +68,41 @@ def first_rows(source: Source, count: int) -> Batch:
     return together.slice(0, min(count, len(together))) if together.stacked else together
 
 
-def hashed(numbers: Array) -> Array:
-    """splitmix64: different numbers have different hashes, and neighbours have unrelated ones."""
-    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def smallest(hashes: Array, count: int) -> Array:
-    """Positions of the `count` smallest hashes, smallest first; all positions where there are no more."""
-    chosen = np.arange(len(hashes)) if len(hashes) <= count else _candidates(hashes, count)
-    return np.asarray(chosen[np.argsort(hashes[chosen])][:count])
-
-
-def _candidates(hashes: Array, count: int) -> Array:
-    """Positions among which the smallest are: hashes are spread evenly, so a threshold leaves few too many."""
-    share = min(1.0, 1.2 * count / len(hashes) + 8 / len(hashes))
-    chosen = np.flatnonzero(hashes <= np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
-    return chosen if len(chosen) >= count else np.argpartition(hashes, count)[:count]
-
-
 def split(start: int, stop: int, count: int) -> list[tuple[int, int]]:
     """At most `count` ranges that together are `start` to `stop`; none is empty unless the whole is."""
     length = stop - start
     count = max(1, min(count, length))
     cuts = [start + length * index // count for index in range(count + 1)]
     return [(cuts[index], cuts[index + 1]) for index in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """The rows from `start` to `stop` of something that can be cut anywhere."""
+
+    start: int = 0
+    stop: int
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance.REAL
+
+    @property
+    def rows(self) -> int | None:
+        return self.stop - self.start
+
+    def shards(self, count: int) -> Sequence[Self]:
+        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+
+    def numbered(self, size: int) -> Iterator[RowIds]:
+        """The numbers of the rows, `size` at a time."""
+        import numpy as np
+
+        for start in range(self.start, self.stop, size):
+            yield RowIds(np.arange(start, min(start + size, self.stop), dtype=np.int64))
+
+    def cut(self, columns: Columns, size: int) -> Iterator[Batch]:
+        """The rows of columns that hold all of them, `size` at a time."""
+        for rows in self.numbered(size):
+            first = int(rows.numbers[0])
+            yield Batch(rows, columns.slice(first, first + len(rows)))

@@ -1,18 +1,19 @@
 """Which rows and columns of a source are checked, and what its rows are called.
 
 Whatever is selected, rows keep the numbers they have in the source, and the same rows are selected
-at every batch size and in any number of shards.
+at every batch size and in any number of shards. A column to stratify by spreads them over its values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.rows import rebatched, rows_at
-from likewise.data.strata import Stratified
 from likewise.errors import DataError, UsageError, nearest
 
 STRIDE = 1 << 16
@@ -21,27 +22,21 @@ STRIDE = 1 << 16
 LARGEST_POPULATION = 10**9
 """numpy draws hypergeometric numbers up to here."""
 
+MOST_VALUES = 1_000
+"""Values of a column that are told apart; a report does not grow with the rows."""
+
+MISSING = "(missing)"
+"""What a gap is called among the values of a column."""
+
 REMEMBERED_IDS = 1 << 18
 """Ids that are remembered to find duplicates in later batches; within a batch they are always found."""
 
 
 @dataclass(frozen=True)
-class Selection:
-    """A source of the selected rows and columns of another.
-
-    An id column names the rows and is no longer an input. Ids must be unique: that is checked within
-    every batch and among the first 262,144 ids that one pass over a source or shard meets, since
-    memory must not grow with the rows.
-    """
+class _Narrowed:
+    """A source that gives some of the rows of another."""
 
     source: Source
-    samples: int | None = None
-    sample: str = "first"
-    seed: int = 0
-    drop: tuple[str, ...] = ()
-    row_id: str | None = None
-    total: int | None = field(default=None, repr=False)
-    is_shard: bool = field(default=False, repr=False)
 
     @property
     def location(self) -> str:
@@ -55,6 +50,24 @@ class Selection:
     @property
     def provenance(self) -> Provenance:
         return self.source.provenance
+
+
+@dataclass(frozen=True)
+class Selection(_Narrowed):
+    """A source of the selected rows and columns of another.
+
+    An id column names the rows and is no longer an input. Ids must be unique: that is checked within
+    every batch and among the first 262,144 ids that one pass over a source or shard meets, since
+    memory must not grow with the rows.
+    """
+
+    samples: int | None = None
+    sample: str = "first"
+    seed: int = 0
+    drop: tuple[str, ...] = ()
+    row_id: str | None = None
+    total: int | None = field(default=None, repr=False)
+    is_shard: bool = field(default=False, repr=False)
 
     @property
     def rows(self) -> int | None:
@@ -101,8 +114,6 @@ class Selection:
 
     def _draws(self) -> Iterator[Array]:
         """For each stride of the source, the numbers of the rows drawn from it, ascending."""
-        import numpy as np
-
         random = np.random.default_rng(self.seed)
         left, wanted = self._population, self.samples or 0
         if left > LARGEST_POPULATION:
@@ -163,6 +174,128 @@ class Selection:
         return ids
 
 
+def require_few(values: Sized) -> None:
+    """A usage error for a column with too many values."""
+    if len(values) > MOST_VALUES:
+        raise UsageError(
+            f"the column to stratify by has more than {MOST_VALUES:,} values: too many to tell apart",
+            remedy="Stratify by a column with few values, such as a category or a band",
+        )
+
+
+@dataclass(frozen=True)
+class Stratified(_Narrowed):
+    """A source whose rows say which value they hold; `samples` of them, spread over the values.
+
+    Of a limited number of rows every value gets an equal share, and what a rare value cannot fill goes to
+    the others. Which rows are taken depends on the data, the number and the seed alone.
+    """
+
+    column: str
+    samples: int | None = None
+    sample: str = "first"
+    seed: int = 0
+    numbers: Array | None = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> int | None:
+        return self.source.rows if self.samples is None else len(self._chosen)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """How many rows were asked for; fewer may exist."""
+        return self.source.rows if self.samples is None else self.samples
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        if self.samples is None:
+            yield from (self._told_apart(batch) for batch in self.source.batches(size))
+        else:
+            yield from rebatched(self._picked(max(size, STRIDE // 4)), size)
+
+    def shards(self, count: int) -> Sequence[Source]:
+        numbers = None if self.samples is None else self._chosen
+        return [replace(self, source=shard, numbers=numbers) for shard in self.source.shards(count)]
+
+    def _picked(self, size: int) -> Iterator[Batch]:
+        for batch in self.source.batches(size):
+            places = np.flatnonzero(np.isin(batch.rows.numbers, self._chosen, assume_unique=True))
+            if len(places):
+                yield rows_at(self._told_apart(batch), places)
+
+    def _told_apart(self, batch: Batch) -> Batch:
+        if self.column not in batch.inputs or not batch.stacked:
+            raise UsageError(
+                f"there is no column {self.column!r} to stratify by{nearest(self.column, batch.inputs)}",
+                remedy=f"{self.location} has: {', '.join(batch.inputs)}",
+            )
+        return Batch(replace(batch.rows, strata=as_text(batch.inputs[self.column])), batch.inputs)
+
+    @cached_property
+    def _chosen(self) -> Array:
+        """The numbers of the rows taken, ascending."""
+        if self.numbers is not None:
+            return self.numbers
+        assert self.samples is not None
+        kept: dict[str, _Best] = {}
+        for batch in self.source.batches(STRIDE // 4):
+            told = self._told_apart(batch).rows
+            assert told.strata is not None
+            values, places = np.unique(told.strata.astype(str), return_inverse=True)
+            for index, value in enumerate(values.tolist()):
+                mine = told.numbers[places == index]
+                kept[value] = kept.get(value, _Best()).merge(mine, self._order(mine), self.samples)
+            require_few(kept)
+        shares = equal_shares({value: best.seen for value, best in kept.items()}, self.samples)
+        taken = [kept[value].first(share) for value, share in shares.items()]
+        return np.sort(np.concatenate(taken)) if taken else np.empty(0, dtype=np.int64)
+
+    def _order(self, numbers: Array) -> Array:
+        """What decides between the rows of a value: the earlier ones, or chance."""
+        seed = np.uint64(self.seed % 2**64)
+        return numbers if self.sample == "first" else hashed(hashed(numbers) ^ seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The rows of one value that come first, as many as may be taken; `seen` counts them all."""
+
+    seen: int = 0
+    numbers: Array | None = None
+    order: Array | None = None
+
+    def first(self, count: int) -> Array:
+        """The numbers of the rows that come first."""
+        assert self.numbers is not None
+        return self.numbers[:count]
+
+    def merge(self, numbers: Array, order: Array, most: int) -> _Best:
+        seen = self.seen + len(numbers)
+        if self.numbers is not None and self.order is not None:
+            numbers, order = np.concatenate([self.numbers, numbers]), np.concatenate([self.order, order])
+        first = np.argsort(order, kind="stable")[:most]
+        return _Best(seen, numbers[first], order[first])
+
+
+def as_text(values: Array) -> Array:
+    """The values of a column as they are told apart; a gap is a value too."""
+    plain = [MISSING if value is None or value != value else str(value) for value in values.tolist()]
+    return np.array(plain, dtype=object)
+
+
+def equal_shares(sizes: Mapping[str, int], wanted: int) -> dict[str, int]:
+    """As many of each as there are, up to the same number for all; what is left over goes to the first."""
+    shares = dict.fromkeys(sorted(sizes), 0)
+    left = min(wanted, sum(sizes.values()))
+    while left:
+        open_ones = [value for value in shares if shares[value] < sizes[value]]
+        each = max(1, left // len(open_ones))
+        for value in open_ones:
+            more = min(each, sizes[value] - shares[value], left)
+            shares[value] += more
+            left -= more
+    return shares
+
+
 def select(
     source: Source,
     *,
@@ -202,8 +335,6 @@ def _first(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:
 
 def _drawn(batches: Iterable[Batch], draws: Iterator[Array]) -> Iterator[Batch]:
     """Of each batch the rows whose numbers were drawn."""
-    import numpy as np
-
     numbers: Array = np.empty(0, dtype=np.int64)
     reached = 0
     for batch in batches:
@@ -222,3 +353,24 @@ def _drawn(batches: Iterable[Batch], draws: Iterator[Array]) -> Iterator[Batch]:
             yield batch
         elif len(chosen):
             yield rows_at(batch, chosen)
+
+
+def hashed(numbers: Array) -> Array:
+    """splitmix64: different numbers have different hashes, and neighbours have unrelated ones."""
+    mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def smallest(hashes: Array, count: int) -> Array:
+    """Positions of the `count` smallest hashes, smallest first; all positions where there are no more."""
+    chosen = np.arange(len(hashes)) if len(hashes) <= count else _candidates(hashes, count)
+    return np.asarray(chosen[np.argsort(hashes[chosen])][:count])
+
+
+def _candidates(hashes: Array, count: int) -> Array:
+    """Positions among which the smallest are: hashes are spread evenly, so a threshold leaves few too many."""
+    share = min(1.0, 1.2 * count / len(hashes) + 8 / len(hashes))
+    chosen = np.flatnonzero(hashes <= np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
+    return chosen if len(chosen) >= count else np.argpartition(hashes, count)[:count]

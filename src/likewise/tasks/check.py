@@ -20,7 +20,7 @@ from likewise.contracts.report import Explanation, Renderer, Report
 from likewise.contracts.verdict import Policy
 from likewise.data import selection as selecting
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
-from likewise.data.strata import Stratified
+from likewise.data.selection import Stratified
 from likewise.errors import DataError, LikewiseError, UsageError, nearest
 from likewise.judge import baseline
 from likewise.judge import verdict as judging

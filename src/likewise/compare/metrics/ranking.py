@@ -15,7 +15,7 @@ import numpy as np
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.data.rows import hashed, smallest
+from likewise.data.selection import hashed, smallest
 
 SAMPLE = 512
 """Rows whose order is compared: 130,816 pairs."""

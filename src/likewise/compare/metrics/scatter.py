@@ -16,7 +16,7 @@ import numpy as np
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array, RowIds
 from likewise.contracts.models import Kind
-from likewise.data.rows import hashed, smallest
+from likewise.data.selection import hashed, smallest
 
 SAMPLE = 1_000
 _LONGEST_NAME = 120

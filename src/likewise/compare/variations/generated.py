@@ -107,7 +107,7 @@ class Planned:
     def source(self, *, asked: int | None, seed: int) -> GeneratedSource:
         """So many rows of these columns; as many as is usual where no number is asked for."""
         rows = rows_wanted(self.columns, asked=asked)
-        return GeneratedSource(self.columns, seed, 0, rows, rows, self.table)
+        return GeneratedSource(self.columns, seed, rows, self.table, stop=rows)
 
 
 def planned_for(
@@ -314,7 +314,7 @@ def _fitting(part: Part, dtype: str) -> Part:
 
 def _taken(opened: Sequence[Opened], columns: tuple[Column, ...], feed: Mapping[str, str], *, table: bool) -> bool:
     """Do the models answer rows of these sizes? What one refuses for another reason is told by the check itself."""
-    first: Batch = next(GeneratedSource(columns, 0, 0, TRIAL_ROWS, TRIAL_ROWS, table).batches(TRIAL_ROWS))
+    first: Batch = next(GeneratedSource(columns, 0, TRIAL_ROWS, table, stop=TRIAL_ROWS).batches(TRIAL_ROWS))
     try:
         for one in opened:
             fed = feeding.plan(first, one.runner.signature, side=one.side, mapping=feed)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
 
-from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
+from likewise.contracts.data import Array, Batch, Source
 from likewise.data import fingerprints
 from likewise.data.columns import ArrayColumns
-from likewise.data.rows import split
+from likewise.data.rows import Span
 from likewise.errors import DataError, nearest, one_line
 
 LONE = "X"
@@ -61,17 +61,11 @@ class StoredArrays(Mapping[str, Array]):
 
 
 @dataclass(frozen=True)
-class ArraySource:
-    """Rows from `start` to `stop` of arrays of one length."""
+class ArraySource(Span):
+    """Rows of arrays of one length."""
 
     location: str
     arrays: Mapping[str, Array]
-    start: int
-    stop: int
-
-    @property
-    def provenance(self) -> Provenance:
-        return Provenance.REAL
 
     @cached_property
     def fingerprint(self) -> str:
@@ -79,20 +73,8 @@ class ArraySource:
             return fingerprints.of_file(self.arrays.path)
         return fingerprints.of_arrays(self.arrays)
 
-    @property
-    def rows(self) -> int | None:
-        return self.stop - self.start
-
     def batches(self, size: int) -> Iterator[Batch]:
-        import numpy as np
-
-        columns = ArrayColumns(self.arrays)
-        for start in range(self.start, self.stop, size):
-            stop = min(start + size, self.stop)
-            yield Batch(RowIds(np.arange(start, stop, dtype=np.int64)), columns.slice(start, stop))
-
-    def shards(self, count: int) -> Sequence[Source]:
-        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+        return self.cut(ArrayColumns(self.arrays), size)
 
 
 class ArraysReader:
@@ -111,10 +93,10 @@ class ArraysReader:
         if isinstance(target, str | os.PathLike):
             location = str(os.fspath(target))
             stored = StoredArrays(os.path.expanduser(location))
-            return ArraySource(location, stored, 0, _length(stored.headers, location))
+            return ArraySource(location, stored, stop=_length(stored.headers, location))
         arrays = _live(target)
         location = "list of texts" if isinstance(target, list) else type(target).__name__
-        return ArraySource(location, arrays, 0, _length({n: a.shape for n, a in arrays.items()}, location))
+        return ArraySource(location, arrays, stop=_length({n: a.shape for n, a in arrays.items()}, location))
 
 
 def _is_array(target: object) -> bool:

@@ -9,29 +9,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from likewise.contracts.data import Batch, Columns, Provenance, RowIds, Source
+from likewise.contracts.data import Batch, Source
 from likewise.data import fingerprints
 from likewise.data.columns import ArrowColumns, FrameColumns
-from likewise.data.rows import split
+from likewise.data.rows import Span
 from likewise.errors import DataError
 
 
 @dataclass(frozen=True)
-class FrameSource:
-    """Rows from `start` to `stop` of a frame."""
+class FrameSource(Span):
+    """Rows of a frame."""
 
     location: str
     frame: Any
-    start: int
-    stop: int
-
-    @property
-    def provenance(self) -> Provenance:
-        return Provenance.REAL
 
     @cached_property
     def fingerprint(self) -> str:
@@ -41,20 +35,8 @@ class FrameSource:
             return fingerprints.of_table(self.frame)
         return fingerprints.of_series(nw.from_native(self.frame, eager_only=True).iter_columns())
 
-    @property
-    def rows(self) -> int | None:
-        return self.stop - self.start
-
     def batches(self, size: int) -> Iterator[Batch]:
-        import numpy as np
-
-        columns: Columns = ArrowColumns(self.frame) if _is_arrow(self.frame) else FrameColumns(self.frame)
-        for start in range(self.start, self.stop, size):
-            stop = min(start + size, self.stop)
-            yield Batch(RowIds(np.arange(start, stop, dtype=np.int64)), columns.slice(start, stop))
-
-    def shards(self, count: int) -> Sequence[Source]:
-        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+        return self.cut(ArrowColumns(self.frame) if _is_arrow(self.frame) else FrameColumns(self.frame), size)
 
 
 class FramesReader:
@@ -79,12 +61,12 @@ class FramesReader:
         if _is_arrow(frame):
             frame = sys.modules["pyarrow"].table(frame) if kind == "RecordBatch" else frame
             _require_unique(frame.column_names, kind)
-            return FrameSource(kind, frame, 0, frame.num_rows)
+            return FrameSource(kind, frame, stop=frame.num_rows)
         if nw.dependencies.is_into_series(frame):
             series = nw.from_native(frame, series_only=True)
             frame = series.alias(str(series.name or "X")).to_frame().to_native()
         _require_unique([str(label) for label in frame.columns], kind)
-        return FrameSource(kind, frame, 0, len(frame))
+        return FrameSource(kind, frame, stop=len(frame))
 
 
 def _is_arrow(target: object) -> bool:

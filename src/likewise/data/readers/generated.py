@@ -1,7 +1,7 @@
 """Rows that nobody has seen: generated from what the models say about their inputs.
 
 `generated` and `generated:500` name them. What the columns look like is known only once the models are open,
-so a source that was merely named has no rows yet; `guessing` gives it its columns.
+so a source that was merely named has no rows yet; `compare.variations.generated` gives it its columns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from likewise.contracts.comparison import GeneratedColumn
-from likewise.contracts.data import Array, Batch, Columns, Provenance, RowIds, Source
+from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.data.random_values import Column, described
-from likewise.data.rows import split
+from likewise.data.rows import Span
 from likewise.errors import UsageError
 
 NAMED = re.compile(r"generated(?::(?P<rows>.*))?", re.DOTALL)
@@ -31,13 +31,11 @@ DEFAULT_CELLS = 16_000_000
 
 
 @dataclass(frozen=True)
-class GeneratedSource:
-    """Rows from `start` to `stop` of all that the seed gives. `table`: they are handed on as a DataFrame."""
+class GeneratedSource(Span):
+    """Some of the `total` rows that the seed gives. `table`: they are handed on as a DataFrame."""
 
     columns: tuple[Column, ...]
     seed: int
-    start: int
-    stop: int
     total: int
     table: bool = False
 
@@ -65,24 +63,13 @@ class GeneratedSource:
                 digest.update(repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes())
         return digest.hexdigest()
 
-    @property
-    def rows(self) -> int | None:
-        return self.stop - self.start
-
     def batches(self, size: int) -> Iterator[Batch]:
-        import numpy as np
-
         held: dict[str, dict[int, Array]] = {column.name: {} for column in self.columns}
-        for start in range(self.start, self.stop, size):
-            stop = min(start + size, self.stop)
-            arrays = {c.name: c.rows(self.seed, start, stop, held=held[c.name]) for c in self.columns}
-            yield Batch(RowIds(np.arange(start, stop, dtype=np.int64)), self._form(arrays))
-
-    def shards(self, count: int) -> Sequence[Source]:
-        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
-
-    def _form(self, arrays: dict[str, Array]) -> Columns:
-        return FrameColumns(ArrayColumns(arrays).frame()) if self.table else ArrayColumns(arrays)
+        for rows in self.numbered(size):
+            start = int(rows.numbers[0])
+            arrays = {c.name: c.rows(self.seed, start, start + len(rows), held=held[c.name]) for c in self.columns}
+            drawn = ArrayColumns(arrays)
+            yield Batch(rows, FrameColumns(drawn.frame()) if self.table else drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,4 @@
-"""The folders in which ONNX models carry their test cases: `test_data_set_0/input_0.pb, output_0.pb, ...`.
-
-The test cases that ONNX models are published with: folders `test_data_set_*` of tensors.
+"""The test cases that ONNX models are published with: `test_data_set_0/input_0.pb, output_0.pb, ...`.
 
 Each data set is one row, called by the name of its folder. Its tensors have the shapes they were
 recorded in, with no common row axis, so every batch holds one data set and is run whole.
@@ -9,26 +7,92 @@ recorded in, with no common row axis, so every batch holds one data set and is r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from likewise.contracts.data import Batch, Provenance, RowIds, Source
+from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data import fingerprints
 from likewise.data.columns import CaseColumns
-from likewise.data.onnx_testdata import data_sets, is_test_data, recorded_inputs, tensor_files
-from likewise.data.rows import split
-from likewise.errors import DataError
+from likewise.data.rows import Span
+from likewise.errors import DataError, one_line
+
+_SET = re.compile(r"test_data_set_(\d+)")
+_TENSOR = re.compile(r"(input|output)_(\d+)\.pb")
+
+
+def is_test_data(target: object) -> bool:
+    """Is this a data set, or a folder of them? Judged by the names in it."""
+    if not isinstance(target, str | os.PathLike) or not os.path.isdir(target):
+        return False
+    return any(_SET.fullmatch(str(name)) or _TENSOR.fullmatch(str(name)) for name in os.listdir(target))
+
+
+def data_sets(folder: str) -> list[str]:
+    """The folders of the test cases in their order; a folder may be a test case itself."""
+    found = {name: _SET.fullmatch(name) for name in os.listdir(folder)}
+    names = sorted((int(match[1]), name) for name, match in found.items() if match)
+    return [os.path.join(folder, name) for _, name in names] or [folder]
+
+
+def tensor_files(data_set: str, role: str) -> list[str]:
+    """The files of the inputs or the outputs of one test case, in their order."""
+    matches = [match for name in os.listdir(data_set) if (match := _TENSOR.fullmatch(name)) and match[1] == role]
+    numbers = sorted(int(match[2]) for match in matches)
+    for expected, number in enumerate(numbers):
+        if number != expected:
+            raise DataError(
+                f"{data_set} has {role}_{number}.pb and no {role}_{expected}.pb",
+                remedy="Give the whole folder: inputs and outputs are numbered from 0",
+            )
+    return [os.path.join(data_set, f"{role}_{number}.pb") for number in numbers]
+
+
+def recorded_outputs(folder: str) -> list[dict[str, Array]]:
+    """The answers that were recorded with the test cases, a dict for each; `output_0` where a name is missing."""
+    return [_tensors(data_set, "output") for data_set in data_sets(folder)]
+
+
+def _tensors(data_set: str, role: str) -> dict[str, Array]:
+    tensors: dict[str, Array] = {}
+    for number, path in enumerate(tensor_files(data_set, role)):
+        name, array = _tensor(path)
+        name = name or f"{role}_{number}"
+        if name in tensors:
+            raise DataError(f"{path} holds a second tensor called {name!r}", remedy="Give each tensor its own name")
+        tensors[name] = array
+    return tensors
+
+
+def _tensor(path: str) -> tuple[str, Array]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    with open(path, "rb") as file:
+        content = file.read()
+    proto = onnx.TensorProto()
+    try:
+        proto.ParseFromString(content)
+        # A sequence or an optional value parses as a tensor too: its values land in the field `segment`.
+        if proto.HasField("segment"):
+            raise DataError(f"{path} holds a sequence or an optional value", remedy="Only tensors can be compared")
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            raise DataError(f"{path} keeps its values in another file", remedy="Store the values in the file itself")
+        array = onnx.numpy_helper.to_array(proto)
+    except (DecodeError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path} holds no tensor: {one_line(error).rstrip('.')}", remedy="Write the file again"
+        ) from error
+    return proto.name, array.astype(object) if array.dtype.kind == "U" else array
 
 
 @dataclass(frozen=True)
-class RecordedCases:
-    """Data sets from `start` to `stop` of a folder."""
+class RecordedCases(Span):
+    """Some data sets of a folder."""
 
     location: str
     sets: tuple[str, ...]
-    start: int
-    stop: int
 
     @property
     def provenance(self) -> Provenance:
@@ -38,22 +102,14 @@ class RecordedCases:
     def fingerprint(self) -> str:
         return fingerprints.of_files(path for folder in self.sets for path in tensor_files(folder, "input"))
 
-    @property
-    def rows(self) -> int | None:
-        return self.stop - self.start
-
     def batches(self, size: int) -> Iterator[Batch]:
         """One data set a batch, whatever the size asked for."""
         import numpy as np
 
-        for number in range(self.start, self.stop):
-            folder = self.sets[number]
+        for rows in self.numbered(1):
+            folder = self.sets[rows.numbers[0]]
             name = np.array([os.path.basename(os.path.abspath(folder))], dtype=object)
-            rows = RowIds(np.array([number], dtype=np.int64), name)
-            yield Batch(rows, CaseColumns(recorded_inputs(folder)), stacked=False)
-
-    def shards(self, count: int) -> Sequence[Source]:
-        return [replace(self, start=start, stop=stop) for start, stop in split(self.start, self.stop, count)]
+            yield Batch(replace(rows, names=name), CaseColumns(_tensors(folder, "input")), stacked=False)
 
 
 class RecordedCasesReader:
@@ -70,7 +126,7 @@ class RecordedCasesReader:
         for folder in sets:
             if not tensor_files(folder, "input") and not tensor_files(folder, "output"):
                 raise DataError(f"{folder} holds no input_0.pb", remedy="Give a folder with recorded tensors")
-        return RecordedCases(str(location), sets, 0, len(sets))
+        return RecordedCases(str(location), sets, stop=len(sets))
 
 
 EXTENSION = RecordedCasesReader()

@@ -10,7 +10,7 @@ from typing import Any
 
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Adapter, Model, Signature
-from likewise.data import onnx_testdata
+from likewise.data.readers import onnx_testdata
 from likewise.errors import ModelError
 from likewise.models.recorded.store import RecordedAnswers
 

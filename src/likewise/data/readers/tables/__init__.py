@@ -11,10 +11,181 @@ Types are settled on the first 8 MB of a file and hold for the rest.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from likewise.contracts.data import Source
-from likewise.data.readers.tables.files import is_table, resolve
-from likewise.data.readers.tables.source import open_table
+from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
+from likewise.data import fingerprints
+from likewise.data.columns import ArrowColumns
+from likewise.data.readers.tables.arrow import Arrow, Parquet
+from likewise.data.readers.tables.delimited import Delimited
+from likewise.data.readers.tables.files import Format, is_table, resolve
+from likewise.data.readers.tables.jsonlines import JsonLines
+from likewise.data.rows import split
+from likewise.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+FORMATS: dict[str, Format] = {
+    "parquet": Parquet(),
+    "csv": Delimited(","),
+    "tsv": Delimited("\t"),
+    "arrow": Arrow(),
+    "jsonl": JsonLines(),
+}
+TURN = 1024
+"""Rows that one shard takes before the next has its turn, where the number of rows is not known."""
+
+ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Rows of one or more table files, or the part of them that is one shard.
+
+    `start` and `stop` bound the rows; of those, every `turns`-th block of rows from `turn` on.
+    """
+
+    location: str
+    format: str
+    paths: tuple[str, ...]
+    schema: pa.Schema
+    counts: tuple[int | None, ...]
+    start: int = 0
+    stop: int = ENDLESS
+    turn: int = 0
+    turns: int = 1
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance.REAL
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprints.of_files(self.paths)
+
+    @property
+    def rows(self) -> int | None:
+        total = self._total
+        return None if total is None else min(self.stop, total) - self.start
+
+    @property
+    def _total(self) -> int | None:
+        known = [count for count in self.counts if count is not None]
+        return sum(known) if len(known) == len(self.counts) else None
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        import pyarrow as pa
+
+        for numbers, pieces in _rebatch(self._pieces(), size):
+            yield Batch(RowIds(numbers), ArrowColumns(pa.Table.from_batches(pieces, self.schema)))
+
+    def shards(self, count: int) -> Sequence[Source]:
+        """Ranges of rows where their number is known, else blocks of rows in turn."""
+        total = self.rows
+        if count <= 1 or self.turns > 1 or total == 0:
+            return [self]
+        if total is None:
+            return [replace(self, turn=turn, turns=count) for turn in range(count)]
+        ranges = split(self.start, self.start + total, count)
+        return [replace(self, start=start, stop=stop) for start, stop in ranges]
+
+    def _pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches as they are stored, cut to the rows of this shard, with the number of their first row."""
+        first = 0
+        for path, count in zip(self.paths, self.counts, strict=True):
+            end = first if count is None else first + count
+            if count is None or (end > self.start and first < self.stop):
+                stored = FORMATS[self.format].read(path, self.schema, self.start - first, self.stop - first)
+                for position, batch in stored:
+                    end = max(end, first + position + batch.num_rows)
+                    yield from self._cut(first + position, self._like_first(batch))
+            first = end
+
+    def _cut(self, first: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        low, high = max(first, self.start), min(first + batch.num_rows, self.stop)
+        while low < high:
+            end = high if self.turns == 1 else min(high, (low // TURN + 1) * TURN)
+            if self.turns == 1 or low // TURN % self.turns == self.turn:
+                yield low, batch.slice(low - first, end - low)
+            low = end
+
+    def _like_first(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns in the order of the first file, under its metadata."""
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
+
+
+def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSource:
+    """Look at every file, and refuse what is not one table."""
+    import pyarrow as pa
+
+    schema: pa.Schema | None = None
+    counts: list[int | None] = []
+    for path in paths:
+        facts = FORMATS[format_name].inspect(path, schema)
+        _require_unique(path, facts.schema.names)
+        if schema is None:
+            schema = pa.schema([(f.name, f.type) for f in facts.schema], metadata=facts.schema.metadata)
+        else:
+            _require_same(paths[0], schema, path, facts.schema)
+        counts.append(facts.rows)
+    return TableSource(location, format_name, tuple(paths), schema, tuple(counts))
+
+
+def _require_unique(path: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"{path} has more than one column called {', '.join(map(repr, twice))}",
+            remedy="Rename or remove the duplicates: inputs are found by name",
+        )
+
+
+def _require_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
+    missing = [name for name in schema.names if name not in other.names]
+    more = [name for name in other.names if name not in schema.names]
+    differ = [
+        name for name in schema.names if name in other.names and schema.field(name).type != other.field(name).type
+    ]
+    parts = []
+    if missing:
+        parts.append(f"{path} lacks {', '.join(map(repr, missing[:5]))}")
+    if more:
+        parts.append(f"{path} also has {', '.join(map(repr, more[:5]))}")
+    parts += [f"{name!r} is {schema.field(name).type}, then {other.field(name).type}" for name in differ[:5]]
+    if parts:
+        raise DataError(
+            f"{first} and {path} are not parts of one table: {'; '.join(parts)}",
+            remedy="Write the files with the same columns and types, or choose some of them with a glob",
+        )
+
+
+def _rebatch(pieces: Iterable[tuple[int, pa.RecordBatch]], size: int) -> Iterator[tuple[Array, list[pa.RecordBatch]]]:
+    """Pieces of any length as lists of `size` rows, without copying them."""
+    import numpy as np
+
+    numbers: list[Array] = []
+    held: list[pa.RecordBatch] = []
+    room = size
+    for first, piece in pieces:
+        start = 0
+        while start < piece.num_rows:
+            length = min(room, piece.num_rows - start)
+            numbers.append(np.arange(first + start, first + start + length, dtype=np.int64))
+            held.append(piece.slice(start, length))
+            start += length
+            room -= length
+            if not room:
+                yield np.concatenate(numbers), held
+                numbers, held, room = [], [], size
+    if held:
+        yield np.concatenate(numbers), held
 
 
 class TablesReader:
@@ -28,7 +199,7 @@ class TablesReader:
 
     def open(self, target: object) -> Source:
         location = os.fspath(target)  # type: ignore[call-overload]
-        return open_table(location, *resolve(location))
+        return _opened(location, *resolve(location))
 
 
 EXTENSION = TablesReader()

@@ -1,7 +1,4 @@
-"""Arrow files and streams; Feather is an Arrow file.
-
-Parquet, a row group at a time.
-"""
+"""Arrow files and streams (Feather is an Arrow file), and Parquet, a row group at a time."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
 
 
 REMEDY = "Write the file again and close its writer: it is not whole, or not Arrow"
+PARQUET_REMEDY = "Write the file again: it is not whole, or not Parquet"
 END_OF_STREAM = b"\x00\x00\x00\x00"
 
 
@@ -92,9 +90,6 @@ def _stream(path: str) -> Iterator[Any]:
         yield stream
 
 
-REMEDY_PARQUET = "Write the file again: it is not whole, or not Parquet"
-
-
 @dataclass(frozen=True, slots=True)
 class Parquet:
     """Row groups outside the rows asked for are not read."""
@@ -102,14 +97,14 @@ class Parquet:
     def inspect(self, path: str, like: pa.Schema | None) -> Facts:
         import pyarrow.parquet as pq
 
-        with reading(path, remedy=REMEDY_PARQUET), pq.ParquetFile(path) as file:
+        with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path) as file:
             return Facts(file.schema_arrow, file.metadata.num_rows)
 
     def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         import pyarrow.parquet as pq
 
         # Buffering ahead within one row group only: over the whole file it would hold the whole file.
-        with reading(path, remedy=REMEDY_PARQUET), pq.ParquetFile(path, pre_buffer=True) as file:
+        with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path, pre_buffer=True) as file:
             first = 0
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
@@ -125,7 +120,7 @@ class Parquet:
                         raise DataError(
                             f"{path} promises {group.num_rows:,} rows in row group {number} "
                             f"and delivers {position - first:,}",
-                            remedy=REMEDY_PARQUET,
+                            remedy=PARQUET_REMEDY,
                         )
                 first = end
 

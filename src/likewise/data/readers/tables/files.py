@@ -1,7 +1,4 @@
-"""What the formats of tables have in common.
-
-Which files a path, a glob or a folder stands for.
-"""
+"""Which files a path, a glob or a folder stands for, and what the formats of tables have in common."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from likewise.data.onnx_testdata import is_test_data
+from likewise.data.readers.onnx_testdata import is_test_data
 from likewise.errors import DataError, nearest, one_line
 
 if TYPE_CHECKING:
