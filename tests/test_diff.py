@@ -25,8 +25,8 @@ from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
 from likewise.contracts.diff import Change, Direction
 from likewise.contracts.verdict import AT_LEAST, AT_MOST, Finding, Outcome, Severity
 from likewise.errors import UsageError
-from likewise.judge.diff import against, diff
-from likewise.judge.diff.folding import told
+from likewise.judge.baseline import against
+from likewise.judge.diff import diff, told
 from likewise.judge.diff.measures import Scale, moved, weigh
 from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads

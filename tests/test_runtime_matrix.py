@@ -18,6 +18,7 @@ import likewise
 from likewise.compare.variations import settings
 from likewise.contracts.verdict import Outcome, Severity, SuiteVerdict
 from likewise.errors import UsageError
+from likewise.judge.variations import setting_findings
 from likewise.tasks import check as verify
 from likewise.tasks.settings import load_gates
 
@@ -255,7 +256,7 @@ def suites(outcomes):
     ],
 )
 def test_where_the_answers_begin_to_differ(outcomes, told):
-    messages = [finding.message for finding in settings.findings(suites(outcomes))]
+    messages = [finding.message for finding in setting_findings(suites(outcomes))]
     assert len(messages) == len(told)
     for message, part in zip(messages, told, strict=True):
         assert part in message

@@ -27,7 +27,7 @@ class Change:
     stratum, finding, reference, candidate or data. `percent` is by how much a measure got worse (below zero: better),
     None where there is nothing to divide by. `blocks`: a gate that is held against the old run depends on it.
     `place` is where beside all rows it was found: how the rows of a batch were moved, or else the kind and name of
-    a suite.
+    a suite. `summary` is the message without what it lists, where it does.
     """
 
     subject: str
@@ -41,6 +41,7 @@ class Change:
     batch_size: int | None = None
     blocks: bool = True
     place: str = ""
+    summary: str = ""
 
     @property
     def suite(self) -> str:
@@ -50,17 +51,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line: a change, or the worst of several that are one thing. `where` names the places it stands for."""
+    """One line: a change, or the worst of several that are one thing. `where` names the places it stands for.
+
+    `summary` is the message without the names of the suites, or what they found, where it has them.
+    """
 
     change: Change
     message: str
     where: str = ""
-
-    @property
-    def headline(self) -> str:
-        """The message without the names of the suites, or what they found."""
-        listing = self.change.subject in ("suite", "stratum") or self.change.suite
-        return self.message.partition(": ")[0] if listing else self.message
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from likewise.contracts.diff import Diff, Direction
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Finding, Severity
-from likewise.judge.diff import ALLOW, BASELINE, against, with_findings
+from likewise.contracts.verdict import Finding, Outcome, Severity
+from likewise.judge.diff import ALLOW, diff
+
+BASELINE = "baseline"
+"""The code of what a gate finds when it is held against an accepted run."""
 
 SHA256 = "baseline_sha256"
 
@@ -40,4 +45,50 @@ def alone(report: Report) -> bool:
 def undecided(report: Report, told: str) -> Report:
     """The report where the accepted run that its settings name cannot be used."""
     remedy = "Give the JSON report of an accepted run: --baseline FILE"
-    return with_findings(report, [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {told}", remedy=remedy)])
+    return _with_findings(report, [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {told}", remedy=remedy)])
+
+
+def against(baseline: Report, report: Report, *, max_worse: float) -> Report:
+    """A report that was also held against an accepted run: what is worse than there fails."""
+    if report.outcome is Outcome.INCONCLUSIVE:
+        return report
+    found = diff(baseline, report, allow=max_worse)
+    return _with_findings(report, _findings(found, baseline))
+
+
+def _with_findings(report: Report, findings: Sequence[Finding]) -> Report:
+    """The report with more findings, and with the outcome they leave it."""
+    verdict = report.verdict
+    severities = [finding.severity for finding in findings]
+    outcome = verdict.outcome
+    if outcome is Outcome.PASS and Severity.FAILURE in severities:
+        outcome = Outcome.FAIL
+    elif outcome is Outcome.PASS and Severity.INCONCLUSIVE in severities:
+        outcome = Outcome.INCONCLUSIVE
+    decisive = Severity.FAILURE if outcome is Outcome.FAIL else Severity.INCONCLUSIVE
+    headline = verdict.headline
+    if outcome is not verdict.outcome:
+        headline = next(finding.message for finding in findings if finding.severity is decisive)
+    together = sorted((*verdict.findings, *findings), key=lambda finding: list(Severity).index(finding.severity))
+    return replace(report, verdict=replace(verdict, outcome=outcome, headline=headline, findings=tuple(together)))
+
+
+def _findings(found: Diff, baseline: Report) -> list[Finding]:
+    remedy = "If that is intended, accept this run as the new baseline"
+    if found.doubts:
+        return [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {doubt}", remedy=remedy) for doubt in found.doubts]
+    findings, name = [], "baseline"
+    if baseline.outcome is Outcome.FAIL:
+        name = "baseline, a FAIL itself"
+        warning = "baseline: the accepted run is a FAIL itself"
+        findings.append(Finding(BASELINE, Severity.WARNING, warning, remedy="Accept a run that passes"))
+    severities = {Direction.WORSE: Severity.FAILURE, Direction.UNKNOWN: Severity.INCONCLUSIVE}
+    for told in found.lines(*severities):
+        change = told.change
+        # The outcome and the findings of this run are in its own verdict already.
+        if change.subject in ("outcome", "finding"):
+            continue
+        severity = severities[change.direction] if change.blocks else Severity.WARNING
+        findings.append(Finding(BASELINE, severity, f"{name}: {told.message}", change.output, remedy))
+        remedy, name = "", "baseline"
+    return findings

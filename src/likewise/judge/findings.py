@@ -1,17 +1,19 @@
-"""A tolerance that is smaller than what a model's own answers move by: a failure under it may be no more than that.
+"""A judgement under way: limits beside their measures, and what a reader should know about tolerance and rows.
 
-A tolerance so wide that a model which always answers the same would pass: such a check cannot fail.
-
-What a verdict on generated rows may say, and what it may not.
+A tolerance may be smaller than what a model's own answers move by, or so wide that a model which always
+answers the same would pass; and generated rows allow no claim about real ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from likewise.contracts.comparison import Comparison, OutputFacts
-from likewise.contracts.verdict import Confidence, Finding, Policy, Severity
+from likewise.compare.sums import flips_above, mismatch_bounds
+from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
+from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
+from likewise.contracts.words import figure
 
 DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
 """How far a model's answers move between batch sizes, and whose."""
@@ -19,12 +21,96 @@ DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
 NOISE = 1e-3
 """Answers that move by more than this part of the largest are no noise: that is judged as a difference."""
 
+ENOUGH = 10
+"""Fewer rows may lie close together by chance."""
+
+ALIKE = 0.25
+"""A candidate that stays within this part of the reference's spread follows it, whatever the tolerance."""
+
+NAMED = 6
+"""Columns of one kind that are named in the warning."""
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The facts, what is acceptable, and what has been made of them up to now."""
+
+    comparison: Comparison
+    policy: Policy
+    checks: list[Check] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, severity: Severity, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
+        self.findings.append(Finding(code, severity, message, output, remedy))
+
+
+def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int | None = None) -> Iterator[Check]:
+    """The limit beside its measure, if the output has it."""
+    value = output.measures.get(limit.measure)
+    if value is None:
+        return
+    within = value >= limit.bound if limit.measure in AT_LEAST else value <= limit.bound
+    outcome = Outcome.PASS if within else Outcome.FAIL
+    if case.policy.tolerance != case.comparison.tolerance and limit.measure in ("mismatch_rate", "material_flips"):
+        outcome, value = _again(case, limit, output)
+    if outcome is Outcome.INCONCLUSIVE:
+        where = f" at batch size {batch_size}" if batch_size is not None else ""
+        case.add(
+            Severity.INCONCLUSIVE,
+            "undecided",
+            f"{output.name}.{limit.measure}{where} cannot be decided under the new tolerance from the stored facts",
+            output=output.name,
+            remedy="Run the check again with this tolerance",
+        )
+    yield Check(output.name, limit.measure, value, limit.bound, outcome, batch_size)
+
+
+def _again(case: Judgement, limit: Limit, output: OutputFacts) -> tuple[Outcome, float | None]:
+    """A measure that depends on the tolerance, under another tolerance than the run's.
+
+    The stored facts bound it from both sides: what is published is the bound that decides.
+    """
+    low, high = _bounds(output, limit.measure, case.policy.tolerance)
+    if high <= limit.bound:
+        return Outcome.PASS, high
+    return (Outcome.INCONCLUSIVE, None) if low <= limit.bound else (Outcome.FAIL, low)
+
+
+def _bounds(output: OutputFacts, measure: str, tolerance: Tolerance) -> tuple[float, float]:
+    """The least and the most that `mismatch_rate` or `material_flips` can be under a tolerance."""
+    if measure == "material_flips":
+        low, high = map(float, flips_above(output.details["agreement"]["margins"], 2 * tolerance.absolute))
+        return low if tolerance.relative == 0 else 0.0, high
+    facts, broken = output.details["closeness"], output.measures["nonfinite_mismatch"]
+    certain, possible = mismatch_bounds(facts["magnitudes"], tolerance.absolute, tolerance.relative)
+    return max(broken, certain) / facts["values"], 1.0 if possible or broken else 0.0
+
+
+def rows_beyond(case: Judgement) -> int | None:
+    """How many rows the tolerance does not cover; None where the facts of a run under another one do not tell."""
+    comparison, tolerance = case.comparison, case.policy.tolerance
+    nan = any(output.measures.get("nan_both") for output in comparison.outputs)
+    if tolerance == comparison.tolerance and (not nan or case.policy.nan_equal == comparison.nan_equal):
+        return comparison.rows_beyond
+    if nan and not case.policy.nan_equal:
+        return None
+    measures = ("mismatch_rate", "material_flips")
+    most = [_bounds(o, m, tolerance)[1] for o in comparison.outputs for m in measures if m in o.measures]
+    return 0 if most and not any(most) and not comparison.mismatches else None
+
+
+def in_words(check: Check) -> str:
+    """A limit that does not hold, in words."""
+    side = "below" if check.measure in AT_LEAST else "above"
+    where = f" at batch size {check.batch_size}" if check.batch_size is not None else ""
+    return f"{check.output}.{check.measure} is {figure(check.value)}{where}, {side} its limit of {figure(check.bound)}"
+
 
 def noise_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
     """What is asked of each output, beside how far the models themselves move."""
     for output in comparison.outputs:
         largest = _largest_answer(output)
-        bound = allowed(output, policy, largest)
+        bound = _allowed(output, policy, largest)
         if bound is None:
             continue
         for measure, side in DRIFTS.items():
@@ -47,7 +133,7 @@ def _largest_answer(output: OutputFacts) -> float:
     return math.ldexp(1.0, min(max(exponents), 1023)) if exponents else 0.0
 
 
-def allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
+def _allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
     """The most that any answer may differ by; None where no limit bounds single answers."""
     tolerance, bounds = policy.tolerance, []
     for limit in policy.limits:
@@ -57,13 +143,6 @@ def allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None
             elif limit.measure == "mismatch_rate" and limit.bound == 0:
                 bounds.append(tolerance.absolute + tolerance.relative * largest)
     return min(bounds, default=None)
-
-
-ENOUGH = 10
-"""Fewer rows may lie close together by chance."""
-
-ALIKE = 0.25
-"""A candidate that stays within this part of the reference's spread follows it, whatever the tolerance."""
 
 
 def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
@@ -79,7 +158,7 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
         if bounds is None or bounds[0] == bounds[1]:
             continue
         low, high = bounds
-        bound = allowed(output, policy, max(abs(low), abs(high)))
+        bound = _allowed(output, policy, max(abs(low), abs(high)))
         if bound is None or high - low > bound:
             continue
         chosen = any(
@@ -95,10 +174,6 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
             output.name,
             f"Choose one below the differences that matter, such as --abs-tol {(high - low) / 1000:.0e} --rel-tol 0",
         )
-
-
-NAMED = 6
-"""Columns of one kind that are named in the warning."""
 
 
 def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:

@@ -1,25 +1,49 @@
-"""What other batches mean under a policy: other sizes, other places in the batch, and the reference in them.
+"""What is made of the variations: other batches, rows made to find trouble, other lengths, other settings.
 
-What is asked of rows that were made to find trouble, and the one line that says what they showed.
+A suite is judged under the limits that make sense for it, and one line says what it showed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from likewise.compare.variations import settings
 from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts, Tolerance
 from likewise.contracts.verdict import Check, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
-from likewise.judge.limits import Judgement, checked, in_words
+from likewise.judge.findings import Judgement, checked, in_words
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
 
+MADE = ("edge", "shape")
+"""Kinds of suites whose rows nobody sent."""
+
+ANY_ROWS = frozenset(
+    {
+        "max_abs_diff",
+        "max_rel_diff",
+        "max_ulp_diff",
+        "mismatch_rate",
+        "material_flips",
+        "label_flips",
+        "nonfinite_mismatch",
+    }
+)
+"""Limits that hold for any rows. Means, quantiles and rates speak of rows as they come, and these rows do not come."""
+
+LONGEST = 240
+"""Characters of what a mismatch says that are repeated; models can be wordy."""
+
 REFERENCE_REMEDY = (
     "No candidate can be like it at every size, and the candidate is not to blame; look for training mode, BatchNorm "
     "or other statistics of the batch in the reference, and call eval() before it is used"
+)
+
+SETTING_REMEDY = (
+    "Deploy it with a setting that agrees, or look into the one that does not: likewise explain --candidate-option"
 )
 
 
@@ -62,10 +86,9 @@ def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
     if _bit_equal(case):
         return
     for limit in case.policy.limits:
-        if limit.measure in ELEMENTWISE:
-            for output in facts.outputs:
-                if limit.output in (None, output.name, output.pair.candidate):
-                    yield from checked(case, limit, output, batch_size=facts.size)
+        for output in facts.outputs if limit.measure in ELEMENTWISE else ():
+            if limit.output in (None, output.name, output.pair.candidate):
+                yield from checked(case, limit, output, batch_size=facts.size)
 
 
 def _bit_equal(case: Judgement) -> bool:
@@ -106,26 +129,6 @@ def _judge_reference(case: Judgement) -> None:
         )
 
 
-MADE = ("edge", "shape")
-"""Kinds of suites whose rows nobody sent."""
-
-ANY_ROWS = frozenset(
-    {
-        "max_abs_diff",
-        "max_rel_diff",
-        "max_ulp_diff",
-        "mismatch_rate",
-        "material_flips",
-        "label_flips",
-        "nonfinite_mismatch",
-    }
-)
-"""Limits that hold for any rows. Means, quantiles and rates speak of rows as they come, and these rows do not come."""
-
-LONGEST = 240
-"""Characters of what a mismatch says that are repeated; models can be wordy."""
-
-
 def policy_on(facts: SuiteFacts, policy: Policy) -> Policy:
     """What is asked of a suite. Few rows claim nothing about a rate, and no suite is swept over batch sizes."""
     limits = tuple(limit for limit in policy.limits if not limit.measure.endswith("_drift"))
@@ -134,20 +137,43 @@ def policy_on(facts: SuiteFacts, policy: Policy) -> Policy:
     return replace(policy, limits=limits, max_failure_rate=None, fixed_batch=True)
 
 
+def suite_verdict(
+    facts: SuiteFacts,
+    outcome: Outcome,
+    headline: str,
+    checks: tuple[Check, ...] = (),
+    findings: tuple[Finding, ...] = (),
+) -> SuiteVerdict:
+    """The verdict on a suite, under its name."""
+    rows, refused = facts.comparison.rows, facts.refused
+    return SuiteVerdict(
+        facts.kind, facts.name, facts.title, rows, refused, facts.blocks, outcome, headline, checks, findings
+    )
+
+
+def suite_finding(suite: SuiteVerdict) -> Finding | None:
+    """What a suite that did not pass adds to the findings; settings are told together."""
+    if suite.outcome is Outcome.PASS or suite.kind == settings.KIND:
+        return None
+    failed = suite.outcome is Outcome.FAIL
+    blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
+    severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
+    return Finding(f"{suite.kind}-suite", severity, f"{suite.name}: {suite.headline}")
+
+
 def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerdict:
     """The verdict on a suite from the judgement of its rows."""
-    told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
     measured = facts.comparison
     if facts.refused and not (measured.rows or measured.mismatches or measured.incidents):
-        return SuiteVerdict(*told, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
+        return suite_verdict(facts, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
     kept = tuple(f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE))
     if facts.kind not in MADE:
-        return SuiteVerdict(*told, verdict.outcome, verdict.headline, verdict.checks, kept)
+        return suite_verdict(facts, verdict.outcome, verdict.headline, verdict.checks, kept)
     kept = tuple(finding for finding in kept if not _nothing_finite(facts, finding))
     outcome = verdict.outcome
     if outcome is Outcome.INCONCLUSIVE and not kept and verdict.checks:
         outcome = Outcome.PASS
-    return SuiteVerdict(*told, outcome, _headline(facts, outcome, verdict, policy), verdict.checks, kept)
+    return suite_verdict(facts, outcome, _headline(facts, outcome, verdict, policy), verdict.checks, kept)
 
 
 def _nothing_finite(facts: SuiteFacts, finding: Finding) -> bool:
@@ -202,3 +228,63 @@ def _answer(answer: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
+    """Where the candidate begins to differ along each option, and which settings could not be tried."""
+    tried = [suite for suite in suites if suite.kind == settings.KIND]
+    left: dict[tuple[str, bool], list[str]] = {}
+    for suite in tried:
+        if suite.outcome is Outcome.INCONCLUSIVE:
+            left.setdefault((suite.headline, suite.blocks), []).append(suite.name)
+    for (reason, blocks), names in left.items():
+        severity = Severity.INCONCLUSIVE if blocks else Severity.NOTE
+        remedy = "Run the same check where it is" if not blocks else ""
+        yield Finding("setting-not-covered", severity, f"not covered: {'; '.join(names)}: {reason}", None, remedy)
+    covered = [suite for suite in tried if suite.outcome is not Outcome.INCONCLUSIVE]
+    failed = [suite for suite in covered if suite.outcome is Outcome.FAIL]
+    if not failed:
+        return
+    if len(failed) == len(covered):
+        every = "under every setting tried" if len(covered) > 1 else f"under {failed[0].name}"
+        remedy = "No setting tried makes it agree: look at the answers themselves" if len(covered) > 1 else ""
+        yield _failure(f"the candidate differs {every}: {failed[0].headline}", remedy)
+        return
+    along = list(_along_each_option(covered))
+    yield from along
+    if not along:
+        places = "; ".join(suite.name for suite in failed)
+        yield _failure(f"the candidate differs at {places}: {failed[0].headline}")
+
+
+def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
+    """An option tells something when some of its values never differ, whatever the others are."""
+    assigned = {suite.name: settings.assigned_in(suite.name) for suite in covered}
+    for option in assigned[covered[0].name]:
+        values = list(dict.fromkeys(assigned[suite.name].get(option, "") for suite in covered))
+        first = {
+            value: next(
+                (s for s in covered if s.outcome is Outcome.FAIL and assigned[s.name].get(option, "") == value), None
+            )
+            for value in values
+        }
+        differing = [value for value in values if first[value] is not None]
+        agreeing = [value for value in values if first[value] is None]
+        if not differing or not agreeing:
+            continue
+        begins = values.index(differing[0])
+        onward = len(differing) > 1 and differing == values[begins:]
+        where = (
+            f"from {option}={differing[0]} on" if onward else f"at {' and '.join(f'{option}={v}' for v in differing)}"
+        )
+        agree = "agrees" if len(agreeing) == 1 else "agree"
+        seen = first[differing[0]]
+        assert seen is not None
+        yield _failure(
+            f"the candidate differs {where}; {', '.join(f'{option}={value}' for value in agreeing)} {agree} "
+            f"({seen.name}: {seen.headline})"
+        )
+
+
+def _failure(message: str, remedy: str = SETTING_REMEDY) -> Finding:
+    return Finding(settings.DIVERGES, Severity.FAILURE, message, None, remedy)

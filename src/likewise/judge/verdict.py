@@ -1,6 +1,4 @@
-"""One limit beside its measure, and a judgement under way: its checks and what it has found so far.
-
-Comparison + policy → verdict. No arrays, no files: a finished run can be judged again.
+"""Comparison + policy → verdict. No arrays, no files: a finished run can be judged again.
 
 Every test is written `not value <= limit`, so that NaN fails. Whatever was not measured is
 inconclusive, never a pass.
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from likewise.compare.variations import settings
 from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFacts
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import (
@@ -23,13 +20,26 @@ from likewise.contracts.verdict import (
     Verdict,
 )
 from likewise.errors import nearest
-from likewise.judge import findings as generated_rows
-from likewise.judge import findings as noise_floor
-from likewise.judge import findings as wide_tolerances
 from likewise.judge.confidence import confidence, percent, rows_needed
-from likewise.judge.limits import Judgement, checked, in_words, rows_beyond
+from likewise.judge.findings import (
+    Judgement,
+    checked,
+    generated_confidence,
+    generated_findings,
+    in_words,
+    noise_findings,
+    rows_beyond,
+    wide_tolerance_findings,
+)
 from likewise.judge.policy import PRESETS
-from likewise.judge.variations import judge_batches, policy_on, verdict_on
+from likewise.judge.variations import (
+    judge_batches,
+    policy_on,
+    setting_findings,
+    suite_finding,
+    suite_verdict,
+    verdict_on,
+)
 from likewise.models.decoding import kind_of
 
 NOTABLE_CHANGE = 1e-6
@@ -54,16 +64,17 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         _judge_limits(case)
         _judge_outputs(case)
     judge_batches(case)
-    case.findings.extend(noise_floor.noise_findings(comparison, policy))
-    case.findings.extend(wide_tolerances.wide_tolerance_findings(comparison, policy))
+    case.findings.extend(noise_findings(comparison, policy))
+    case.findings.extend(wide_tolerance_findings(comparison, policy))
     _judge_inputs(case)
     beyond = rows_beyond(case)
-    state = generated_rows.generated_confidence if comparison.generated else confidence
+    state = generated_confidence if comparison.generated else confidence
     bound = None if beyond is None else state(beyond, comparison.rows, policy.confidence)
-    case.findings.extend(generated_rows.generated_findings(comparison, policy))
+    case.findings.extend(generated_findings(comparison, policy))
     _judge_reach(case, bound)
     suites = tuple(_suite(facts, policy) for facts in comparison.suites)
-    _judge_suites(case, suites)
+    case.findings.extend(setting_findings(suites))
+    case.findings.extend(finding for suite in suites if (finding := suite_finding(suite)))
     outcome = _outcome(case)
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
         case.add(
@@ -79,21 +90,9 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
 def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
     """A suite under the limits that make sense for it."""
     if facts.not_covered:
-        told = (facts.kind, facts.name, facts.title, facts.comparison.rows, facts.refused, facts.blocks)
-        return SuiteVerdict(*told, Outcome.INCONCLUSIVE, facts.not_covered)
+        return suite_verdict(facts, Outcome.INCONCLUSIVE, facts.not_covered)
     asked = policy_on(facts, policy)
     return verdict_on(facts, judge(facts.comparison, asked), asked)
-
-
-def _judge_suites(case: Judgement, suites: Sequence[SuiteVerdict]) -> None:
-    case.findings.extend(settings.findings(suites))
-    for suite in suites:
-        if suite.outcome is Outcome.PASS or suite.kind == settings.KIND:
-            continue
-        failed = suite.outcome is Outcome.FAIL
-        blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
-        severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
-        case.add(severity, f"{suite.kind}-suite", f"{suite.name}: {suite.headline}")
 
 
 def _judge_limits(case: Judgement) -> None:

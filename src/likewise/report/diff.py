@@ -61,15 +61,10 @@ def as_json(diff: Diff) -> str:
 
     from likewise.report.formats.json import strict
 
-    return (
-        json.dumps(
-            strict({name: value for name, value in asdict(diff).items() if name != "told"}),
-            indent=2,
-            ensure_ascii=False,
-            allow_nan=False,
-        )
-        + "\n"
-    )
+    told = {name: value for name, value in asdict(diff).items() if name != "told"}
+    for change in told["changes"]:
+        del change["summary"]
+    return json.dumps(strict(told), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _parts(diff: Diff) -> Iterator[RenderableType]:

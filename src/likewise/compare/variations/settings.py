@@ -8,7 +8,7 @@ have is listed as not covered; it keeps a verdict from passing only where no set
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -19,7 +19,7 @@ from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish, neede
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
-from likewise.contracts.verdict import Finding, Outcome, Severity, SuiteVerdict, Verdict
+from likewise.contracts.verdict import Outcome, Severity, Verdict
 from likewise.errors import LikewiseError, UnavailableError, UsageError
 from likewise.registry import adapter
 
@@ -28,9 +28,6 @@ DIVERGES = "setting-diverges"
 MOST = 64
 """Settings that are tried in one run: each opens the candidate once more."""
 
-_REMEDY = (
-    "Deploy it with a setting that agrees, or look into the one that does not: likewise explain --candidate-option"
-)
 _FORM = "Give options of the candidate's adapter with their values, such as optimization=disable,all threads=1,2"
 
 
@@ -73,66 +70,6 @@ def assigned_in(name: str) -> dict[str, str]:
         option, _, value = part.partition("=")
         found[option] = value
     return found
-
-
-def findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
-    """Where the candidate begins to differ along each option, and which settings could not be tried."""
-    tried = [suite for suite in suites if suite.kind == KIND]
-    left: dict[tuple[str, bool], list[str]] = {}
-    for suite in tried:
-        if suite.outcome is Outcome.INCONCLUSIVE:
-            left.setdefault((suite.headline, suite.blocks), []).append(suite.name)
-    for (reason, blocks), names in left.items():
-        severity = Severity.INCONCLUSIVE if blocks else Severity.NOTE
-        remedy = "Run the same check where it is" if not blocks else ""
-        yield Finding("setting-not-covered", severity, f"not covered: {'; '.join(names)}: {reason}", None, remedy)
-    covered = [suite for suite in tried if suite.outcome is not Outcome.INCONCLUSIVE]
-    failed = [suite for suite in covered if suite.outcome is Outcome.FAIL]
-    if not failed:
-        return
-    if len(failed) == len(covered):
-        every = "under every setting tried" if len(covered) > 1 else f"under {failed[0].name}"
-        remedy = "No setting tried makes it agree: look at the answers themselves" if len(covered) > 1 else ""
-        yield _failure(f"the candidate differs {every}: {failed[0].headline}", remedy)
-        return
-    along = list(_along_each_option(covered))
-    yield from along
-    if not along:
-        places = "; ".join(suite.name for suite in failed)
-        yield _failure(f"the candidate differs at {places}: {failed[0].headline}")
-
-
-def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
-    """An option tells something when some of its values never differ, whatever the others are."""
-    assigned = {suite.name: assigned_in(suite.name) for suite in covered}
-    for option in assigned[covered[0].name]:
-        values = list(dict.fromkeys(assigned[suite.name].get(option, "") for suite in covered))
-        first = {
-            value: next(
-                (s for s in covered if s.outcome is Outcome.FAIL and assigned[s.name].get(option, "") == value), None
-            )
-            for value in values
-        }
-        differing = [value for value in values if first[value] is not None]
-        agreeing = [value for value in values if first[value] is None]
-        if not differing or not agreeing:
-            continue
-        begins = values.index(differing[0])
-        onward = len(differing) > 1 and differing == values[begins:]
-        where = (
-            f"from {option}={differing[0]} on" if onward else f"at {' and '.join(f'{option}={v}' for v in differing)}"
-        )
-        agree = "agrees" if len(agreeing) == 1 else "agree"
-        seen = first[differing[0]]
-        assert seen is not None
-        yield _failure(
-            f"the candidate differs {where}; {', '.join(f'{option}={value}' for value in agreeing)} {agree} "
-            f"({seen.name}: {seen.headline})"
-        )
-
-
-def _failure(message: str, remedy: str = _REMEDY) -> Finding:
-    return Finding(DIVERGES, Severity.FAILURE, message, None, remedy)
 
 
 def _values(name: object, given: Any) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import Finding, Outcome, Severity
 from likewise.judge.diff.measures import where
+from likewise.judge.variations import suite_finding
 
 NOT_ASKED = "not asked for this time"
 """What became of a suite that the settings of the new run leave out."""
@@ -73,13 +73,13 @@ def batch_sizes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     for name, was in before.items():
         if name not in after:
             message = f"{name} is no longer tried"
-            yield Change("batch-size", name, Direction.WORSE, message, old=was.size, batch_size=was.size)
+            yield Change("batch-size", name, Direction.WORSE, message, was.size, batch_size=was.size, place=was.order)
             continue
         told = Change("rows", COMPARED, Direction.WORSE, "", batch_size=was.size, place=was.order)
         yield from _fewer(told, was.rows, after[name].rows, allow)
-    for name, size in ((name, facts.size) for name, facts in after.items() if name not in before):
-        message = f"{name} is tried now too"
-        yield Change("batch-size", name, Direction.OTHER, message, new=size, batch_size=size)
+    for name, now in ((name, facts) for name, facts in after.items() if name not in before):
+        message, size = f"{name} is tried now too", now.size
+        yield Change("batch-size", name, Direction.OTHER, message, new=size, batch_size=size, place=now.order)
 
 
 def suites(old: Report, new: Report, allow: float) -> Iterator[Change]:
@@ -92,17 +92,18 @@ def suites(old: Report, new: Report, allow: float) -> Iterator[Change]:
         if key not in after:
             why = _left_out(new, *key)
             message = f"the suite {name} was {why}" if why else f"the suite {name} is gone"
-            told = (message, str(was.outcome), why or None)
-            yield Change("suite", name, Direction.WORSE, *told, blocks=was.blocks)
+            yield Change("suite", name, Direction.WORSE, message, str(was.outcome), why or None, blocks=was.blocks)
             continue
         now = after[key]
         if was.blocks and not now.blocks:
             message = f"the suite {name} no longer blocks"
             yield Change("suite", name, Direction.WORSE, message, old=True, new=False)
         direction = _towards(was.outcome, now.outcome)
-        message = f"the suite {name} is {now.outcome}, "
-        message += "as before" if direction is Direction.SAME else f"it was {was.outcome}: {now.headline}"
-        yield Change("suite", name, direction, message, str(was.outcome), str(now.outcome), blocks=was.blocks)
+        same = direction is Direction.SAME
+        summary = f"the suite {name} is {now.outcome}, " + ("as before" if same else f"it was {was.outcome}")
+        message = summary if same else f"{summary}: {now.headline}"
+        outcomes = (str(was.outcome), str(now.outcome))
+        yield Change("suite", name, direction, message, *outcomes, blocks=was.blocks, summary=summary)
     for key in (key for key in after if key not in before):
         name, now = " ".join(key), after[key]
         message = f"the suite {name} is new: {now.outcome}, {now.headline}"
@@ -130,17 +131,24 @@ def strata(old: Report, new: Report, allow: float, *, other_data: bool) -> Itera
 
 def findings(old: Report, new: Report) -> Iterator[Change]:
     """Findings that are new or gone, whatever their figures. Only a new failure is worse: the rest does not block."""
-    before, after = Counter(map(_kind, old.verdict.findings)), Counter(map(_kind, new.verdict.findings))
-    for finding in new.verdict.findings:
-        if not before[_kind(finding)]:
-            direction = Direction.WORSE if finding.severity is Severity.FAILURE else Direction.OTHER
-            message = f"new {finding.severity}: {finding.message}"
-            yield Change("finding", finding.code, direction, message, new=str(finding.severity), output=finding.output)
-    for finding in old.verdict.findings:
-        if not after[_kind(finding)]:
-            direction = Direction.BETTER if finding.severity is Severity.FAILURE else Direction.OTHER
-            message = f"no longer a {finding.severity}: {finding.message}"
-            yield Change("finding", finding.code, direction, message, old=str(finding.severity), output=finding.output)
+    for is_new, report, other in ((True, new, old), (False, old, new)):
+        known = set(map(_kind, other.verdict.findings))
+        suites = {suite_finding(suite): f"{suite.kind} {suite.name}" for suite in report.verdict.suites}
+        for finding in report.verdict.findings:
+            if _kind(finding) in known:
+                continue
+            direction = Direction.WORSE if is_new else Direction.BETTER
+            severity = str(finding.severity)
+            yield Change(
+                "finding",
+                finding.code,
+                direction if finding.severity is Severity.FAILURE else Direction.OTHER,
+                f"new {severity}: {finding.message}" if is_new else f"no longer a {severity}: {finding.message}",
+                old=None if is_new else severity,
+                new=severity if is_new else None,
+                output=finding.output,
+                place=suites.get(finding, ""),
+            )
 
 
 def artefacts(old: Report, new: Report) -> Iterator[Change]:
@@ -214,8 +222,8 @@ def _values(
     if gone:
         values = f"the value {gone[0]} of {column} has" if len(gone) == 1 else f"{len(gone)} values of {column} have"
         told = f"{values} no rows any more{', which counts on other data too' if other_data else ''}"
-        message = f"{told}: {named(gone)}" if len(gone) > 1 else told
-        yield Change("stratum", column, Direction.WORSE, message, old=gone)
+        message = f"{told}: {listed(gone)}" if len(gone) > 1 else told
+        yield Change("stratum", column, Direction.WORSE, message, old=gone, summary=told)
     fewer = {value: _percent_fewer(was[value], now[value]) or 0.0 for value in was if now.get(value)}
     rarer = [value for value, percent in fewer.items() if percent > allow]
     if rarer and not other_data:
@@ -225,7 +233,7 @@ def _values(
         yield Change("stratum", column, Direction.WORSE, message, was[worst], now[worst], fewer[worst])
 
 
-def named(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 

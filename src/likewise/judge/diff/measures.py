@@ -1,9 +1,7 @@
-"""When one measure is worse than it was.
+"""What was agreed and what was measured in both runs: limits and policy, then measures output by output.
 
-A change counts when it is larger than the allowed part of the old value and larger than what is noise
-for that measure. Both sides of the noise are chosen small: what is not known to be noise counts.
-
-The measures of both runs, output by output: on all rows, in other batches, under other settings and shapes.
+A change of a measure counts when it is larger than the allowed part of the old value and larger than what is
+noise for that measure. Both sides of the noise are chosen small: what is not known to be noise counts.
 """
 
 from __future__ import annotations
@@ -15,9 +13,11 @@ from dataclasses import dataclass, replace
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, AT_MOST
-from likewise.contracts.words import change_text, value_text
-from likewise.judge.diff.terms import Key, bounds, looser, tighter
+from likewise.contracts.verdict import AT_LEAST, AT_MOST, Check
+from likewise.contracts.words import change_text, figure, value_text
+
+Key = tuple[str, str, int | None]
+"""Output, measure, batch size."""
 
 PART_OF_LIMIT = 0.01
 """A change below this part of the limit, or of the tolerance where there is no limit, is none."""
@@ -37,9 +37,96 @@ COUNTS = frozenset({"label_flips", "material_flips", "nonfinite_mismatch"})
 BY_TOLERANCE = frozenset({"mismatch_rate", "material_flips"})
 """They count what is beyond the tolerance of the run: under another tolerance they are other measures."""
 
+MEASURED_SUITES = ("setting", "shape")
+"""Kinds of suites that are worth comparing by their figures; edge cases are made to magnify differences."""
+
+
+def _bounds(checks: Sequence[Check]) -> dict[Key, float]:
+    """The tightest bound that each measure was judged by."""
+    found: dict[Key, float] = {}
+    for check in checks:
+        key = (check.output, check.measure, check.batch_size)
+        found[key] = _tightest(check.measure, check.bound, found.get(key, check.bound))
+    return found
+
+
+def _tighter(old: Mapping[Key, float], new: Mapping[Key, float]) -> dict[Key, float]:
+    """The tighter of both runs' bounds."""
+    return {key: _tightest(key[1], *(found[key] for found in (old, new) if key in found)) for key in {**old, **new}}
+
+
+def limits(old: Report, new: Report) -> Iterator[Change]:
+    """Limits that were loosened, tightened, dropped or added. Those of an output that is gone go with it."""
+    before, after = _bounds(old.verdict.checks), _bounds(new.verdict.checks)
+    outputs = {output.name for output in new.comparison.outputs}
+    sizes = {None, *(facts.size for facts in new.comparison.batch_sizes)}
+    for key, bound in before.items():
+        output, measure, size = key
+        if output not in outputs or size not in sizes:
+            continue
+        # Batch sizes follow the limits on all rows: each is told once.
+        if size is not None and (output, measure, None) in before:
+            continue
+        name = f"{output}.{measure}"
+        if key not in after:
+            message = f"the limit of {figure(bound)} on {name} is gone"
+            yield Change("limit", name, Direction.WORSE, message, old=bound, output=output, batch_size=size)
+        elif after[key] != bound:
+            loosened = _tightest(measure, bound, after[key]) == bound
+            word, direction = ("loosened", Direction.WORSE) if loosened else ("tightened", Direction.BETTER)
+            message = f"the limit on {name} was {word} from {figure(bound)} to {figure(after[key])}"
+            yield Change("limit", name, direction, message, old=bound, new=after[key], output=output, batch_size=size)
+    for key, bound in after.items():
+        output, measure, size = key
+        if key not in before and size is None:
+            name = f"{output}.{measure}"
+            message = f"there is a new limit of {figure(bound)} on {name}"
+            yield Change("limit", name, Direction.BETTER, message, new=bound, output=output)
+
+
+def policy(old: Report, new: Report) -> Iterator[Change]:
+    """What else was agreed: tolerance, NaN, confidence, batch sizes."""
+    before, after = old.policy, new.policy
+    if before.preset != after.preset:
+        message = f"the preset is {after.preset}, it was {before.preset}"
+        yield Change("policy", "preset", Direction.OTHER, message, old=before.preset, new=after.preset)
+    if before.tolerance != after.tolerance:
+        wider = _looser(before.tolerance, after.tolerance)
+        word = "loosened" if wider else "tightened"
+        message = f"the tolerance was {word} from {_shown(before.tolerance)} to {_shown(after.tolerance)}"
+        told = (_shown(before.tolerance), _shown(after.tolerance))
+        yield Change("policy", "tolerance", Direction.WORSE if wider else Direction.BETTER, message, *told)
+    rates = (before.max_failure_rate, after.max_failure_rate)
+    for name, was, now, wider in (
+        ("nan_equal", before.nan_equal, after.nan_equal, after.nan_equal),
+        ("confidence", before.confidence, after.confidence, after.confidence < before.confidence),
+        ("max_failure_rate", *rates, rates[1] is None or (rates[0] is not None and rates[1] > rates[0])),
+        ("fixed_batch", before.fixed_batch, after.fixed_batch, after.fixed_batch),
+    ):
+        if was != now:
+            message = f"{name} went from {_word(was)} to {_word(now)}, which asks {'less' if wider else 'more'}"
+            yield Change("policy", name, Direction.WORSE if wider else Direction.BETTER, message, was, now)
+
+
+def _looser(old: Tolerance, new: Tolerance) -> bool:
+    """Does the new tolerance let anything through that the old one did not?"""
+    return new.absolute > old.absolute or new.relative > old.relative
+
+
+def _tightest(measure: str, *found: float) -> float:
+    return max(found) if measure in AT_LEAST else min(found)
+
+
+def _shown(tolerance: Tolerance) -> str:
+    return f"{tolerance.absolute:g}" + (f" + {tolerance.relative:g}·|reference|" if tolerance.relative else "")
+
+
+def _word(value: object) -> str:
+    return "none" if value is None else str(value).lower()
+
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class _Weighed:
     """The direction of one measure, and by how many percent it got worse."""
 
     direction: Direction
@@ -59,7 +146,7 @@ class Scale:
         """The change of the measure's badness that is none."""
         floor = FLOAT64_NOISE * (self.largest if measure in SIZES else 1.0)
         if bound is not None:
-            limited = badness(measure, bound, self.new_rows) * PART_OF_LIMIT
+            limited = _badness(measure, bound, self.new_rows) * PART_OF_LIMIT
             return max(floor, limited)
         if measure in SIZES:
             relative = self.tolerance.relative * self.largest if measure in LARGEST else 0.0
@@ -67,22 +154,22 @@ class Scale:
         return SHARE_OF_ROWS if measure in ("label_flips", "flip_rate", "rank_agreement") else floor
 
 
-def weigh(measure: str, old: float, new: float, *, scale: Scale, bound: float | None, allow: float) -> Weighed:
+def weigh(measure: str, old: float, new: float, *, scale: Scale, bound: float | None, allow: float) -> _Weighed:
     """Is the new value worse, by more than `allow` percent and by more than noise?"""
-    before, after = badness(measure, old, scale.old_rows), badness(measure, new, scale.new_rows)
+    before, after = _badness(measure, old, scale.old_rows), _badness(measure, new, scale.new_rows)
     if before == after or (math.isnan(before) and math.isnan(after)):
-        return Weighed(Direction.SAME, 0.0)
+        return _Weighed(Direction.SAME, 0.0)
     if math.isnan(before) or math.isnan(after) or math.isinf(before) or math.isinf(after):
         worse = math.isnan(after) or after > before
-        return Weighed(Direction.WORSE if worse else Direction.BETTER, None)
+        return _Weighed(Direction.WORSE if worse else Direction.BETTER, None)
     percent = 100 * (after - before) / before if before > 0 else None
     matters = max(before * allow / 100, scale.noise(measure, bound))
     if not after - before <= matters:
-        return Weighed(Direction.WORSE, percent)
-    return Weighed(Direction.BETTER if before - after > matters else Direction.SAME, percent)
+        return _Weighed(Direction.WORSE, percent)
+    return _Weighed(Direction.BETTER if before - after > matters else Direction.SAME, percent)
 
 
-def badness(measure: str, value: float, rows: int) -> float:
+def _badness(measure: str, value: float, rows: int) -> float:
     """The value on a scale where zero is perfect and more is worse: counts by the row, agreement by what it lacks."""
     if measure == "sqnr_db":
         return 0.0 if value == math.inf else 10.0 ** (min(-value, 6000.0) / 20)
@@ -97,13 +184,13 @@ def worst_of(changes: Sequence[Change]) -> Change:
     def order(change: Change) -> tuple[bool, float]:
         if change.new is None:
             return False, 0.0
-        found = badness(change.name.rpartition(".")[2], float(change.new), rows=0)
+        found = _badness(change.name.rpartition(".")[2], float(change.new), rows=0)
         return (True, 0.0) if math.isnan(found) else (False, found)
 
     return max(changes, key=order)
 
 
-def largest_answer(*outputs: OutputFacts) -> float:
+def _largest_answer(*outputs: OutputFacts) -> float:
     """The largest finite magnitude either side answered in either run; 1 where that is not known."""
     found = [
         abs(end) for output in outputs for ends in (output.details.get("extremes") or {}).values() for end in ends or ()
@@ -112,12 +199,8 @@ def largest_answer(*outputs: OutputFacts) -> float:
     return max(finite, default=1.0)
 
 
-MEASURED_SUITES = ("setting", "shape")
-"""Kinds of suites that are worth comparing by their figures; edge cases are made to magnify differences."""
-
-
 @dataclass(frozen=True, slots=True)
-class Place:
+class _Place:
     """Where outputs were measured: on all rows, or as the fields of a change with these names say."""
 
     batch_size: int | None = None
@@ -129,7 +212,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class _Found:
     """What one run measured in one place, and the bounds it was judged by there."""
 
     rows: int
@@ -143,16 +226,16 @@ def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     before, after = dict(_places(old)), dict(_places(new))
     for place in [place for place in before if place in after]:
         ours, theirs = before[place], after[place]
-        limits = tighter(ours.bounds, theirs.bounds)
+        limits = _tighter(ours.bounds, theirs.bounds)
         told = Change(place.subject, "", Direction.WORSE, "", None, None, None, None, place.batch_size)
         told = replace(told, blocks=ours.blocks, place=place.place)
         for name, output in ours.outputs.items():
             if name in theirs.outputs:
                 pair = output, theirs.outputs[name]
-                scale = Scale(ours.rows, theirs.rows, _tighter_tolerance(old, new), largest_answer(*pair))
+                scale = Scale(ours.rows, theirs.rows, _tighter_tolerance(old, new), _largest_answer(*pair))
                 yield from _of_output(pair, replace(told, output=name), limits, scale, allow, _tolerances(old, new))
             # Those that are gone from all rows are told with the outputs.
-            elif place != Place():
+            elif place != _Place():
                 gone = replace(told, subject="output", name=name, old=name, output=name)
                 yield replace(gone, message=output_gone(gone, where(gone)))
 
@@ -200,7 +283,7 @@ def _of_output(
 
 def _under_another(direction: Direction, old: Tolerance, new: Tolerance) -> Direction:
     """More under a wider tolerance is worse, no more under a tighter one is not; the rest cannot be told."""
-    telling = direction is Direction.WORSE if looser(old, new) else direction is not Direction.WORSE
+    telling = direction is Direction.WORSE if _looser(old, new) else direction is not Direction.WORSE
     return direction if telling else Direction.UNKNOWN
 
 
@@ -220,17 +303,17 @@ def moved(change: Change, where: str, *, of_several: bool = False) -> str:
     return f"{name} went {worst}from {old} to {new}" + (f" ({share})" if share else "")
 
 
-def _places(report: Report) -> Iterator[tuple[Place, Found]]:
-    facts, limits = report.comparison, bounds(report.verdict.checks)
-    yield Place(), Found(facts.rows, _by_name(facts.outputs), limits)
+def _places(report: Report) -> Iterator[tuple[_Place, _Found]]:
+    facts, limits = report.comparison, _bounds(report.verdict.checks)
+    yield _Place(), _Found(facts.rows, _by_name(facts.outputs), limits)
     # Orders are judged by the limits of their batch size. Where nothing is measured, nothing is tried.
     for batch in (batch for batch in (*facts.batch_sizes, *facts.batch_orders) if batch.outputs):
-        yield Place(batch.size, batch.order), Found(batch.rows, _by_name(batch.outputs), limits)
+        yield _Place(batch.size, batch.order), _Found(batch.rows, _by_name(batch.outputs), limits)
     for suite, verdict in zip(facts.suites, report.verdict.suites, strict=True):
         if suite.kind in MEASURED_SUITES:
             measured = suite.comparison
-            found = Found(measured.rows, _by_name(measured.outputs), bounds(verdict.checks), suite.blocks)
-            yield Place(place=f"{suite.kind} {suite.name}"), found
+            found = _Found(measured.rows, _by_name(measured.outputs), _bounds(verdict.checks), suite.blocks)
+            yield _Place(place=f"{suite.kind} {suite.name}"), found
 
 
 def _by_name(outputs: tuple[OutputFacts, ...]) -> dict[str, OutputFacts]:
