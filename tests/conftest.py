@@ -1,10 +1,20 @@
-"""What many tests share: the embedded example, small enough to build once a session."""
+"""What many tests share: the embedded example and a few fitted models, made once a session."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from types import SimpleNamespace
+
 import pytest
 
+from planting import Ran
+
 pytest_plugins = ["pytester"]
+
+COLOURS = ("blue", "green", "red")
+COLUMNS = ["width", "age", "height"]
+ROWS = 300
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +28,99 @@ def example_folder(tmp_path_factory):
     demo.export(folder)
     demo.quantize(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """A folder with a fitted pipeline over three classes, its exports, and 300 rows of data.
+
+    The data file has its columns in another order than the model was fitted with.
+    """
+    import joblib
+    import numpy as np
+    import pandas as pd
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folder = tmp_path_factory.mktemp("models")
+    random = np.random.default_rng(7)
+    table = pd.DataFrame(random.normal(size=(ROWS, 3)) * [1, 10, 100], columns=COLUMNS)
+    score = table["width"] + table["age"] / 5 - table["height"] / 200
+    colour = np.array(COLOURS)[(score > -0.7).astype(int) + (score > 0.7)]
+    classifier = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, colour)
+    numbered = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, (score > 0).astype(int))
+    boolean = make_pipeline(StandardScaler(), LogisticRegression()).fit(table, score > 0)
+    regressor = make_pipeline(StandardScaler(), LinearRegression()).fit(table, 3 * score + 1)
+    sample = table.to_numpy(np.float32)[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the converters' and the fit's own
+        network = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=60, random_state=0)).fit(table, colour)
+        plain = {"zipmap": False}
+        exports = {
+            "classifier": to_onnx(classifier, sample, options=plain),
+            "zipmap": to_onnx(classifier, sample),
+            "columns": to_onnx(classifier, table[:1].astype(np.float32), options=plain),
+            "numbered": to_onnx(numbered, sample, options=plain),
+            "numbered_zipmap": to_onnx(numbered, sample),
+            "boolean": to_onnx(boolean, sample, options=plain),
+            "regressor": to_onnx(regressor, sample),
+            "network": to_onnx(network, sample, options=plain),
+        }
+        for name, exported in exports.items():
+            (folder / f"{name}.onnx").write_bytes(exported.SerializeToString())
+        _quantize(folder)
+    fitted = {
+        "classifier": classifier,
+        "numbered": numbered,
+        "boolean": boolean,
+        "regressor": regressor,
+        "network": network,
+    }
+    for name, model in fitted.items():
+        joblib.dump(model, folder / f"{name}.joblib")
+    shuffled = table[["height", "width", "age"]]
+    shuffled.to_parquet(folder / "data.parquet")
+    shuffled.assign(key=[f"k{number:03}" for number in range(ROWS)], target=colour).to_parquet(folder / "keyed.parquet")
+    paths = {name: str(folder / f"{name}.joblib") for name in fitted}
+    return SimpleNamespace(
+        folder=folder,
+        table=table,
+        shuffled=shuffled,
+        data=str(folder / "data.parquet"),
+        keyed=str(folder / "keyed.parquet"),
+        fitted=SimpleNamespace(**fitted),
+        joblib=SimpleNamespace(**paths),
+        onnx=SimpleNamespace(**{name: str(folder / f"{name}.onnx") for name in [*exports, "int8"]}),
+    )
+
+
+def _quantize(folder):
+    import logging
+
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    logging.disable(logging.WARNING)
+    try:
+        quantize_dynamic(folder / "network.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8, reduce_range=True)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def main(monkeypatch, capsys, tmp_path):
+    """The command line in this process: for commands that start no worker."""
+
+    def run(*arguments):
+        from likewise.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["likewise", *map(str, arguments)])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capsys.readouterr()
+        return Ran(left.value.code or 0, captured.out, captured.err)
+
+    return run

@@ -23,7 +23,7 @@ from likewise.testing import inputs_for, rows_for
 
 PLAIN = settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 SHRINKING = settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-PAGE = Path(__file__).parent.parent / "docs" / "guide" / "generated.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guide" / "generated.md"
 COLOURS = ("blue", "green", "red")
 
 

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 SPEC, JOBS = yaml.safe_load_all((ROOT / "templates" / "likewise.yml").read_text())
 (HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())

@@ -44,7 +44,7 @@ def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_plan_of_the_guide_is_what_the_command_prints(tmp_path):
     done = run("plan", "--max-failure-rate", "0.001", "--confidence", "0.95", folder=tmp_path)
     assert done.returncode == 0
-    guide = (Path(__file__).parent.parent / "docs" / "guide" / "reach.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "reach.md").read_text()
     assert done.stdout in guide
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGES = sorted((Path(__file__).parent.parent / "docs" / "frameworks").glob("*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "frameworks").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

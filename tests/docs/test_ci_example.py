@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-EXAMPLES = Path(__file__).parent.parent / "examples" / "ci"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
 
 
 def github():

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+
 from planting import MARK, command, marked, new_mark
 
 MODELS = '''

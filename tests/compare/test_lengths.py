@@ -448,7 +448,7 @@ def test_a_model_that_dies_at_another_length_takes_no_verdict_along_unless_it_wa
 @pytest.mark.filterwarnings("ignore")  # the exporter's own, among them that a shape becomes a constant
 def test_the_examples_of_the_guide_print_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    guide = (Path(__file__).parent.parent / "docs" / "guide" / "batches-and-shapes.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "batches-and-shapes.md").read_text()
     known = {}
     found = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", guide, re.S)
     assert len(found) == guide.count("```python")

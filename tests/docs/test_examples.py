@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-TABULAR = Path(__file__).parent.parent / "examples" / "tabular"
+TABULAR = Path(__file__).parents[2] / "examples" / "tabular"
 FIELDS = ["samples", "max_abs_diff", "mean_abs_diff", "abs_tol", "mean_tol", "passed"]
 
 

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from planting import codes, expect, measures, planted, rows, said
 
 import data_only
 import likewise
 from likewise.errors import UsageError
+from planting import codes, expect, measures, planted, rows, said
 
 COUNT = 60
 VALUES = np.linspace(1.0, 2.0, COUNT)

@@ -8,10 +8,10 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from planting import command, expect, planted, rows
 
 import data_only
 from likewise.tasks.check import save
+from planting import command, expect, planted, rows
 
 
 @pytest.fixture(scope="module")

@@ -348,7 +348,7 @@ def test_what_makes_no_sense_is_refused(network, numbers, tmp_path):
 
 def test_the_python_of_the_guide_runs(example_folder, monkeypatch, capsys):
     monkeypatch.chdir(example_folder)
-    page = (Path(__file__).parent.parent / "docs" / "guide" / "noise.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "noise.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", page, re.S):
         known: dict[str, object] = {}
         exec(block, known)

@@ -13,7 +13,7 @@ import click
 
 from likewise.cli import likewise as group
 
-PAGE = Path(__file__).parent.parent / "docs" / "guide" / "quantisation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "quantisation.md"
 
 
 def blocks(language):

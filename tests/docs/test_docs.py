@@ -18,7 +18,7 @@ from likewise.cli import likewise
 from likewise.contracts.verdict import AT_LEAST, AT_MOST
 from likewise.judge.policy import PRESETS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import joblib
 import pandas as pd
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "guide" / "stress.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "stress.md").read_text()
 
 
 def test_the_commands_of_the_guide_find_a_difference_and_show_it_again(example_folder, tmp_path):
