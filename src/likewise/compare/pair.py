@@ -15,7 +15,7 @@ from likewise.contracts.comparison import Incident, Mismatch, PairSpec
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import Kind, Label, OutputSpec, Signature
 from likewise.errors import PairingError, nearest
-from likewise.models.decoding import kind_of
+from likewise.models.arrays import kind_of
 
 Match: TypeAlias = Callable[[OutputSpec, OutputSpec, str], None]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from likewise.data.cells import Field
 from likewise.explain.case import Case
 from likewise.explain.fields import fields_of
-from likewise.models.sklearn.parameters import Known, Seat, followed
+from likewise.models.sklearn.inside import Known, Seat
+from likewise.models.sklearn.walk import followed
 
 
 def seats(case: Case, field: Field) -> tuple[Seat, ...]:
@@ -15,7 +16,7 @@ def seats(case: Case, field: Field) -> tuple[Seat, ...]:
     memory = case.memory.setdefault("seats", {})
     if not memory:
         columns = _columns(case)
-        for path, step, names in followed(case.native("reference"), columns, ""):
+        for path, step, names in followed(case.native("reference"), columns):
             for position, name in enumerate(names):
                 memory.setdefault(name, []).append(Seat(path, step, position))
         memory.setdefault("", [])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
 from likewise.explain.matching import Match
-from likewise.models.onnx.constants import LARGEST, Constant, absent, with_added, with_values
+from likewise.models.onnx.inside import LARGEST, Constant, absent, with_added, with_values
 from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 if TYPE_CHECKING:

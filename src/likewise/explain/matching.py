@@ -15,7 +15,7 @@ from functools import partial
 
 from likewise.contracts.data import Array
 from likewise.explain.closeness import is_float, is_text, pattern, unequal
-from likewise.models.onnx.constants import Constant
+from likewise.models.onnx.inside import Constant
 from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 SCALED = {

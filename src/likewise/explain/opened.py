@@ -11,7 +11,7 @@ from likewise.contracts.models import Model
 from likewise.errors import ModelError
 from likewise.explain import trials
 from likewise.explain.case import Case
-from likewise.models import row_axes
+from likewise.models.arrays import RowAxes, from_front
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import Opened, rewritten
 from likewise.models.onnx.open import open_session
@@ -62,9 +62,9 @@ def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
     inputs = case.fed(side, batch)
     if not batch.stacked:
         return dict(inputs)
-    said, specs = row_axes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
+    said, specs = RowAxes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
     return {
-        name: row_axes.from_front(array, row_axes.of_input(name, specs[name].shape, said) if name in specs else 0)
+        name: from_front(array, said.of_input(name, specs[name].shape) if name in specs else 0)
         for name, array in inputs.items()
     }
 

@@ -9,7 +9,7 @@ from likewise.contracts.data import Array
 from likewise.explain.case import Case, Effect
 from likewise.explain.matching import Match
 from likewise.explain.weights import Difference, weights
-from likewise.models.onnx.constants import with_values
+from likewise.models.onnx.inside import with_values
 
 if TYPE_CHECKING:
     from onnx import ModelProto

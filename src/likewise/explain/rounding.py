@@ -30,7 +30,7 @@ from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
 from likewise.explain.case import Case, pairs_of
 from likewise.models.onnx import edits
-from likewise.models.sklearn import parameters
+from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ def arrays_of(case: Case) -> list[tuple[str, Array]]:
     elif framework == "torch":
         found = [(entry.path, entry.values) for entry in inside.parameters_of(native)]
     elif framework == "sklearn":
-        found = [(entry.path, entry.values) for entry in parameters.parameters(native, ())]
+        found = [(entry.path, entry.values) for entry in parameters(native, ())]
     else:
         return []
     return [(name, array) for name, array in found if array.ndim and array.dtype.kind == "f"]

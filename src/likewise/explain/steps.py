@@ -8,7 +8,7 @@ from typing import Any
 
 from likewise.contracts.data import Batch, Tensors
 from likewise.explain.case import Case
-from likewise.models.sklearn.inside import Change, Seen, Step, _mapped, with_changes
+from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
 
 
 def reference_steps(case: Case) -> tuple[Step, ...]:
@@ -21,7 +21,7 @@ def reference_steps(case: Case) -> tuple[Step, ...]:
     def note(step: Step) -> None:
         found.append(step)
 
-    _mapped(model, "", (), note, last=True)
+    visit_steps(model, note)
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from likewise.explain.case import Case
 from likewise.models.boosters import derives_from
 from likewise.models.lightgbm import open as lgb
 from likewise.models.onnx import trees as onnx
-from likewise.models.sklearn.walk import names_after
+from likewise.models.sklearn.walk import names_after, steps_before
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import LEAF, Ensemble
 from likewise.models.xgboost import open
@@ -177,7 +177,7 @@ def _of_model(case: Case, side: str) -> Reading | None:
     native = case.native(side)
     if native is None:
         return None
-    before, model = composed.steps_before(native)
+    before, model = steps_before(native)
     ensemble = composed.trees_of(model)
     if ensemble is None or not ensemble.trees:
         return None

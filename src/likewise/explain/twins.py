@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.explain.case import Case
 from likewise.explain.closeness import is_float, is_text
-from likewise.models.onnx.constants import COMMUTATIVE, Constant, absent, constants, used_by
-from likewise.models.options import quietly
+from likewise.models import quietly
+from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -12,9 +12,9 @@ from likewise.explain.case import Case
 from likewise.explain.closeness import Pattern, is_float, is_text, pattern, storage_of
 from likewise.explain.matching import Match, identified, matched
 from likewise.explain.twins import TREES
-from likewise.models.onnx.constants import Constant, constants
+from likewise.models.onnx.inside import Constant, constants
 from likewise.models.parameters import GRAPH, MODEL, PREPROCESSING, Parameter
-from likewise.models.sklearn.parameters import parameters
+from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from likewise.judge.variations import (
     suite_verdict,
     verdict_on,
 )
-from likewise.models.decoding import kind_of
+from likewise.models.arrays import kind_of
 
 NOTABLE_CHANGE = 1e-6
 """A relative change of an input above this is more than the rounding of float64 to float32."""

@@ -1,1 +1,44 @@
-"""All knowledge of one framework a file: how its models are opened, described and run."""
+"""One folder a framework, with the same files in each: how its models are opened, described, exported, looked into.
+
+Here is what all of them do in the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from likewise.contracts.models import Model
+from likewise.errors import UsageError, nearest
+
+
+def require_known(model: Model, options: Collection[str] = ()) -> None:
+    """Refuse an option that the adapter would not obey: none is ever ignored."""
+    known = (*options, "trusted")
+    for key in model.options:
+        if key not in known:
+            listed = ", ".join(options) or "none"
+            raise UsageError(
+                f"the {model.framework} adapter has no option {key!r}{nearest(key, known)}",
+                remedy=f"Its options: {listed}",
+            )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what converters tell their own developers: no warning, no log below an error; what is raised still is."""
+    root = logging.getLogger()
+    # A root logger without handlers is given one that prints by the first `logging.warning`.
+    placeholder = logging.NullHandler()
+    level = root.manager.disable
+    root.addHandler(placeholder)
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        root.removeHandler(placeholder)

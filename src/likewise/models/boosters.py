@@ -1,17 +1,8 @@
-"""What XGBoost, LightGBM and CatBoost have in common, and what a trained model of each says about itself.
-
-`running` answers batches, `tables` turns a batch into what a booster takes, `files` recognises model files by
-their first bytes. `xgb`, `lgb` and `cat` read the facts that adapters and exporters both need out of an open
-model. Nothing here imports a framework before it is used.
-
-Model files of the boosters, recognised by their first bytes: `.json` and `.txt` may be anything.
-
-An open booster that answers batches.
-
-From a batch to what a booster takes: a DataFrame in the model's order with the model's categories, or an array.
+"""What XGBoost, LightGBM and CatBoost have in common: their files, their rows, their answers, their exports.
 
 Boosters code a category by its place in the list of categories. A column that was categorical in training and
 arrives as text or numbers gets the model's own list; the categories of a single batch would give other codes.
+Nothing here imports a framework before it is used.
 """
 
 from __future__ import annotations
@@ -19,11 +10,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.export import ExportRequest
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape, Signature
 from likewise.errors import LikewiseError, ModelError, one_line
+from likewise.models import quietly
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _HEAD = 256
 
@@ -119,6 +115,30 @@ def output(
     return OutputSpec(name, kind, dtype, shape, named, view=True, decided_by=decided_by)
 
 
+def classifier_outputs(
+    classes: Iterable[Label] | None,
+    *,
+    label: str = "int64",
+    labels: int | None = None,
+    probabilities: int | None,
+    scores: int | None,
+    dtype: str,
+) -> tuple[OutputSpec, OutputSpec, OutputSpec]:
+    """Label, probabilities and scores, each with so many numbers a row; several labels a row have no classes."""
+    named = None if classes is None else tuple(classes)
+    decided_by = None if named is None else "probabilities"
+    return (
+        output("label", Kind.LABEL, labels, dtype=label, classes=named, decided_by=decided_by),
+        output("probabilities", Kind.PROBABILITY, probabilities, dtype=dtype, classes=named),
+        output("scores", Kind.SCORE, scores, dtype=dtype, classes=named),
+    )
+
+
+def dtype_of(classes: Array) -> str:
+    """The type of a label that is one of these."""
+    return "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
+
+
 def derives_from(target: object, package: str, names: Iterable[str]) -> bool:
     """Is this an instance of one of the package's classes, also through a subclass? Imports nothing."""
     if isinstance(target, type):
@@ -212,3 +232,29 @@ def require_codes(name: str, known: Sequence[Any]) -> None:
             f"feature {name} is categorical ({shown} …), and onnxmltools converts only its codes, not its categories",
             remedy="Encode it before the model, for example with OrdinalEncoder, and train on the codes",
         )
+
+
+def to_onnx(
+    framework: str,
+    model: Callable[[], Any],
+    features: int,
+    request: ExportRequest,
+    *,
+    reason: Callable[[Exception], str] = one_line,
+    **options: Any,
+) -> ModelProto:
+    """What onnxmltools makes of a booster over one array of columns."""
+    import onnxmltools
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    types = [("X", FloatTensorType([None, features]))]
+    convert = getattr(onnxmltools, f"convert_{framework}")
+    try:
+        with quietly():
+            proto: ModelProto = convert(
+                model(), name=framework, initial_types=types, target_opset=request.opset, **options
+            )
+    except Exception as error:
+        raise ModelError(f"onnxmltools cannot convert the model: {reason(error)}") from error
+    proto.opset_import.sort(key=lambda opset: opset.domain)  # the converter's order changes from run to run
+    return proto

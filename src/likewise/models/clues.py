@@ -1,10 +1,8 @@
-"""What a model says about the values of its inputs, and which of several such clues counts.
+"""What a model says about the values of its inputs: clues for checks without data and for property tests.
 
 Precedence, most telling first: the role that a name gives (a mask, positions), the categories of an encoder, the
 size of an embedding, a vocabulary, the thresholds of trees, the constants of a scaling, bounds, the value an imputer
 fills in, the form of the input (an image), and last its type. Of two clues of one kind the reference's counts.
-
-What rows a model would take, told from the model: for checks without data and for property tests.
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.data.random_values import Between, Cells, Normal, OneOf, Part, Values, WithGaps, Words
@@ -143,8 +143,6 @@ def _decided(ranked: Sequence[Clue], dtype: str) -> Part | None:
 
 
 def _between_cuts(clues: Sequence[Clue], scale: Clue | None) -> Part:
-    import numpy as np
-
     cuts = np.unique(np.array([cut for clue in clues for cut in clue.told], dtype=np.float64))
     cuts = cuts[np.isfinite(cuts)]
     if len(cuts) > MOST_CUTS:
@@ -196,8 +194,6 @@ def _whole(dtype: str) -> bool:
 
 def nodes_by_feature(features: Array) -> dict[int, Array]:
     """The nodes of trees that ask for each feature; a leaf has a feature below zero."""
-    import numpy as np
-
     order = np.argsort(features, kind="stable")
     asked, starts = np.unique(features[order], return_index=True)
     parts = np.split(order, starts[1:])

@@ -1,6 +1,4 @@
-"""What our processes owe each other.
-
-A model in a process of its own, so that two models that hold Python's lock run at the same time.
+"""A model in a process of its own, so that two models that hold Python's lock run at the same time.
 
 A sender and a receiver of pickled messages over a pipe; arrays travel beside the pickle, without
 being copied into it. Both ends are ours: what a model prints goes to standard error.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.models.options import quietly
+from likewise.models import quietly
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from likewise.compare import feed as feeding
 from likewise.contracts.bench import BatchTiming
 from likewise.contracts.data import Tensors
-from likewise.contracts.models import BatchAxis, Signature
+from likewise.contracts.models import BatchAxis, Model
 from likewise.data import selection as selecting
 from likewise.data.fingerprints import of_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
-from likewise.models import row_axes
+from likewise.models import quietly
+from likewise.models.arrays import Layout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
 from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
-from likewise.models.options import quietly
 from likewise.registry import open_source
 from likewise.report.quantize import Quantization, Quantized
 from likewise.tasks import bench
@@ -224,24 +224,20 @@ def _calibration_rows(
     **selection: Any,
 ) -> Iterator[Tensors]:
     """`count` rows drawn evenly from the data, as the model's own inputs, fed as a check would feed them."""
-    said, inputs = row_axes.parse(batch_axis), describe.inputs(model)
-    axes = {spec.name: row_axes.of_input(spec.name, spec.shape, said) for spec in inputs}
-    inputs = tuple(replace(spec, shape=row_axes.rows_first(spec.shape, axes[spec.name])) for spec in inputs)
-    batches = {spec.shape[0] if spec.shape else None for spec in inputs}
-    fixed = batches.pop() if len(batches) == 1 else None
+    layout = Layout(Model("onnx", model, batch_axis=batch_axis), describe.inputs(model), ())
+    fixed = layout.signature.batch
     opened = open_source(data)
     wanted = count if opened.rows is None else min(count, opened.rows)
     # Histograms are only merged from calls of one size: one that leaves few rows over, and those are left out.
-    size = fixed if isinstance(fixed, int) else max(1, wanted // -(-wanted // CALL_ROWS)) if wanted else 1
+    size = fixed if fixed is not None else max(1, wanted // -(-wanted // CALL_ROWS)) if wanted else 1
     source = selecting.select(opened, **{**selection, "samples": max(wanted, 1), "sample": "random"})
     route = None
     for batch in source.batches(size):
-        if batch.stacked and len(batch) < size and (route is not None or isinstance(fixed, int)):
+        if batch.stacked and len(batch) < size and (route is not None or fixed is not None):
             break
         if route is None:
-            route = feeding.plan(batch, Signature(inputs, None), side="model", mapping=feed)
-        fed = route(batch)[0].inputs
-        yield {name: row_axes.from_front(array, axes[name]) if batch.stacked else array for name, array in fed.items()}
+            route = feeding.plan(batch, layout.signature, side="model", mapping=feed)
+        yield layout.feed(route(batch)[0])
     if route is None:
         raise DataError(f"{source.location} has too few rows to calibrate on", remedy="Give at least one batch of rows")
 

@@ -17,7 +17,7 @@ from likewise.contracts.models import BatchAxis
 from likewise.contracts.verdict import Policy
 from likewise.errors import UsageError, nearest
 from likewise.judge.policy import make_policy
-from likewise.models import row_axes
+from likewise.models.arrays import RowAxes
 
 FILE = "likewise.toml"
 
@@ -81,7 +81,7 @@ class Settings:
             if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
                 raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
         settings_matrix.settings_of(self.matrix)
-        row_axes.parse(self.batch_axis)
+        RowAxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse)
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
         require_own_files(read, [("json", self.report), *self.formats.items()])

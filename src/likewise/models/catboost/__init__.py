@@ -1,1 +1,1 @@
-"""catboost"""
+"""CatBoost models: opening and asking them, their trees, their export to ONNX."""

@@ -1,7 +1,4 @@
-"""What a trained CatBoost model says about itself.
-
-CatBoost models: live ones, .cbm files, and .json files of save_model(format="json").
-"""
+"""CatBoost models: live ones, .cbm files, and .json files of save_model(format="json")."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from typing import Any
 from likewise.contracts.data import Array
 from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra, one_line
-from likewise.models import boosters
-from likewise.models.boosters import BoosterRunner, derives_from, output
-from likewise.models.options import require_known
+from likewise.models import boosters, require_known
+from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output
 
 MODELS = ("CatBoost",)
 
@@ -53,7 +49,7 @@ def facts_of(model: Any) -> Facts:
     names = tuple(model.feature_names_)
     scale, bias = model.get_scale_and_bias()
     return Facts(
-        loss=loss_of(model),
+        loss=_loss_of(model),
         trees=model.tree_count_,
         best_tree=model.best_iteration_,
         features=len(names),
@@ -67,7 +63,7 @@ def facts_of(model: Any) -> Facts:
     )
 
 
-def loss_of(model: Any) -> str:
+def _loss_of(model: Any) -> str:
     """The loss function, as the model itself keeps it."""
     return str(model.get_all_params().get("loss_function", "")).partition(":")[0]
 
@@ -177,7 +173,7 @@ def _load(path: str | os.PathLike[str]) -> Any:
             raise boosters.unreadable(path, "CatBoost", "it is neither .cbm nor whole JSON") from error
     try:
         model = catboost.CatBoost().load_model(os.fspath(path), format=written)
-        loss = loss_of(model)
+        loss = _loss_of(model)
         ranks = catboost.CatBoost._is_ranking_objective(loss)
         other = catboost.CatBoostRanker if ranks else catboost.CatBoostRegressor
         kind = catboost.CatBoostClassifier if len(model.classes_) else other
@@ -193,17 +189,11 @@ def _outputs(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
     if not len(classes):
         return (output("value", Kind.VALUE, facts.columns, dtype="float64"),)
     if facts.multilabel:
-        return (
-            output("label", Kind.LABEL, facts.columns, dtype="int64"),
-            output("probabilities", Kind.PROBABILITY, facts.columns, dtype="float64"),
-            output("scores", Kind.SCORE, facts.columns, dtype="float64"),
-        )
+        several = facts.columns
+        return classifier_outputs(None, labels=several, probabilities=several, scores=several, dtype="float64")
     labels: list[Label] = classes.tolist()
-    dtype = "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
-    return (
-        output("label", Kind.LABEL, dtype=dtype, classes=labels, decided_by="probabilities"),
-        output("probabilities", Kind.PROBABILITY, len(labels), dtype="float64", classes=labels),
-        output("scores", Kind.SCORE, facts.columns, dtype="float64", classes=labels),
+    return classifier_outputs(
+        labels, label=dtype_of(classes), probabilities=len(labels), scores=facts.columns, dtype="float64"
     )
 
 

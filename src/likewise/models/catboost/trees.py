@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
 
 def read(model: Any) -> Ensemble | None:
     """All trees; None for a model that splits on categories, text or embeddings, which no graph can hold."""
-    import numpy as np
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         model.save_model(str(path), format="json")
@@ -48,8 +48,6 @@ def read(model: Any) -> Ensemble | None:
 
 def _symmetric(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
     """A tree with the same question on every level; the last question stands at the root."""
-    import numpy as np
-
     splits = entry["splits"] or []
     if any(split["split_type"] != "FloatFeature" for split in splits):
         return None
@@ -75,8 +73,6 @@ def _symmetric(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
 
 def _other(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
     """A tree that asks another question in every node."""
-    import numpy as np
-
     feature: list[int] = []
     threshold: list[float] = []
     children: list[list[int]] = []

@@ -1,1 +1,1 @@
-"""lightgbm"""
+"""LightGBM models: opening and asking them, their trees, their export to ONNX."""

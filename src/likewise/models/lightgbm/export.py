@@ -9,11 +9,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.export import ExportRequest
-from likewise.errors import ModelError, extra, one_line
+from likewise.errors import ModelError, extra
 from likewise.models import boosters
 from likewise.models.boosters import derives_from
 from likewise.models.lightgbm import open
-from likewise.models.options import quietly
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -33,29 +32,19 @@ class LightgbmExporter:
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of LightGBM models"):
             import lightgbm
-            import onnxmltools
-            from onnxmltools.convert.common.data_types import FloatTensorType
-        model = request.model
-        wrapper = model if derives_from(model, "lightgbm", open.WRAPPERS) else None
-        booster = model if wrapper is None else wrapper.booster_
+            import onnxmltools  # noqa: F401
+        wrapper = request.model if derives_from(request.model, "lightgbm", open.WRAPPERS) else None
+        booster = request.model if wrapper is None else wrapper.booster_
         facts = open.facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
-        try:
-            with quietly():
-                if wrapper is None:
-                    # The copy has the trees that predict uses and the objective's proper name.
-                    model = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=facts.best_round))
-                proto: ModelProto = onnxmltools.convert_lightgbm(
-                    model,
-                    name="lightgbm",
-                    initial_types=[("X", FloatTensorType([None, facts.features]))],
-                    target_opset=request.opset,
-                    zipmap=request.zipmap,
-                )
-        except Exception as error:
-            raise ModelError(f"onnxmltools cannot convert the model: {one_line(error)}") from error
-        proto.opset_import.sort(key=lambda opset: opset.domain)  # the converter's order changes from run to run
-        return proto
+
+        def used() -> Any:
+            """A copy of a booster has the trees that predict uses and the objective's proper name."""
+            if wrapper is not None:
+                return wrapper
+            return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=facts.best_round))
+
+        return boosters.to_onnx("lightgbm", used, facts.features, request, zipmap=request.zipmap)
 
 
 def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request: ExportRequest) -> None:

@@ -1,7 +1,4 @@
-"""What a trained LightGBM booster says about itself.
-
-LightGBM models: live boosters and scikit-learn wrappers, and the text files of save_model.
-"""
+"""LightGBM models: live boosters and scikit-learn wrappers, and the text files of save_model."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from typing import Any
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, extra, one_line
-from likewise.models import boosters
-from likewise.models.boosters import BoosterRunner, derives_from, output
-from likewise.models.options import require_known
+from likewise.models import boosters, require_known
+from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output
 
 WRAPPERS = ("LGBMModel",)
 BOOSTERS = ("Booster",)
@@ -213,12 +209,12 @@ def _outputs(wrapper: Any, facts: Facts) -> tuple[OutputSpec, ...]:
     labels: list[Label] = [
         value if isinstance(value, bool | int | float | str) else str(value) for value in classes.tolist()
     ]
-    dtype = "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
-    columns = several if wrapper is None else len(labels)
-    return (
-        output("label", Kind.LABEL, dtype=dtype, classes=labels, decided_by="probabilities"),
-        output("probabilities", Kind.PROBABILITY, columns, dtype="float64", classes=labels),
-        output("scores", Kind.SCORE, several, dtype="float64", classes=labels),
+    return classifier_outputs(
+        labels,
+        label=dtype_of(classes),
+        probabilities=several if wrapper is None else len(labels),
+        scores=several,
+        dtype="float64",
     )
 
 

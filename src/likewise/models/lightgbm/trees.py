@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
@@ -54,8 +56,6 @@ class _Nodes:
             self.gap.append(Gap.RIGHT)
             return place
         if node["decision_type"] == "==":
-            import numpy as np
-
             self.groups[place] = np.array([float(entry) for entry in str(node["threshold"]).split("||")])
             self.threshold.append(0.0)
             self.gap.append(Gap.RIGHT)
@@ -67,8 +67,6 @@ class _Nodes:
 
 
 def _tree(number: int, entry: dict[str, Any], output: int) -> Tree:
-    import numpy as np
-
     nodes = _Nodes()
     stack: list[tuple[dict[str, Any], int, str]] = [(entry["tree_structure"], -1, "")]
     while stack:

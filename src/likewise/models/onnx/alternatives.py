@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.models.onnx import edits
+from likewise.models.onnx.edits import Writer
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -69,14 +70,14 @@ def _activations(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[s
         yield APPROXIMATION, f"approximate={other.decode()} instead of {now.decode()}", _set("approximate", other)
     elif node.op_type in ("FastGelu", "QuickGelu", "Gelu"):
         told = "Gelu by tanh" if node.op_type == "Gelu" else "the exact Gelu"
-        yield APPROXIMATION, f"{told} instead of {node.op_type}", _gelu(tanh=node.op_type == "Gelu")
+        yield APPROXIMATION, f"{told} instead of {node.op_type}", _gelu(_tanh if node.op_type == "Gelu" else _erf)
     elif node.op_type == "Tanh" and (source := _cubed(node, stored, makers)) is not None:
-        yield APPROXIMATION, "Gelu by erf instead of its approximation by tanh", _erf_of(source, 0.0, 1.0)
+        yield APPROXIMATION, "Gelu by erf instead of its approximation by tanh", _of(_erf, source)
     elif node.op_type == "Erf" and (source := _scaled(node, stored, makers, ROOT_HALF)) is not None:
-        yield APPROXIMATION, "Gelu by its approximation with tanh instead of erf", _tanh_of(source)
+        yield APPROXIMATION, "Gelu by its approximation with tanh instead of erf", _of(_tanh, source)
     elif node.op_type == "Sigmoid":
         if (source := _scaled(node, stored, makers, QUICK)) is not None:
-            yield APPROXIMATION, "Gelu by erf instead of sigmoid(1.702 x)", _erf_of(source, 0.5, 0.5)
+            yield APPROXIMATION, "Gelu by erf instead of sigmoid(1.702 x)", _of(_half_erf, source)
         yield APPROXIMATION, "the straight-lined sigmoid (x/6 + 1/2) instead of Sigmoid", _hard_sigmoid
     elif node.op_type == "HardSigmoid":
         yield APPROXIMATION, "Sigmoid instead of HardSigmoid", _renamed("Sigmoid")
@@ -164,34 +165,25 @@ def _before(operator: str) -> Rewrite:
     """Another operator in front of the node's first input."""
 
     def rewrite(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-        made = _node(node, operator, [node.input[0]], "before")
-        node.input[0] = made.output[0]
+        from onnx import helper
+
+        name = f"{node.output[0]}__before"
+        made = helper.make_node(operator, [node.input[0]], [name], name=name)
+        node.input[0] = name
         return [made, node]
 
     return rewrite
 
 
-def _node(node: NodeProto, operator: str, inputs: list[str], part: str, **attributes: Any) -> NodeProto:
-    from onnx import helper
+def _as(expression: Callable[[Writer, NodeProto], str]) -> Rewrite:
+    """Operators written in the place of a node."""
 
-    name = f"{node.output[0]}__{part}"
-    return helper.make_node(operator, inputs, [name], name=name, **attributes)
+    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+        write = Writer(graph, node)
+        expression(write, node)
+        return write.written()
 
-
-def _last(node: NodeProto, operator: str, inputs: list[str], **attributes: Any) -> NodeProto:
-    """The node that gives what the changed one gave, under its name."""
-    from onnx import helper
-
-    return helper.make_node(operator, inputs, [node.output[0]], name=node.name, **attributes)
-
-
-def _number(graph: GraphProto, node: NodeProto, value: float, part: str) -> str:
-    """A constant in the type of float32, as networks have it."""
-    import numpy as np
-
-    name = f"{node.output[0]}__{part}"
-    edits.set_constant(graph, name, np.array(value, dtype=np.float32))
-    return name
+    return rewrite
 
 
 def _maker(name: str, makers: Mapping[str, NodeProto], operators: tuple[str, ...]) -> NodeProto | None:
@@ -238,94 +230,67 @@ def _has_cubic(name: str, stored: Mapping[str, Array], makers: Mapping[str, Node
     return made is not None and any(_has_cubic(given, stored, makers, depth - 1) for given in made.input)
 
 
-def _erf_of(source: str, offset: float, factor: float) -> Rewrite:
-    """offset + factor · erf(x / √2) in the place of a node."""
-
-    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-        scaled = _node(node, "Mul", [source, _number(graph, node, ROOT_HALF, "root")], "scaled")
-        if not offset:
-            return [scaled, _last(node, "Erf", [scaled.output[0]])]
-        erf = _node(node, "Erf", [scaled.output[0]], "erf")
-        part = _node(node, "Mul", [erf.output[0], _number(graph, node, factor, "factor")], "part")
-        return [scaled, erf, part, _last(node, "Add", [part.output[0], _number(graph, node, offset, "offset")])]
-
-    return rewrite
+def _erf(write: Writer, x: str) -> str:
+    """erf(x / √2)."""
+    return write("Erf", write("Mul", x, ROOT_HALF))
 
 
-def _tanh_of(source: str) -> Rewrite:
-    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-        square = _node(node, "Mul", [source, source], "square")
-        cube = _node(node, "Mul", [square.output[0], source], "cube")
-        small = _node(node, "Mul", [cube.output[0], _number(graph, node, CUBIC, "cubic")], "small")
-        total = _node(node, "Add", [source, small.output[0]], "total")
-        scaled = _node(node, "Mul", [total.output[0], _number(graph, node, ROOT_TWO_BY_PI, "root")], "scaled")
-        return [square, cube, small, total, scaled, _last(node, "Tanh", [scaled.output[0]])]
-
-    return rewrite
+def _tanh(write: Writer, x: str) -> str:
+    """The approximation of the same by tanh."""
+    cube = write("Mul", write("Mul", x, x), x)
+    return write("Tanh", write("Mul", write("Add", x, write("Mul", cube, CUBIC)), ROOT_TWO_BY_PI))
 
 
-def _gelu(*, tanh: bool) -> Rewrite:
+def _half_erf(write: Writer, x: str) -> str:
+    """(1 + erf(x / √2)) / 2."""
+    return write("Add", write("Mul", _erf(write, x), 0.5), 0.5)
+
+
+def _of(form: Callable[[Writer, str], str], x: str) -> Rewrite:
+    return _as(lambda write, _: form(write, x))
+
+
+def _gelu(form: Callable[[Writer, str], str]) -> Rewrite:
     """x/2 (1 + erf(x / √2)), or by tanh, in the place of one of the runtime's own forms of Gelu."""
 
-    def rewrite(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-        nodes, source = [], node.input[0]
+    def expression(write: Writer, node: NodeProto) -> str:
+        x = node.input[0]
         if node.op_type == "FastGelu" and len(node.input) > 1 and node.input[1]:
-            nodes.append(_node(node, "Add", [source, node.input[1]], "biased"))
-            source = nodes[0].output[0]
-        inner = _node(node, "Identity", [source], "inner")
-        nodes.extend(_tanh_of(source)(graph, inner) if tanh else _erf_of(source, 0.0, 1.0)(graph, inner))
-        half = _node(node, "Mul", [source, _number(graph, node, 0.5, "half")], "half_x")
-        more = _node(node, "Add", [inner.output[0], _number(graph, node, 1.0, "one")], "more")
-        return [*nodes, half, more, _last(node, "Mul", [half.output[0], more.output[0]])]
+            x = write("Add", x, node.input[1])
+        return write("Mul", write("Mul", x, 0.5), write("Add", form(write, x), 1.0))
 
-    return rewrite
+    return _as(expression)
 
 
-def _hard_sigmoid(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-    return [_last(node, "HardSigmoid", [node.input[0]], alpha=1 / 6, beta=0.5)]
+_hard_sigmoid = _as(lambda write, node: write("HardSigmoid", node.input[0], alpha=1 / 6, beta=0.5))
+_swish = _as(lambda write, node: write("Mul", node.input[0], write("Sigmoid", node.input[0])))
+_half_up = _as(lambda write, node: write("Floor", write("Add", node.input[0], 0.5)))
+_half_away = _as(
+    lambda write, node: write(
+        "Mul", write("Floor", write("Add", write("Abs", node.input[0]), 0.5)), write("Sign", node.input[0])
+    )
+)
+_towards_zero = _as(
+    lambda write, node: write("Mul", write("Floor", write("Abs", node.input[0])), write("Sign", node.input[0]))
+)
 
 
-def _swish(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-    made = _node(node, "Sigmoid", [node.input[0]], "sigmoid")
-    return [made, _last(node, "Mul", [node.input[0], made.output[0]])]
-
-
-def _half_up(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-    made = _node(node, "Add", [node.input[0], _number(graph, node, 0.5, "half")], "shifted")
-    return [made, _last(node, "Floor", [made.output[0]])]
-
-
-def _half_away(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-    size, sign = _node(node, "Abs", [node.input[0]], "size"), _node(node, "Sign", [node.input[0]], "sign")
-    made = _node(node, "Add", [size.output[0], _number(graph, node, 0.5, "half")], "shifted")
-    floor = _node(node, "Floor", [made.output[0]], "floor")
-    return [size, sign, made, floor, _last(node, "Mul", [floor.output[0], sign.output[0]])]
-
-
-def _towards_zero(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-    size, sign = _node(node, "Abs", [node.input[0]], "size"), _node(node, "Sign", [node.input[0]], "sign")
-    floor = _node(node, "Floor", [size.output[0]], "floor")
-    return [size, sign, floor, _last(node, "Mul", [floor.output[0], sign.output[0]])]
-
-
-def _floor_div(_: GraphProto, node: NodeProto) -> list[NodeProto]:
+def _floor_div(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
     """Exact for integers up to 2⁵³."""
-    wide = [_node(node, "Cast", [name], f"wide{index}", to=11) for index, name in enumerate(node.input)]
-    quotient = _node(node, "Div", [made.output[0] for made in wide], "quotient")
-    floor = _node(node, "Floor", [quotient.output[0]], "floor")
-    return [*wide, quotient, floor, _last(node, "CastLike", [floor.output[0], node.input[0]])]
+    write = Writer(graph, node)
+    write("CastLike", _quotient(write, *(write("Cast", name, to=11) for name in node.input)), node.input[0])
+    return write.written()
 
 
-def _true_div(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-    wide = [_node(node, "Cast", [name], f"wide{index}", to=1) for index, name in enumerate(node.input)]
-    return [*wide, _last(node, "Div", [made.output[0] for made in wide])]
+def _floor_mod(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
+    write = Writer(graph, node)
+    x, y = (write("Cast", name, to=11) for name in node.input)
+    write("CastLike", write("Sub", x, write("Mul", _quotient(write, x, y), y)), node.input[0])
+    return write.written()
 
 
-def _floor_mod(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-    wide = [_node(node, "Cast", [name], f"wide{index}", to=11) for index, name in enumerate(node.input)]
-    x, y = (made.output[0] for made in wide)
-    quotient = _node(node, "Div", [x, y], "quotient")
-    floor = _node(node, "Floor", [quotient.output[0]], "floor")
-    whole = _node(node, "Mul", [floor.output[0], y], "whole")
-    rest = _node(node, "Sub", [x, whole.output[0]], "rest")
-    return [*wide, quotient, floor, whole, rest, _last(node, "CastLike", [rest.output[0], node.input[0]])]
+def _quotient(write: Writer, x: str, y: str) -> str:
+    return write("Floor", write("Div", x, y))
+
+
+_true_div = _as(lambda write, node: write("Div", *(write("Cast", name, to=1) for name in node.input)))

@@ -1,6 +1,6 @@
 """Where a graph rounds numbers to integers, and the same graph without doing so in some of these places.
 
-Where the kernels for integers do something else than the graph says.
+Also where the kernels for integers do something else than the graph says.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.models.onnx import edits
@@ -108,8 +110,6 @@ def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str])
 
 def weights(proto: ModelProto) -> list[Weight]:
     """The weights stored as integers, with what they stand for."""
-    import numpy as np
-
     stored = edits.constants(proto.graph)
     found = []
     for node in proto.graph.node:
@@ -139,8 +139,6 @@ def weights(proto: ModelProto) -> list[Weight]:
 
 def packed(proto: ModelProto) -> list[Weight]:
     """The weights that are packed into a few bits, of a graph as it is stored."""
-    import numpy as np
-
     stored = edits.constants(proto.graph)
     found = []
     for node in proto.graph.node:
@@ -211,7 +209,6 @@ def _identity(node: NodeProto) -> NodeProto:
 
 
 def _bypassed(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bounded: str) -> Iterator[NodeProto]:
-    import numpy as np
     from onnx import helper
 
     source, target = node.input[0], node.output[0]
@@ -291,7 +288,6 @@ def _float_product_scaled(node: NodeProto, floats: set[str]) -> Iterator[NodePro
 
 def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
     """The graph with floats in the place of integer weights; keys are the names of the nodes that read them."""
-    import numpy as np
     from onnx import helper
 
     copy = edits.copied(proto)
@@ -339,8 +335,6 @@ def unsigned(proto: ModelProto) -> ModelProto | None:
 
     Nothing changes but the instructions: products of unsigned with signed bytes saturate on some processors.
     """
-    import numpy as np
-
     copy = edits.copied(proto)
     stored = edits.constants(copy.graph)
     changed = False
@@ -382,8 +376,6 @@ class Miscounted:
 
 def miscounted(proto: ModelProto) -> list[Miscounted]:
     """The operators whose scales contradict each other; fused kernels add the bias as if they did not."""
-    import numpy as np
-
     stored = edits.constants(proto.graph)
     makers = {node.output[0]: node for node in proto.graph.node if node.op_type == "DequantizeLinear"}
     found = []

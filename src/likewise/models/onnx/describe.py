@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError, one_line
-from likewise.models.decoding import kind_of
+from likewise.models.arrays import kind_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -52,7 +52,7 @@ def read(target: object) -> ModelProto:
         name = "the bytes" if isinstance(target, bytes) else str(target)
         raise ModelError(f"{name} holds no ONNX graph: empty or half written", remedy="Export it again")
     if not isinstance(target, bytes):
-        refuse_escaping_data(proto, Path(str(target)))
+        _refuse_escaping_data(proto, Path(str(target)))
     return proto
 
 
@@ -83,7 +83,7 @@ def file_bytes(proto: ModelProto, path: Path) -> int:
     return path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
 
 
-def refuse_escaping_data(proto: ModelProto, path: Path) -> None:
+def _refuse_escaping_data(proto: ModelProto, path: Path) -> None:
     """External weights may not lie outside the model's folder."""
     folder = path.resolve().parent
     for tensor in _tensors(proto.graph):

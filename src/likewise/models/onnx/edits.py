@@ -6,6 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 
 if TYPE_CHECKING:
@@ -18,13 +20,11 @@ LARGEST_COPY = 512 * 2**20
 
 def editable(proto: ModelProto | None) -> ModelProto | None:
     """A copy that may be changed, its own functions written out; None where there is none or it is too large."""
-    import onnx
     from onnx import inliner
 
     if proto is None or proto.ByteSize() > LARGEST_COPY:
         return None
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     if copy.functions:
         copy = inliner.inline_local_functions(copy)
     name_nodes(copy.graph)
@@ -90,20 +90,21 @@ def constants(graph: GraphProto) -> dict[str, Array]:
     from onnx import numpy_helper
 
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            value = next((a.t for a in node.attribute if a.name == "value"), None)
-            if value is not None:
-                found[node.output[0]] = numpy_helper.to_array(value)
-            elif (number := attribute(node, "value_float", attribute(node, "value_int"))) is not None:
-                found[node.output[0]] = _scalar(number)
-    return found
+    held = {node.output[0]: constant_value(node) for node in graph.node if node.op_type == "Constant"}
+    return found | {name: values for name, values in held.items() if values is not None}
 
 
-def _scalar(number: float) -> Array:
-    import numpy as np
+def constant_value(node: NodeProto) -> Array | None:
+    """What a Constant node holds; None where it is sparse."""
+    from onnx import helper, numpy_helper
 
-    return np.array(number, dtype=np.float32 if isinstance(number, float) else np.int64)
+    kinds = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
+    for entry in node.attribute:
+        if entry.name == "value":
+            return numpy_helper.to_array(entry.t)
+        if (dtype := kinds.get(entry.name.removesuffix("s"))) is not None:
+            return np.array(helper.get_attribute_value(entry), dtype=dtype)
+    return None
 
 
 def set_constant(graph: GraphProto, name: str, array: Array) -> None:
@@ -144,6 +145,36 @@ def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     graph.node.extend(kept)
 
 
+class Writer:
+    """Writes nodes in the place of another one: a call adds an operator and gives the name of what it makes.
+
+    A number among the inputs becomes a constant, in the type of float32 as networks have it.
+    """
+
+    def __init__(self, graph: GraphProto, node: NodeProto) -> None:
+        self._graph, self._out, self._name = graph, node.output[0], node.name
+        self._made: list[NodeProto] = []
+
+    def __call__(self, operator: str, *given: str | float, **attributes: Any) -> str:
+        from onnx import helper
+
+        inputs = [name if isinstance(name, str) else self.number(name) for name in given]
+        name = f"{self._out}__{len(self._made)}"
+        self._made.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        return name
+
+    def number(self, value: Any) -> str:
+        """The name of a constant that holds this."""
+        name = f"{self._out}__stored{len(self._graph.initializer)}"
+        set_constant(self._graph, name, np.asarray(value, dtype=np.float32))
+        return name
+
+    def written(self) -> list[NodeProto]:
+        """The nodes, of which the last gives what the replaced one gave, under its name."""
+        self._made[-1].output[0], self._made[-1].name = self._out, self._name
+        return self._made
+
+
 def tensor_types(proto: ModelProto) -> dict[str, int]:
     """The element type of every tensor of the outer graph, as the runtime infers them.
 
@@ -160,7 +191,8 @@ def tensor_types(proto: ModelProto) -> dict[str, int]:
     inner = [name for node in proto.graph.node for name in node.output if name and name not in found]
     if not inner:
         return found
-    names = {f"tensor({_runtime_name(kind)})": kind for kind in helper.get_all_tensor_dtypes()}
+    kinds = TensorProto.DataType
+    names = {f"tensor({kinds.Name(kind).lower()})": kind for kind in helper.get_all_tensor_dtypes()}
     try:
         import onnxruntime as ort
 
@@ -177,14 +209,6 @@ def tensor_types(proto: ModelProto) -> dict[str, int]:
         inferred = onnx.shape_inference.infer_shapes(proto).graph.value_info
         found |= {value.name: value.type.tensor_type.elem_type for value in inferred}
     return {name: kind for name, kind in found.items() if kind != TensorProto.UNDEFINED}
-
-
-def _runtime_name(kind: int) -> str:
-    """What ONNX Runtime calls an element type."""
-    from onnx import TensorProto
-
-    name = str(TensorProto.DataType.Name(kind)).lower()
-    return {"float": "float", "double": "double"}.get(name, name)
 
 
 def exposed(proto: ModelProto, names: Collection[str], types: Mapping[str, int]) -> ModelProto:

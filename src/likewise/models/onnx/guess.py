@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.contracts.models import Shape, Signature
 from likewise.data.random_values import Between
 from likewise.models.clues import About, Clues, nodes_by_feature
 from likewise.models.onnx import trees as graph_trees
-from likewise.models.onnx.lineage import Graph, Layout, attribute
+from likewise.models.onnx.edits import attribute
+from likewise.models.onnx.lineage import Graph, Layout
 from likewise.models.trees.ensemble import LEAF
 
 if TYPE_CHECKING:
@@ -68,8 +71,6 @@ def _note(node: NodeProto, graph: Graph, shapes: Mapping[str, Shape], clues: Clu
 
 def _note_scaling(layout: Layout, shapes: Mapping[str, Shape], clues: Clues) -> None:
     """What is subtracted is the mean, what is divided by the deviation."""
-    import numpy as np
-
     for trace in layout:
         if trace is None or not trace.moved or not np.all(trace.factor):
             continue
@@ -94,7 +95,7 @@ def _note_scaling(layout: Layout, shapes: Mapping[str, Shape], clues: Clues) -> 
 
 def _note_gather(node: NodeProto, graph: Graph, clues: Clues) -> None:
     """A table that rows are looked up in: an embedding."""
-    rows = graph.dims.get(node.input[0], ())
+    rows = graph.shape(node.input[0])
     if len(rows) >= 2 and attribute(node, "axis", 0) == 0:
         for trace in graph.layouts.get(node.input[1], ()):
             if trace is not None and not trace.moved:
@@ -154,7 +155,7 @@ def _note_clip(node: NodeProto, graph: Graph, clues: Clues) -> None:
         told = [end for end in ends if end is not None and abs(end) < LARGEST]
         if trace is None or len(told) < 2 or not isinstance(trace.factor, float) or not trace.factor:
             continue
-        low, high = sorted((end - trace.shift) / trace.factor for end in told)
+        low, high = sorted(map(trace.back, told))
         margin = 0.1 * (high - low)
         clues.add(
             (trace.input, trace.column), About.RANGE, (low - margin, high + margin), "the bounds it is clipped to"
@@ -192,8 +193,6 @@ def _note_words(node: NodeProto, graph: Graph, clues: Clues) -> None:
 
 def _note_trees(native: ModelProto, graph: Graph, clues: Clues) -> None:
     """The thresholds of every column that reaches trees, as seen from the input."""
-    import numpy as np
-
     held = graph_trees.read(native) if graph_trees.holds_trees(native) else None
     if held is None:
         return
@@ -205,8 +204,8 @@ def _note_trees(native: ModelProto, graph: Graph, clues: Clues) -> None:
             cuts: Array = np.unique(trees.threshold[nodes.get(column, [])])
             if trace is None or not len(cuts) or not isinstance(trace.factor, float) or not trace.factor:
                 continue
-            back = ((cuts - trace.shift) / trace.factor).tolist()
-            clues.add((trace.input, trace.column), About.THRESHOLDS, back, f"thresholds of {site.name}")
+            told = trace.back(cuts).tolist()
+            clues.add((trace.input, trace.column), About.THRESHOLDS, told, f"thresholds of {site.name}")
 
 
 def _plain_list(values: Any) -> list[Any]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.onnx import edits
 
@@ -122,8 +124,6 @@ def _binary(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Ite
 
 def _bias(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bias: str, a_scale: str, b_scale: str) -> str:
     """A bias in integers counts in products of both scales."""
-    import numpy as np
-
     if not {bias, a_scale, b_scale} <= stored.keys():
         return ""
     values = stored[bias].astype(np.float64) * stored[a_scale].astype(np.float64) * stored[b_scale].astype(np.float64)
@@ -212,8 +212,6 @@ def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> I
 
 def packed_weights(node: NodeProto, stored: dict[str, Array]) -> tuple[Array, Array] | None:
     """What a MatMulNBits multiplies with, and half the distance of the values it can hold; None if not known."""
-    import numpy as np
-
     packed, scales, zeros = (stored.get(_given(node, place)) for place in (1, 2, 3))
     width, size, bits = (edits.attribute(node, name) for name in ("N", "K", "bits"))
     block = edits.attribute(node, "block_size")
@@ -236,8 +234,6 @@ def packed_weights(node: NodeProto, stored: dict[str, Array]) -> tuple[Array, Ar
 
 def _unpacked(packed: Array, bits: int) -> Array:
     """Small integers from the bytes they are packed in, the lowest bits first."""
-    import numpy as np
-
     if bits == 8:
         return packed
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -246,8 +242,6 @@ def _unpacked(packed: Array, bits: int) -> Array:
 
 
 def _lstm(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    import numpy as np
-
     made = _plain(node, "LSTM", list(node.input[:8]))
     for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
         weights, factor, offset = (stored.get(_given(node, place)) for place in (index, scale, zero))

@@ -1,7 +1,4 @@
-"""What runs an ONNX graph: ONNX Runtime as deployed, or onnx's reference evaluator as an independent oracle.
-
-ONNX models, run by ONNX Runtime as they would be deployed, or by onnx's reference evaluator.
-"""
+"""ONNX models, run by ONNX Runtime as they would be deployed, or by onnx's reference evaluator as an oracle."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, Model, Signature
+from likewise.contracts.models import Adapter, Model
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
-from likewise.models import row_axes
-from likewise.models.decoding import array_of_dicts, arrays_of_list, widened
+from likewise.models.arrays import Layout, array_of_dicts, arrays_of_list, widened
 from likewise.models.onnx import describe
 
 if TYPE_CHECKING:
@@ -247,29 +243,17 @@ class OnnxRunner:
         proto = describe.read(model.target)
         self.native = proto
         self._session = open_session(model, proto)
-        said = row_axes.said_of(model)
-        inputs, declared = describe.inputs(proto), describe.outputs(proto)
-        self._fed_along = {spec.name: row_axes.of_input(spec.name, spec.shape, said) for spec in inputs}
-        self._declared = {spec.name: spec for spec in declared}
-        inputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
-        batches = {spec.shape[0] if spec.shape else None for spec in inputs}
-        first = batches.pop() if len(batches) == 1 else None
-        fixed = first if isinstance(first, int) else None
-        self._row_axis = {s.name: row_axes.of_output(s.name, s.shape, said, fixed_batch=fixed) for s in declared}
-        self.signature = Signature(
-            inputs=inputs,
-            outputs=tuple(replace(s, shape=row_axes.rows_first(s.shape, self._row_axis[s.name])) for s in declared),
-            batch=fixed,
-        )
+        declared = describe.outputs(proto)
+        self._classes = {spec.name: spec.classes for spec in declared}
+        self._layout = Layout(model, describe.inputs(proto), declared)
+        self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         # All outputs are always computed: leaving one out would let the optimiser remove nodes that run in production.
-        inputs = dict(batch.inputs)
-        if batch.stacked:
-            inputs = {name: row_axes.from_front(array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
+        answers = self._session.run(self._layout.feed(batch))
         tensors: dict[str, Array] = {}
-        for name, answer in zip(self._session.outputs, self._session.run(inputs), strict=True):
+        for name, answer in zip(self._session.outputs, answers, strict=True):
             tensors.update(self._decode(name, answer, stacked=batch.stacked))
         return tensors
 
@@ -280,12 +264,11 @@ class OnnxRunner:
             answer = [answer]
         if isinstance(answer, list):
             if answer and isinstance(answer[0], dict):
-                return {name: array_of_dicts(answer, self._declared[name].classes)[0]}
+                return {name: array_of_dicts(answer, self._classes[name])[0]}
             return arrays_of_list(name, answer)
         if answer is None:
             raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
-        array = widened(np.asarray(answer))
-        return {name: row_axes.to_front(array, self._row_axis[name]) if stacked else array}
+        return {name: self._layout.rows_of(name, widened(np.asarray(answer)), stacked=stacked)}
 
 
 EXTENSION = OnnxAdapter()

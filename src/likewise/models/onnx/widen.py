@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
@@ -185,7 +187,6 @@ def _retype(value: Any, plan: Widening) -> None:
 
 
 def _widen_node(node: NodeProto, plan: Widening) -> None:
-    import numpy as np
     from onnx import helper, numpy_helper
 
     dtype = helper.tensor_dtype_to_np_dtype(plan.to)

@@ -1,1 +1,1 @@
-"""openvino"""
+"""OpenVINO: its own files, and ONNX files that it is to run."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape, Signature
+from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape
 from likewise.data.casts import numpy_dtype
-from likewise.errors import ModelError, UnavailableError, UsageError, extra, nearest, one_line
-from likewise.models import row_axes
-from likewise.models.decoding import kind_of, widened
+from likewise.errors import ModelError, UnavailableError, extra, one_line
+from likewise.models import require_known
+from likewise.models.arrays import Layout, kind_of, widened
 from likewise.models.onnx import describe
 
-OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None, "trusted": ()}
+OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None}
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
 
 
@@ -37,12 +37,7 @@ class OpenvinoAdapter(Adapter):
     def open(self, model: Model) -> Iterator[OpenvinoRunner]:
         with extra("openvino", needed_for=f"running {model.name}"):
             import openvino  # noqa: F401
-        for key in model.options:
-            if key not in OPTIONS:
-                raise UsageError(
-                    f"the openvino adapter has no option {key!r}{nearest(key, OPTIONS)}",
-                    remedy=f"It has: {', '.join(OPTIONS)}",
-                )
+        require_known(model, OPTIONS)
         yield OpenvinoRunner(model)
 
 
@@ -72,17 +67,8 @@ class OpenvinoRunner:
         )
         self._dtypes = {spec.name: spec.dtype for spec in outputs}
         outputs, called = _with_meaning(outputs, model)
-        said = row_axes.said_of(model)
-        self._fed_along = {s.name: row_axes.of_input(s.name, called.get(s.name, s.shape), said) for s in inputs}
-        inputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
-        sizes = {spec.shape[0] if spec.shape else None for spec in inputs}
-        first = sizes.pop() if len(sizes) == 1 else None
-        fixed = first if isinstance(first, int) else None
-        self._row_axis = {
-            s.name: row_axes.of_output(s.name, called.get(s.name, s.shape), said, fixed_batch=fixed) for s in outputs
-        }
-        outputs = tuple(replace(s, shape=row_axes.rows_first(s.shape, self._row_axis[s.name])) for s in outputs)
-        self.signature = Signature(inputs, outputs, batch=fixed)
+        self._layout = Layout(model, inputs, outputs, called=called)
+        self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {
             "openvino": openvino.__version__,
             "device": options["device"],
@@ -93,18 +79,14 @@ class OpenvinoRunner:
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         import numpy as np
 
-        inputs = dict(batch.inputs)
-        if batch.stacked:
-            inputs = {name: row_axes.from_front(array, self._fed_along[name]) for name, array in inputs.items()}
+        inputs = self._layout.feed(batch)
         try:
             answers = self._compiled(inputs)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
         # Copied: the arrays are views of memory that the next call writes to.
         arrays = {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
-        if not batch.stacked:
-            return arrays
-        return {name: row_axes.to_front(array, self._row_axis[name]) for name, array in arrays.items()}
+        return {name: self._layout.rows_of(name, array, stacked=batch.stacked) for name, array in arrays.items()}
 
     def _array(self, name: str, array: Array) -> Array:
         # OpenVINO hands out bfloat16 under the name of the other type of two bytes.

@@ -2,7 +2,7 @@
 
 A pickle can run anything. This reader lets a file use only what scikit-learn models are made of and puts
 an inert object in the place of everything else; if there was anything to replace, the file is refused with
-the full list. `rights` says what is allowed, `names` lists it, `reader` asks at every step.
+the full list. `rights` says what is allowed, `reader` asks at every step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from likewise.models.pickles.reader import Gate, Reader, decompressed
 __all__ = ["Unpickled", "known", "load", "read", "refusal"]
 
 _MOST_NAMES_SHOWN = 20
+_SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,3 @@ def _unreadable(name: str, error: Exception) -> ModelError:
     cut = isinstance(error, EOFError) or "truncated" in str(error) or "Ran out of input" in str(error)
     reason = "it ends early" if cut else f"it is damaged or not a pickle ({one_line(error)})"
     return ModelError(f"{name} cannot be loaded: {reason}", remedy=_SAVE_AGAIN)
-
-
-_SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"

@@ -1,6 +1,6 @@
-"""The bytes of a model file: compressed or not, and the arrays joblib writes between the pickled parts.
+"""An unpickler that asks before it imports, calls or changes anything.
 
-An unpickler that asks before it imports, calls or changes anything.
+It reads compressed files too, and the arrays that joblib writes between the pickled parts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The names a pickled model may use: what scikit-learn models are made of, and no more.
+"""The names a pickled model may use, and which rights it has to each: what scikit-learn models are made of, no more.
 
 Nothing belongs here that opens files, reaches attributes by name, imports, or runs text: a value in a
 model can end up in a place where a library calls it.
-
-Which rights a name in a pickled model has.
 
 A pickle can name any object, have it called with any arguments, and fill any object with any state.
 These are told apart, because a model needs few of them: f_classif has to stand in a SelectKBest as a
@@ -12,6 +10,7 @@ value, but nothing in a model has to call it while the file is read.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from enum import Enum, IntEnum
@@ -251,8 +250,6 @@ def _makes_random_bits(argument: Any) -> bool:
 
 def method_allowed(owner: Any, name: Any) -> bool:
     """May the file take this method of this object? Only tokenizers, and what scipy's discrete distributions keep."""
-    import re
-
     if owner is str:
         return name in METHODS_OF_TEXT.split()
     if _is_distribution(owner):

@@ -1,1 +1,1 @@
-"""python"""
+"""Anything that can be called: a function, a factory, an object with predict."""

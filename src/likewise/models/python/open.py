@@ -1,6 +1,4 @@
-"""Objects that a user names: `module:attribute` or `file.py:attribute`. Naming code means running it.
-
-Anything that can be called: `module:callable`, `file.py:callable`, live functions.
+"""Anything that can be called: `module:callable`, `file.py:callable`, live functions.
 
 The callable gets one argument: a DataFrame when the data is a table, the array when there is a
 single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
@@ -26,8 +24,8 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Signature
 from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, nearest, one_line
-from likewise.models.decoding import array_of_dicts, kind_of
-from likewise.models.options import require_known
+from likewise.models import require_known
+from likewise.models.arrays import array_of_dicts, kind_of
 from likewise.registry import adapters
 
 SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")

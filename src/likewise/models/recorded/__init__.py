@@ -1,1 +1,1 @@
-"""recorded"""
+"""Answers that some model gave before, instead of a model."""

@@ -1,27 +1,19 @@
-"""Which classifiers decide by their probabilities, and which by their scores.
-
-Missing text as a runtime without missing text has it: the empty string.
-
-ONNX strings cannot be missing, so a missing value is fed as the empty string. A pipeline that was taught
-to fill or to encode missing text has to look for that instead.
-
-An estimator in a few plain words, for reports and `inspect`.
-
-The ways of asking one estimator: what each gives and what it means.
-"""
+"""What a scikit-learn estimator says about itself: its inputs, the ways of asking it, and what it is in a few words."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.data.columns import plain
 from likewise.errors import ModelError
-from likewise.models.sklearn.walk import _is, innermost, outermost, steps_of, walk
+from likewise.models.sklearn.walk import innermost, outermost, steps_of
+
+_MOST_SHOWN = 50
+_LONGEST_VALUE = 80
 
 BY_DEFINITION = frozenset(
     (
@@ -70,57 +62,6 @@ def rule_of(model: Any) -> frozenset[str] | None:
     return next((rule for rule in (BY_DEFINITION, UP_TO_ROUNDING) if kind.__name__ in rule), None)
 
 
-def with_empty_text(model: Any) -> tuple[Any, tuple[str, ...]]:
-    """The model, copied if a step treats missing text, and the paths of the steps that were told otherwise."""
-    if not any(_fills(step) or _encodes(step) for _, step in walk(model)):
-        return model, ()
-    copied = deepcopy(model)
-    changed = []
-    for path, step in walk(copied):
-        if _fills(step):
-            step.missing_values = ""
-        elif _encodes(step):
-            step.categories_ = [_filled(categories) for categories in step.categories_]
-        else:
-            continue
-        changed.append(path)
-    return copied, tuple(changed)
-
-
-def _fills(step: Any) -> bool:
-    """An imputer of text."""
-    from sklearn.impute import SimpleImputer
-
-    of_text = isinstance(step, SimpleImputer) and getattr(step, "_fit_dtype", None) is not None
-    return of_text and step._fit_dtype.kind == "O" and not isinstance(step.missing_values, str)
-
-
-def _encodes(step: Any) -> bool:
-    """An encoder for which a missing text is a category like any other; an OrdinalEncoder has its own rule for it."""
-    from sklearn.preprocessing import OneHotEncoder, TargetEncoder
-
-    return isinstance(step, OneHotEncoder | TargetEncoder) and any(map(_has_gap, step.categories_))
-
-
-def _has_gap(categories: Any) -> bool:
-    if categories.dtype.kind != "O":
-        return False
-    values = categories.tolist()
-    text = [value for value in values if isinstance(value, str)]
-    return len(text) == len(values) - 1 and "" not in text
-
-
-def _filled(categories: Any) -> Any:
-    filled = categories.copy()
-    if _has_gap(categories):
-        filled[[index for index, value in enumerate(categories) if not isinstance(value, str)]] = ""
-    return filled
-
-
-_MOST_SHOWN = 50
-_LONGEST_VALUE = 80
-
-
 def one_line(model: Any) -> str:
     """The model and what it is made of: `Pipeline(StandardScaler → LogisticRegression)`."""
     name = type(model).__name__
@@ -142,7 +83,7 @@ def details(model: Any, fitted_with: str | None) -> dict[str, Any]:
         facts["steps"] = [{"name": str(name), "class": one_line(step)} for name, step in steps]
     classes = getattr(model, "classes_", None)
     if classes is not None and not isinstance(classes, list):
-        facts["classes"] = plain_classes(classes[:_MOST_SHOWN])
+        facts["classes"] = _plain_classes(classes[:_MOST_SHOWN])
     inputs, table = inputs_of(model)
     if inputs is not None:
         width = inputs[0].shape[-1] if inputs and inputs[0].shape else None
@@ -239,7 +180,7 @@ def _classifier_views(model: Any) -> tuple[View, ...]:
     classes = getattr(model, "classes_", None)
     if classes is None or is_multilabel(innermost(model), classes):
         return _multilabel_views(model, classes)
-    labels = tuple(plain_classes(classes))
+    labels = tuple(_plain_classes(classes))
     count = len(labels)
     scored = None if _is_one_against_one(innermost(model)) and count > 2 else labels
     shape: Shape | None = (None,) if count == 2 else (None, count)
@@ -267,7 +208,7 @@ def _multilabel_views(model: Any, classes: Any) -> tuple[View, ...]:
     label = _view("label", Kind.LABEL, "predict")
     scores = _view("scores", Kind.SCORE, "decision_function")
     probabilities: tuple[View, ...] = (_view("probabilities", Kind.PROBABILITY, "predict_proba"),)
-    apart = isinstance(classes, list) and not _is(innermost(model), "sklearn.multioutput", "ClassifierChain")
+    apart = isinstance(classes, list) and type(innermost(model)).__name__ != "ClassifierChain"
     if apart and len({len(options) for options in classes}) > 1:
         probabilities = tuple(
             View(
@@ -275,7 +216,7 @@ def _multilabel_views(model: Any, classes: Any) -> tuple[View, ...]:
                     f"probabilities.{part}",
                     Kind.PROBABILITY,
                     shape=(None, len(options)),
-                    classes=tuple(plain_classes(options)),
+                    classes=tuple(_plain_classes(options)),
                     view=True,
                 ),
                 "predict_proba",
@@ -296,7 +237,7 @@ def _mixture_views(model: Any) -> tuple[View, ...]:
     )
 
 
-def plain_classes(classes: Iterable[Any]) -> list[Label]:
+def _plain_classes(classes: Iterable[Any]) -> list[Label]:
     """Classes as plain Python values, as they stand in reports and pair with other runtimes."""
     values = (plain(value) for value in classes)
     return [value if isinstance(value, bool | int | float | str) else str(value) for value in values]

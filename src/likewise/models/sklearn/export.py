@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.export import NOTE, ExportRequest
 from likewise.errors import ModelError, extra, one_line
-from likewise.models.options import quietly
-from likewise.models.sklearn.describe import with_empty_text
+from likewise.models import quietly
 from likewise.models.sklearn.walk import first_to_see, innermost, takes_columns_apart, walk
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class SklearnExporter:
         with extra("sklearn", needed_for="the export of scikit-learn models"):
             import skl2onnx  # noqa: F401
         model = getattr(request.model, "best_estimator_", request.model)
-        model, filled = with_empty_text(model)
+        model, filled = _with_empty_text(model)
         types = _types(model, request)
         numbers = all(not isinstance(kind, _tensors().StringTensorType) for _, kind in types)
         if request.signature.table and numbers and not takes_columns_apart(model):
@@ -66,6 +68,57 @@ class SklearnExporter:
         if notes:
             proto.metadata_props.add(key=NOTE, value="; ".join(notes))
         return proto
+
+
+def _with_empty_text(model: Any) -> tuple[Any, tuple[str, ...]]:
+    """The model, copied if a step treats missing text, and the paths of the steps that were told otherwise.
+
+    ONNX strings cannot be missing, so a missing value is fed as the empty string. A pipeline that was taught
+    to fill or to encode missing text has to look for that instead.
+    """
+    if not any(_fills(step) or _encodes(step) for _, step in walk(model)):
+        return model, ()
+    copied = deepcopy(model)
+    changed = []
+    for path, step in walk(copied):
+        if _fills(step):
+            step.missing_values = ""
+        elif _encodes(step):
+            step.categories_ = [_filled(categories) for categories in step.categories_]
+        else:
+            continue
+        changed.append(path)
+    return copied, tuple(changed)
+
+
+def _fills(step: Any) -> bool:
+    """An imputer of text."""
+    from sklearn.impute import SimpleImputer
+
+    of_text = isinstance(step, SimpleImputer) and getattr(step, "_fit_dtype", None) is not None
+    return of_text and step._fit_dtype.kind == "O" and not isinstance(step.missing_values, str)
+
+
+def _encodes(step: Any) -> bool:
+    """An encoder for which a missing text is a category like any other; an OrdinalEncoder has its own rule for it."""
+    from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+
+    return isinstance(step, OneHotEncoder | TargetEncoder) and any(map(_has_gap, step.categories_))
+
+
+def _has_gap(categories: Any) -> bool:
+    if categories.dtype.kind != "O":
+        return False
+    values = categories.tolist()
+    text = [value for value in values if isinstance(value, str)]
+    return len(text) == len(values) - 1 and "" not in text
+
+
+def _filled(categories: Any) -> Any:
+    filled = categories.copy()
+    if _has_gap(categories):
+        filled[[index for index, value in enumerate(categories) if not isinstance(value, str)]] = ""
+    return filled
 
 
 def _tensors() -> Any:
@@ -99,8 +152,6 @@ def _types(model: Any, request: ExportRequest) -> list[tuple[str, Any]]:
 
 def _type(name: str, array: Array, *, encoded: bool, double: bool) -> Any:
     """The tensor type of a column: the smallest that the model can tell its values apart by."""
-    import numpy as np
-
     tensors = _tensors()
     number = tensors.DoubleTensorType if double else tensors.FloatTensorType
     if array.dtype.kind == "f":

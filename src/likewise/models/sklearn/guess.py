@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
 from likewise.models.boosters import derives_from
 from likewise.models.catboost import open as cat
 from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.lightgbm import open as lgb
-from likewise.models.sklearn.parameters import followed
-from likewise.models.sklearn.walk import names_after
+from likewise.models.sklearn.walk import followed, names_after, steps_before
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import Ensemble, Gap
 from likewise.models.xgboost import open
@@ -26,7 +27,7 @@ ROWS_KEPT = ("support_vectors_", "_fit_X", "cluster_centers_")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class _Line:
     """What has become of a column: a step sees `factor * value + shift`."""
 
     factor: float = 1.0
@@ -36,8 +37,8 @@ class Line:
         """The value of the column that a step sees as this."""
         return (seen - self.shift) / self.factor
 
-    def then(self, factor: float, shift: float) -> Line | None:
-        return Line(self.factor * factor, self.shift * factor + shift) if factor else None
+    def then(self, factor: float, shift: float) -> _Line | None:
+        return _Line(self.factor * factor, self.shift * factor + shift) if factor else None
 
 
 def clues_of(native: Any, signature: Signature) -> Clues | None:
@@ -49,7 +50,7 @@ def clues_of(native: Any, signature: Signature) -> Clues | None:
     if not labels:
         return clues
     lines = dict(_told_by_steps(native, labels, places, clues)) if hasattr(native, "get_params") else {}
-    before, model = composed.steps_before(native)
+    before, model = steps_before(native)
     names = names_after(before, tuple(labels)) if before else tuple(labels)
     _told_by_categories(model, names, places, clues)
     ensemble = composed.trees_of(model)
@@ -79,13 +80,13 @@ def _is_booster(native: Any) -> bool:
 
 def _told_by_steps(
     native: Any, labels: Sequence[str], places: Mapping[str, Place], clues: Clues
-) -> Iterator[tuple[str, Line | None]]:
+) -> Iterator[tuple[str, _Line | None]]:
     """Note what every step says of the columns that reach it, and give what has become of each column in the end."""
-    lines: dict[tuple[str, str], Line | None] = {}
-    for path, step, names in followed(native, labels, ""):
+    lines: dict[tuple[str, str], _Line | None] = {}
+    for path, step, names in followed(native, labels):
         branch = path.rpartition("__")[0]
         for position, name in enumerate(names):
-            line = lines.get((branch, name), Line())
+            line = lines.get((branch, name), _Line())
             if line is not None and name in places:
                 _note(step, position, line, places[name], clues)
                 line = _after(step, position, line)
@@ -96,10 +97,10 @@ def _told_by_steps(
             yield name, ends.pop() if len(ends) == 1 else None
 
 
-def _note(step: Any, position: int, line: Line, place: Place, clues: Clues) -> None:
+def _note(step: Any, position: int, line: _Line, place: Place, clues: Clues) -> None:
     """What one fitted step says of one of its columns."""
     who = type(step).__name__
-    if line == Line():
+    if line == _Line():
         _note_categories(step, position, place, clues, who)
     _note_fill(step, position, line, place, clues, who)
     centre, spread = _centre(step, position)
@@ -125,12 +126,12 @@ def _note_categories(step: Any, position: int, place: Place, clues: Clues, who: 
         clues.add(place, About.WORDS, sorted(vocabulary), f"the vocabulary of {who}")
 
 
-def _note_fill(step: Any, position: int, line: Line, place: Place, clues: Clues, who: str) -> None:
+def _note_fill(step: Any, position: int, line: _Line, place: Place, clues: Clues, who: str) -> None:
     """An imputer: what it looks for may be missing, and what it fills in is a value like others."""
     if "Imputer" not in who or not hasattr(step, "missing_values"):
         return
     looked_for = step.missing_values
-    if line == Line() and (looked_for is None or looked_for != looked_for):
+    if line == _Line() and (looked_for is None or looked_for != looked_for):
         clues.add(place, About.GAPS, (), f"{who} fills what is missing")
     held = getattr(step, "statistics_", None)
     if held is None:
@@ -161,8 +162,6 @@ def _centre(step: Any, position: int) -> tuple[float | None, float | None]:
 
 def _ends(step: Any, position: int) -> tuple[float, float] | None:
     """The least and the greatest value a step has seen."""
-    import numpy as np
-
     kind = type(step).__name__
     if kind == "MinMaxScaler":
         return float(step.data_min_[position]), float(step.data_max_[position])
@@ -188,7 +187,7 @@ def _at(step: Any, name: str, position: int, absent: float) -> float | None:
     return absent if held is None else float(held[position])
 
 
-def _after(step: Any, position: int, line: Line) -> Line | None:
+def _after(step: Any, position: int, line: _Line) -> _Line | None:
     """What a column has become behind a step; None where that is no line."""
     kind = type(step).__name__
     if kind == "SimpleImputer" or (kind == "FunctionTransformer" and step.func is None):
@@ -241,16 +240,14 @@ def _told_by_trees(
     model: Any,
     names: Sequence[str],
     places: Mapping[str, Place],
-    lines: Mapping[str, Line | None],
+    lines: Mapping[str, _Line | None],
     clues: Clues,
 ) -> None:
     """The thresholds of every column that reaches the trees as it is, or along a line."""
-    import numpy as np
-
     missing = _takes_missing(model)
     nodes = nodes_by_feature(ensemble.feature)
     for feature, name in enumerate(names):
-        line = lines.get(name, Line())
+        line = lines.get(name, _Line())
         if name not in places or line is None:
             continue
         here = nodes.get(feature, np.zeros(0, dtype=np.int64))
@@ -258,7 +255,7 @@ def _told_by_trees(
         of_groups = np.unique(groups[groups >= 0])
         cuts: Array = np.unique(ensemble.threshold[here[groups < 0]])
         cuts = cuts[np.isfinite(cuts)]
-        if len(of_groups) and line == Line():
+        if len(of_groups) and line == _Line():
             codes = sorted({int(code) for group in of_groups for code in ensemble.groups[group].tolist()})
             told = [*codes, codes[-1] + 1]
             clues.add(places[name], About.CATEGORIES, told, "the codes that trees ask for, and one more")

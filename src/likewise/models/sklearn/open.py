@@ -1,9 +1,4 @@
-"""An estimator out of a file, or an error that says what is in the file instead.
-
-Asks an estimator several questions about the same rows without doing the common work twice.
-
-scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files.
-"""
+"""scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files."""
 
 from __future__ import annotations
 
@@ -18,8 +13,7 @@ from typing import Any
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model, Runner, Signature
 from likewise.errors import LikewiseError, ModelError, extra, one_line
-from likewise.models import pickles
-from likewise.models.options import require_known
+from likewise.models import pickles, require_known
 from likewise.models.sklearn import describe
 from likewise.models.sklearn.describe import UP_TO_ROUNDING, View, inputs_of, is_multilabel, rule_of, views_of
 from likewise.registry import adapters
@@ -28,7 +22,7 @@ SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 
 
-def names_a_model(path: str) -> bool:
+def _names_a_model(path: str) -> bool:
     """Is this a file name of the kind scikit-learn models are saved under?"""
     name = path.lower()
     for suffix in _COMPRESSED:
@@ -73,10 +67,10 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         ) from error
 
 
-def require_estimator(value: Any, name: str | None = None) -> None:
+def _require_estimator(value: Any, name: str | None = None) -> None:
     """Refuse what cannot answer: no estimator, or one that was never fitted. `name` is the file it was in."""
     holds = f"{name} holds" if name else "the model is"
-    if not is_estimator(value):
+    if not _is_estimator(value):
         raise ModelError(f"{holds} {_content(value)}, not a scikit-learn estimator", remedy=_way_out(value))
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
@@ -97,7 +91,7 @@ def require_estimator(value: Any, name: str | None = None) -> None:
         ) from error
 
 
-def is_estimator(value: object) -> bool:
+def _is_estimator(value: object) -> bool:
     """Does this behave like an estimator? Classes do not: they have to be made and fitted first."""
     return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
@@ -117,7 +111,7 @@ def _way_out(value: Any) -> str:
     entries = (
         value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list | tuple) else ())
     )
-    inside = [f"{key!r} ({type(entry).__name__})" for key, entry in list(entries)[:100] if is_estimator(entry)]
+    inside = [f"{key!r} ({type(entry).__name__})" for key, entry in list(entries)[:100] if _is_estimator(entry)]
     if inside:
         return f"Save the estimator itself: the entry {' or '.join(inside)}"
     if not isinstance(value, type) and (hasattr(value, "predict") or callable(value)):
@@ -188,7 +182,7 @@ def _array(answer: Any, view: View) -> Array:
     if hasattr(answer, "toarray"):
         answer = _dense(answer, view.name)
     array = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
-    return as_labels(array) if array.dtype.kind in "OUS" else np.asarray(array)
+    return _as_labels(array) if array.dtype.kind in "OUS" else np.asarray(array)
 
 
 def _dense(answer: Any, name: str) -> Any:
@@ -202,7 +196,7 @@ def _dense(answer: Any, name: str) -> Any:
     return answer.toarray()
 
 
-def as_labels(array: Array) -> Array:
+def _as_labels(array: Array) -> Array:
     """Text as objects of `str`; numbers that travelled as objects as numbers."""
     import numpy as np
 
@@ -221,7 +215,7 @@ def as_labels(array: Array) -> Array:
     return texts.reshape(array.shape)
 
 
-def empty(view: View, classes: Any, seen: Mapping[str, Array]) -> Array:
+def _empty(view: View, classes: Any, seen: Mapping[str, Array]) -> Array:
     """The answer to no rows: scikit-learn refuses such calls, but its shape may be known."""
     import numpy as np
 
@@ -262,7 +256,7 @@ class EstimatorRunner:
         wanted = [view for view in self._views if outputs is None or view.name in outputs]
         if not len(batch):
             classes = getattr(self._estimator, "classes_", None)
-            return {view.name: empty(view, classes, self._seen) for view in wanted}
+            return {view.name: _empty(view, classes, self._seen) for view in wanted}
         try:
             answers = ask(self._estimator, self._data(batch), wanted)
         except LikewiseError:
@@ -287,7 +281,7 @@ class SklearnAdapter(Adapter):
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
-            return names_a_model(str(target))
+            return _names_a_model(str(target))
         if "sklearn" not in sys.modules or isinstance(target, type):
             return False
         from sklearn.base import BaseEstimator
@@ -304,7 +298,7 @@ class SklearnAdapter(Adapter):
             with better.open(replace(model, framework=better.framework, target=target)) as runner:
                 yield runner
             return
-        require_estimator(target, path)
+        _require_estimator(target, path)
         require_known(model)
         yield EstimatorRunner(target, model.name, version)
 

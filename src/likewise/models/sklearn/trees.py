@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
@@ -48,8 +50,6 @@ def _tree(
     member: Any, number: int, *, weight: float = 1.0, output: int | None = None, columns: Array | None = None
 ) -> Tree:
     """`output` is where the value of a regression tree goes; without it every value has an output of its own."""
-    import numpy as np
-
     grown = member.tree_
     leaf = grown.children_left < 0
     nodes = np.flatnonzero(leaf)
@@ -73,15 +73,11 @@ def _tree(
 
 
 def _without_values(tree: Tree) -> Tree:
-    import numpy as np
-
     nothing = np.zeros(0, dtype=np.int64)
     return Tree(tree.number, tree.feature, tree.threshold, tree.left, tree.right, (nothing, nothing, nothing), tree.gap)
 
 
 def _boosted(model: Any) -> Ensemble:
-    import numpy as np
-
     grid = model.estimators_
     each = grid.shape[1]
     trees = [
@@ -98,8 +94,6 @@ def _boosted(model: Any) -> Ensemble:
 
 
 def _histogram(model: Any) -> Ensemble:
-    import numpy as np
-
     columns, categories = _histogram_inputs(model)
     each = len(model._predictors[0]) if model._predictors else 1
     trees = [
@@ -117,8 +111,6 @@ def _histogram_inputs(model: Any) -> tuple[Array, dict[int, Array]]:
     With categories the estimator moves them to the front and codes them; the trees are told here in
     terms of the data. Categories that are text keep their codes.
     """
-    import numpy as np
-
     marked = getattr(model, "is_categorical_", None)
     width = int(model.n_features_in_)
     if marked is None or getattr(model, "_preprocessor", None) is None:
@@ -133,8 +125,6 @@ def _histogram_inputs(model: Any) -> tuple[Array, dict[int, Array]]:
 
 
 def _histogram_tree(predictor: Any, number: int, output: int, columns: Array, categories: dict[int, Array]) -> Tree:
-    import numpy as np
-
     grown = predictor.nodes
     leaf = grown["is_leaf"].astype(bool)
     nodes = np.flatnonzero(leaf)

@@ -1,79 +1,266 @@
-"""The parts of a composed estimator: where each stands, and which of them sees a column first."""
+"""What is nested in a fitted scikit-learn estimator: one list of it, and the walks that are made along it.
+
+`parts` is the list. A Pipeline, a ColumnTransformer, a search, a frozen model, a vote or a stack: whoever wants to
+go inside one of them asks here what it holds and in which role, and everything else follows from the role.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
+
+class Role(Enum):
+    """What an estimator is to the one that holds it."""
+
+    STEP = auto()
+    """One of several that work one after another."""
+    LAST = auto()
+    """The last of them, which gives the answer."""
+    BRANCH = auto()
+    """One of several side by side, each given some of the columns."""
+    ALIAS = auto()
+    """Answers in the place of its holder: the best of a search, a frozen model."""
+    HELD = auto()
+    """Is given what its holder is given; what it says may be changed before it is the answer."""
+    CHOSEN = auto()
+    """The same behind a choice of columns that the holder makes itself."""
+    MEMBER = auto()
+    """One of several whose answers are put together."""
+    FINAL = auto()
+    """Is given the answers of the members."""
+    OWN = auto()
+    """Serves its holder for something else than the inputs: the target's scaler, a calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An estimator inside another: what it is called, its role, and where its holder keeps it.
+
+    A part without a name stands for its holder. `columns` selects those it is given, None where it is given all.
+    """
+
+    name: str
+    estimator: Any
+    role: Role
+    attribute: str
+    index: int | None = None
+    columns: Any = None
+
+
+_NESTED = {
+    "steps": Role.STEP,
+    "transformers_": Role.BRANCH,
+    "transformer_list": Role.BRANCH,
+    "best_estimator_": Role.ALIAS,
+    "regressor_": Role.HELD,
+    "estimator_": Role.HELD,
+    "estimator": Role.HELD,
+    "estimators_": Role.MEMBER,
+    "calibrated_classifiers_": Role.MEMBER,
+    "final_estimator_": Role.FINAL,
+    "transformer_": Role.OWN,
+    "calibrators": Role.OWN,
+    "_scaler": Role.OWN,
+    "_tfidf": Role.OWN,
+    "_encoder": Role.OWN,
+}
+"""Where fitted estimators keep others, in the order in which they ask them."""
+
 _NAMED = ("steps", "transformers_", "transformer_list")
-_HELD = ("best_estimator_", "estimator_", "final_estimator_", "estimator", "regressor_", "transformer_")
-_LISTED = ("named_estimators_", "estimators_", "calibrated_classifiers_")
+_LISTED = ("estimators_", "calibrated_classifiers_", "calibrators")
+_FITTED_INSTEAD = ("best_estimator_", "estimator_", "estimators_", "calibrated_classifiers_")
+
+
+def parts(model: Any) -> Iterator[Part]:
+    """The fitted estimators that an estimator holds directly, in the order in which they are asked."""
+    # Not `getattr`: a frozen model answers with the attributes of what is inside it.
+    held: Mapping[str, Any] = getattr(model, "__dict__", {})
+    for attribute, role in _NESTED.items():
+        if attribute not in held:
+            continue
+        if attribute in _NAMED:
+            yield from _entries(attribute, role, _pairs(held[attribute]))
+        elif attribute in _LISTED:
+            yield from _members(attribute, role, held)
+        elif _is_estimator(held[attribute]) and not _is_template(attribute, held):
+            if attribute == "estimator_" and "support_" in held:
+                role = Role.CHOSEN
+            elif attribute == "estimator" and type(model).__module__.startswith("sklearn.frozen"):
+                role = Role.ALIAS
+            nameless = attribute == "best_estimator_" or attribute.startswith("_")
+            yield Part("" if nameless else attribute.rstrip("_"), held[attribute], role, attribute)
+
+
+def _is_estimator(part: Any) -> bool:
+    # The members of a calibration are no estimators in name, but each holds one.
+    return not isinstance(part, type) and (hasattr(part, "get_params") or hasattr(part, "estimator"))
+
+
+def _entries(attribute: str, role: Role, entries: Sequence[Any]) -> Iterator[Part]:
+    for index, (name, part, *rest) in enumerate(entries):
+        last = role is Role.STEP and index == len(entries) - 1
+        if part is not None and not isinstance(part, str):
+            yield Part(str(name), part, Role.LAST if last else role, attribute, index, rest[0] if rest else None)
+
+
+def _members(attribute: str, role: Role, held: Mapping[str, Any]) -> Iterator[Part]:
+    found = held[attribute]
+    members = found.ravel().tolist() if hasattr(found, "ravel") else found
+    if not isinstance(members, list | tuple):
+        return
+    names: Sequence[str] = ()
+    if attribute == "estimators_" and hasattr(held.get("named_estimators_"), "items"):
+        names = [str(name) for name, part in held["named_estimators_"].items() if not isinstance(part, str)]
+    chosen = held.get("estimators_features_")
+    for index, part in enumerate(members):
+        if _is_estimator(part):
+            name = names[index] if len(names) == len(members) else f"{attribute.rstrip('_')}[{index}]"
+            yield Part(name, part, role, attribute, index, None if chosen is None else chosen[index])
+
+
+def _pairs(entries: Any) -> Sequence[Any]:
+    listed = isinstance(entries, list) and all(isinstance(entry, list | tuple) and len(entry) > 1 for entry in entries)
+    return entries if listed else ()
+
+
+def _is_template(attribute: str, held: Mapping[str, Any]) -> bool:
+    """Is this what others were cloned from, and not fitted itself?"""
+    if attribute == "estimator_":
+        return "estimators_" in held
+    if attribute != "estimator":
+        return False
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    if any(name in held for name in _FITTED_INSTEAD):
+        return True
+    try:
+        check_is_fitted(held[attribute])
+    except NotFittedError:
+        return True
+    except TypeError:  # not an estimator to scikit-learn, which then has nothing to say
+        return False
+    return False
+
+
+def with_parts(model: Any, exchange: Callable[[Part], Any]) -> Any:
+    """A copy of the model that holds what `exchange` makes of each part; the model itself where all stay."""
+    made = model
+    for part in parts(model):
+        if (other := exchange(part)) is part.estimator:
+            continue
+        if made is model:
+            made = copy(model)
+        if part.index is None:
+            setattr(made, part.attribute, other)
+            continue
+        held = getattr(made, part.attribute)
+        if held is getattr(model, part.attribute):
+            held = held.copy() if hasattr(held, "ravel") else list(held)
+            setattr(made, part.attribute, held)
+        if part.attribute in _NAMED:
+            held[part.index] = (held[part.index][0], other, *held[part.index][2:])
+        elif hasattr(held, "ravel"):
+            held.flat[part.index] = other
+        else:
+            held[part.index] = other
+    return made
 
 
 def walk(model: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every estimator inside a fitted one, outermost first, with its path: `columns.numbers.scaler`."""
     yield path, model
-    for name, part in _parts(model):
-        if hasattr(part, "get_params") or hasattr(part, "estimator"):
-            yield from walk(part, f"{path}.{name}" if path else str(name))
+    for part in parts(model):
+        yield from walk(part.estimator, ".".join(filter(None, (path, part.name))))
 
 
-def _parts(model: Any) -> Iterator[tuple[str, Any]]:
-    for attribute in _NAMED:
-        yield from ((str(entry[0]), entry[1]) for entry in getattr(model, attribute, ()))
-    for attribute in _HELD:
-        if attribute in vars(model):
-            yield attribute.rstrip("_"), getattr(model, attribute)
-    for attribute in _LISTED:
-        held = vars(model).get(attribute, ())
-        yield from held.items() if hasattr(held, "items") else _numbered(attribute, held)
+def joined(path: str, name: str) -> str:
+    """A path as scikit-learn's `set_params` writes it; a part without a name adds nothing."""
+    return "__".join(filter(None, (path, name)))
 
 
-def _numbered(attribute: str, held: Any) -> Iterator[tuple[str, Any]]:
-    for index, part in enumerate(held):
-        # Boosted trees keep arrays of trees, which are no steps a person would name.
-        if hasattr(part, "get_params") or hasattr(part, "estimator"):
-            yield f"{attribute.rstrip('_')}[{index}]", part
+def _part(model: Any, *roles: Role) -> Any:
+    """The first estimator inside another with one of these roles; None if there is none."""
+    return next((part.estimator for part in parts(model) if part.role in roles), None)
+
+
+def innermost(model: Any) -> Any:
+    """The estimator that gives the answer in the end: the last step, the best of a search."""
+    while (inner := _part(model, Role.ALIAS, Role.LAST)) is not None:
+        model = inner
+    return model
+
+
+def outermost(model: Any) -> Any:
+    """The estimator that sees the data first."""
+    while (inner := _part(model, Role.ALIAS, Role.HELD, Role.STEP, Role.LAST)) is not None:
+        model = inner
+    return model
+
+
+def steps_of(model: Any) -> list[tuple[str, Any]]:
+    """The steps of a Pipeline, also those that pass everything on; nothing else has any."""
+    return [(str(name), step) for name, step in _pairs(getattr(model, "__dict__", {}).get("steps"))]
+
+
+def steps_before(model: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The steps that change the inputs, and the model that sees what they leave."""
+    before: list[tuple[str, Any]] = []
+    while True:
+        found = list(parts(model))
+        before += [(part.name, part.estimator) for part in found if part.role is Role.STEP]
+        inner = next((part for part in found if part.role in _ANSWERING), None)
+        if inner is None:
+            return before, model
+        if inner.role is Role.CHOSEN:
+            before.append(("selected", model))
+        model = inner.estimator
+
+
+_ANSWERING = (Role.LAST, Role.ALIAS, Role.HELD, Role.CHOSEN)
+
+
+def with_model(model: Any, exchange: Callable[[Any], Any]) -> Any:
+    """A copy of a composition with another model in the place of the one behind all steps."""
+
+    def inside(part: Part) -> Any:
+        return with_model(part.estimator, exchange) if part.role in _ANSWERING else part.estimator
+
+    return with_parts(model, inside) if _part(model, *_ANSWERING) is not None else exchange(model)
 
 
 def takes_columns_apart(model: Any) -> bool:
     """Does a ColumnTransformer see the data first?"""
-    from sklearn.compose import ColumnTransformer
-
-    return isinstance(outermost(model), ColumnTransformer)
+    return "transformers_" in vars(outermost(model))
 
 
 def first_to_see(model: Any, columns: Sequence[str]) -> dict[str, list[Any]]:
     """For each column the steps that are handed it as it comes, without another step before them."""
     seen: dict[str, list[Any]] = {name: [] for name in columns}
-    _follow(model, list(columns), seen)
-    return seen
-
-
-def _follow(model: Any, columns: list[str], seen: dict[str, list[Any]]) -> None:
     first = outermost(model)
-    if hasattr(first, "transformers_"):
-        for _, step, chosen in first.transformers_:
-            if not isinstance(step, str):
-                _follow(step, _chosen(chosen, columns), seen)
-    elif hasattr(first, "transformer_list"):
-        for _, step in first.transformer_list:
-            _follow(step, columns, seen)
-    else:
-        for name in columns:
-            seen[name].append(first)
+    branches = [part for part in parts(first) if part.role is Role.BRANCH]
+    for part in branches:
+        for name, steps in first_to_see(part.estimator, chosen(part.columns, columns)).items():
+            seen[name].extend(steps)
+    return seen if branches else {name: [first] for name in columns}
 
 
-def _chosen(selector: Any, columns: list[str]) -> list[str]:
-    """The columns that an entry of a fitted ColumnTransformer names: by name, position, mask or slice."""
+def chosen(selector: Any, columns: Sequence[str]) -> list[str]:
+    """The columns that an entry of a fitted ColumnTransformer names: by name, position, mask or slice; None for all."""
     import numpy as np
 
+    if selector is None:
+        return list(columns)
     if isinstance(selector, str):
         return [selector]
     if isinstance(selector, slice) and isinstance(selector.start or selector.stop, str):
         start = columns.index(selector.start) if selector.start is not None else 0
         stop = columns.index(selector.stop) + 1 if selector.stop is not None else len(columns)
-        return columns[start:stop]
+        return list(columns[start:stop])
     if not isinstance(selector, slice):
         selector = np.atleast_1d(np.asarray(selector))
         if selector.dtype.kind in "OUT":
@@ -83,58 +270,55 @@ def _chosen(selector: Any, columns: list[str]) -> list[str]:
     return [str(name) for name in np.array(columns, dtype=object)[selector]]
 
 
-def innermost(model: Any) -> Any:
-    """The estimator that gives the answer in the end: the last step, the best of a search."""
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif _is(model, "sklearn.frozen") and hasattr(model, "estimator"):
-            model = model.estimator
-        elif steps_of(model) and model.steps[-1][1] not in (None, "passthrough"):
-            model = model.steps[-1][1]
-        else:
-            return model
+def followed(model: Any, columns: Sequence[str], path: str = "") -> Iterator[tuple[str, Any, list[str]]]:
+    """Every step with the columns that reach it, each as a column of its own."""
+    names = list(columns)
+    inside = [part for part in parts(model) if part.role in (*_ONE_AFTER_ANOTHER, Role.BRANCH)]
+    if not inside:
+        yield path, model, names
+    for part in inside:
+        yield from followed(part.estimator, chosen(part.columns, names), joined(path, part.name))
+        if part.role is Role.STEP and not _one_to_one(part.estimator, len(names)):
+            return
 
 
-def outermost(model: Any) -> Any:
-    """The estimator that sees the data first."""
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif steps := [step for _, step in steps_of(model) if step not in (None, "passthrough")]:
-            model = steps[0]
-        else:
-            return model
+_ONE_AFTER_ANOTHER = (Role.STEP, Role.LAST, Role.ALIAS, Role.HELD)
 
 
-def steps_of(model: Any) -> list[tuple[str, Any]]:
-    """The steps of a Pipeline; nothing else has any."""
-    from sklearn.pipeline import Pipeline
-
-    return list(model.steps) if isinstance(model, Pipeline) else []
-
-
-def _is(model: Any, module: str, name: str | None = None) -> bool:
-    kind = type(model)
-    return kind.__module__.startswith(module) and name in (None, kind.__name__)
+def _one_to_one(step: Any, width: int) -> bool:
+    """Does a step hand on as many columns as it gets, each made from one?"""
+    kind = type(step).__name__
+    if kind == "SimpleImputer":
+        kept = getattr(step, "statistics_", ())
+        return len(kept) == width and not step.add_indicator and not any(value != value for value in kept)
+    return kind in (
+        "FunctionTransformer",
+        "MaxAbsScaler",
+        "MinMaxScaler",
+        "OrdinalEncoder",
+        "PowerTransformer",
+        "QuantileTransformer",
+        "RobustScaler",
+        "StandardScaler",
+    )
 
 
 def names_after(steps: Sequence[tuple[str, Any]], columns: tuple[str, ...]) -> tuple[str, ...]:
     """The names of what the steps give: the data's own where a step keeps a column a column."""
     names = list(columns)
     for path, step in steps:
-        names = _told(step, names) or [f"{path}[{index}]" for index in range(_width(step))]
+        names = names_given(step, names) or [f"{path}[{index}]" for index in range(_width(step))]
     return tuple(_original(name, columns) for name in names)
 
 
-def _told(step: Any, names: list[str]) -> list[str]:
+def names_given(step: Any, names: Sequence[str]) -> list[str]:
     """What a step calls its outputs, given its inputs' names; nothing if it does not say."""
     import numpy as np
 
     for given in (np.array(names, dtype=object), None):
         try:
             return [str(name) for name in step.get_feature_names_out(given)]
-        except (AttributeError, TypeError, ValueError):
+        except Exception:  # noqa: BLE001 - steps of others may raise anything; names are for the reader only
             continue
     return []
 

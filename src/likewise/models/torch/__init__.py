@@ -1,4 +1,1 @@
-"""PyTorch modules: out of a file (`loading`, `archives`), what they take (`describing`), what they give (`answering`).
-
-torch is imported only inside functions.
-"""
+"""PyTorch modules and exported programs. Nothing here imports torch before it is used."""

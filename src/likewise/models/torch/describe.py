@@ -49,7 +49,7 @@ def inputs_of(module: Any, parameters: Sequence[Parameter] | None, dtype: str | 
     required = [p for p in parameters if not p.optional] or list(parameters[:1])
     lone = len(required) == 1
     if dtype is None:
-        wanted, indices = weights_dtype(module), not lone or has_embedding(module)
+        wanted, indices = _weights_dtype(module), not lone or _has_embedding(module)
     else:
         wanted, indices = _stated(dtype), False
     return tuple(
@@ -79,7 +79,7 @@ def program_inputs(program: Any) -> tuple[InputSpec, ...]:
                 remedy="Capture it with tensors only: wrap the module in one whose forward takes tensors",
             )
         shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
-        specs.append(InputSpec(name, numpy_name(value.dtype), shape))
+        specs.append(InputSpec(name, _numpy_name(value.dtype), shape))
     return tuple(specs)
 
 
@@ -118,10 +118,10 @@ def live_training(program: Any) -> list[str]:
     return found
 
 
-def weights_dtype(module: Any) -> str | None:
+def _weights_dtype(module: Any) -> str | None:
     """The type of the first floating parameter or buffer; None if there is none."""
     first = next((tensor for tensor in _state(module) if tensor.is_floating_point()), None)
-    return None if first is None else numpy_name(first.dtype)
+    return None if first is None else _numpy_name(first.dtype)
 
 
 def device_of(module: Any) -> Any:
@@ -132,12 +132,12 @@ def device_of(module: Any) -> Any:
     return torch.device("cpu") if first is None else first.device
 
 
-def has_embedding(module: Any) -> bool:
+def _has_embedding(module: Any) -> bool:
     """Does it look rows up by whole numbers?"""
     return any("Embedding" in getattr(part, "original_name", type(part).__name__) for part in module.modules())
 
 
-def numpy_name(dtype: Any) -> str:
+def _numpy_name(dtype: Any) -> str:
     """What numpy calls a type of torch."""
     return str(dtype).removeprefix("torch.")
 
@@ -152,7 +152,7 @@ def details(module: Any, what: str) -> Mapping[str, Any]:
         "form": what,
         "module": kind,
         "parameters": sum(tensor.numel() for tensor in module.parameters()),
-        "dtype": weights_dtype(module),
+        "dtype": _weights_dtype(module),
         "device": str(device_of(module)),
         "threads": torch.get_num_threads(),
     }

@@ -15,11 +15,13 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.contracts.export import ExportRequest
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
-from likewise.models import row_axes
-from likewise.models.options import quietly
+from likewise.models import quietly
+from likewise.models.arrays import RowAxes, from_front
 from likewise.models.torch import describe, open
 from likewise.models.torch.describe import Parameter
 
@@ -96,15 +98,13 @@ def _require_exportable(module: Any, request: ExportRequest) -> None:
 
 def _sample(request: ExportRequest, device: Any) -> dict[str, Any]:
     """A few rows as tensors, where the module has its rows."""
-    import numpy as np
-
-    axes = row_axes.parse(request.batch_axis)
+    axes = RowAxes.parse(request.batch_axis)
     if not len(request.sample):
         raise ModelError("there is no row to capture the module with", remedy="Give data with at least one row")
 
     def laid_out(name: str, array: Array) -> Array:
         rows = array[np.arange(SAMPLE_ROWS) % len(array)]
-        return row_axes.from_front(rows, axes.of(name, rows.ndim) or 0)
+        return from_front(rows, axes.of(name, rows.ndim) or 0)
 
     tensors = {name: open.tensor_of(laid_out(name, array)) for name, array in request.sample.inputs.items()}
     if request.double:
@@ -127,7 +127,7 @@ def _free_axes(request: ExportRequest, tensors: Mapping[str, Any]) -> dict[str, 
     """Every input's axis of the rows, and the axes asked for."""
     from torch.export import Dim
 
-    axes = row_axes.parse(request.batch_axis)
+    axes = RowAxes.parse(request.batch_axis)
     batch = Dim("batch")
     asked = request.dynamic or {}
     for name in asked:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.parameters import BUFFER, MODEL, NETWORK, PREPROCESSING, Parameter
 
@@ -61,8 +63,6 @@ def _array(tensor: Any) -> Array:
 
 def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
     """Weights with a batch norm multiplied into them, as exporters write the two."""
-    import numpy as np
-
     if norm.running_mean is None or norm.running_var is None:
         return []
     weight, mean = (_array(tensor).astype(np.float64) for tensor in (part.weight, norm.running_mean))
@@ -87,8 +87,6 @@ def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
 
 def _recurrent(name: str, part: Any) -> Iterator[Parameter]:
     """The weights of a recurrent layer, gates in ONNX's order and the biases side by side."""
-    import numpy as np
-
     gates = GATES.get(type(part).__name__)
     if gates is None or not hasattr(part, "num_layers"):
         return
@@ -104,7 +102,5 @@ def _recurrent(name: str, part: Any) -> Iterator[Parameter]:
 
 
 def _reordered(values: Array, gates: tuple[int, ...]) -> Array:
-    import numpy as np
-
     parts = np.split(values, len(gates))
     return np.concatenate([parts[gate] for gate in gates])

@@ -1,10 +1,8 @@
-"""What a .pt2 file would run while it is opened, looked at before it is.
+"""A PyTorch module out of a file, without running code from the file.
 
 torch.export.load unpickles, evaluates expressions, generates Python source out of names and loads
-compiled libraries: a .pt2 is a program. A file of `torch.export.save` needs none of that beyond
-operators of torch, plain names and arithmetic on sizes, so anything else is refused.
-
-A PyTorch module out of a file, without running code from the file.
+compiled libraries: a .pt2 is a program. It is looked at before it is opened. A file of `torch.export.save`
+needs none of that beyond operators of torch, plain names and arithmetic on sizes, so anything else is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 
 from likewise.contracts.models import Model
 from likewise.errors import LikewiseError, ModelError, UntrustedModelError, one_line
-from likewise.models.options import quietly
+from likewise.models import quietly
 from likewise.models.python.open import load as load_named
 
 NAME = re.compile(r"[\w.\-/ ]*")
@@ -47,7 +45,7 @@ METHODS = {"size", "stride", "storage_offset", "item", "shape", "ndim", "dim"}
 FUNCTION = re.compile(r"[A-Z]\w*|min|max|abs|floor|ceil|not_")
 
 
-def refuse_what_runs(path: str) -> None:
+def _refuse_what_runs(path: str) -> None:
     """Raise unless the file holds nothing but a graph of torch's operators and its weights."""
     import torch
 
@@ -65,7 +63,7 @@ def refuse_what_runs(path: str) -> None:
     if "models/model.json" not in records:
         raise _not_a_program(path)
     if found:
-        raise refusal(path, sorted(found))
+        raise _refusal(path, sorted(found))
 
 
 def _pickled(config: Any) -> Iterator[str]:
@@ -77,7 +75,7 @@ def _pickled(config: Any) -> Iterator[str]:
 
 
 @contextmanager
-def weights_only() -> Iterator[None]:
+def _only_weights() -> Iterator[None]:
     """Every pickle inside the file holds tensors, whatever the loader asks for."""
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)
@@ -91,7 +89,7 @@ def weights_only() -> Iterator[None]:
             os.environ[variable] = before
 
 
-def refusal(path: str, found: list[str]) -> UntrustedModelError:
+def _refusal(path: str, found: list[str]) -> UntrustedModelError:
     """The error for a file that could run code."""
     shown = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
     return UntrustedModelError(
@@ -197,12 +195,12 @@ def _program(path: str, *, trusted: bool) -> Any:
     import torch
 
     if not trusted:
-        refuse_what_runs(path)
+        _refuse_what_runs(path)
     try:
-        with quietly(), weights_only():
+        with quietly(), _only_weights():
             return torch.export.load(path)
     except pickle.UnpicklingError as error:
-        raise refusal(path, _refused_by(error) or ["a pickled object"]) from error
+        raise _refusal(path, _refused_by(error) or ["a pickled object"]) from error
     except Exception as error:  # a damaged archive breaks in many ways
         raise ModelError(
             f"{path} cannot be loaded as a program of torch.export: {one_line(error)}",
@@ -228,7 +226,7 @@ def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
 
     state = _state_dict(_tensors(path), path)
     # A copy: a factory may hand out one and the same module to both sides.
-    module = copy.deepcopy(build(factory))
+    module = copy.deepcopy(_build(factory))
     name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{name} made a {type(module).__name__}, not a torch.nn.Module")
@@ -242,7 +240,7 @@ def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
     return module, "state dict"
 
 
-def build(factory: Any) -> Any:
+def _build(factory: Any) -> Any:
     """What a factory makes: `file.py:build`, a function, a class, or a module that is already there."""
     made = load_named(factory) if isinstance(factory, str) else factory
     if hasattr(made, "forward") and not isinstance(made, type):
@@ -267,7 +265,7 @@ def _tensors(path: str) -> Any:
     except pickle.UnpicklingError as error:
         found = _globals(path) or _refused_by(error)
         if found:
-            raise refusal(path, found) from error
+            raise _refusal(path, found) from error
         raise _unreadable(path, error) from error
     except Exception as error:  # what is no checkpoint breaks in many ways
         raise _unreadable(path, error) from error

@@ -1,6 +1,4 @@
-"""Asking a PyTorch module: arrays in, named arrays out, in eval mode and without gradients.
-
-PyTorch: live modules, exported programs (.pt2), TorchScript (.pt, .jit, .ts), weights with a factory.
+"""PyTorch: live modules, exported programs (.pt2), TorchScript (.pt, .jit, .ts), weights with a factory.
 
 A module is asked in eval mode and under inference mode, on its own device and in its own type; that
 it was found in training mode is reported, because its export may have kept dropout alive.
@@ -17,9 +15,9 @@ from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Model, Signature
-from likewise.errors import LikewiseError, ModelError, UsageError, extra, nearest, one_line
-from likewise.models import row_axes
-from likewise.models.options import quietly
+from likewise.errors import LikewiseError, ModelError, extra, one_line
+from likewise.models import quietly, require_known
+from likewise.models.arrays import RowAxes, from_front, only_batch, to_front
 from likewise.models.torch import describe, load
 from likewise.models.torch.describe import Parameter
 
@@ -35,7 +33,7 @@ def training_parts(module: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def evaluating(module: Any) -> Iterator[list[str]]:
+def _evaluating(module: Any) -> Iterator[list[str]]:
     """The module in eval mode, then as it was; what was found in training mode is listed."""
     training = training_parts(module)
     if training:
@@ -48,7 +46,7 @@ def evaluating(module: Any) -> Iterator[list[str]]:
             part.training = True
 
 
-def ask(module: Any, arguments: Mapping[str, Array], parameters: Sequence[Parameter] | None, device: Any) -> Any:
+def _ask(module: Any, arguments: Mapping[str, Array], parameters: Sequence[Parameter] | None, device: Any) -> Any:
     """Call the module and give back what it returns."""
     import torch
 
@@ -111,7 +109,7 @@ def _entries(answer: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def arrays_of(answer: Any) -> dict[str, Array]:
+def _arrays_of(answer: Any) -> dict[str, Array]:
     """An answer as arrays by name."""
     arrays: dict[str, Array] = {}
     for name, value in flatten(answer):
@@ -142,7 +140,7 @@ def _array(name: str, value: Any) -> Array:
     return array
 
 
-def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tuple[int, int]) -> dict[str, int]:
+def _growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tuple[int, int]) -> dict[str, int]:
     """The axis of the rows of every answer, from the answers to two numbers of rows: the one that follows them."""
     axes = {}
     for name, array in one.items():
@@ -152,7 +150,7 @@ def growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tup
     return axes
 
 
-OPTIONS = ("factory", "dtype", "batch_axis", "trusted")
+OPTIONS = ("factory", "dtype", "batch_axis")
 
 
 class TorchAdapter(Adapter):
@@ -173,18 +171,13 @@ class TorchAdapter(Adapter):
     def open(self, model: Model) -> Iterator[TorchRunner]:
         with extra("torch", needed_for=f"reading {model.name}"):
             import torch  # noqa: F401
-        for key in model.options:
-            if key not in OPTIONS:
-                raise UsageError(
-                    f"the torch adapter has no option {key!r}{nearest(key, OPTIONS)}",
-                    remedy=f"It has: {', '.join(OPTIONS)}",
-                )
+        require_known(model, OPTIONS)
         stored = isinstance(model.target, str | PathLike)
         found, form = load.load(model) if stored else (model.target, "live module")
         if _is_program(found):
             yield _opened_program(found, model)
             return
-        with evaluating(found) as training:
+        with _evaluating(found) as training:
             yield _opened_module(found, form, training, model)
 
 
@@ -203,12 +196,10 @@ class TorchRunner:
         self.details = details
         self._parameters = parameters
         self._device = describe.device_of(module)
-        self._fed_along = row_axes.said_of(model)
+        self._fed_along = RowAxes.said_of(model)
         self._row_axes: dict[str, int] | None = None
         self._seen: dict[str, Array] = {}
-        sizes = {spec.shape[0] if spec.shape else None for spec in inputs or ()}
-        fixed = sizes.pop() if len(sizes) == 1 else None
-        self.signature = Signature(inputs, None, batch=fixed if isinstance(fixed, int) else None)
+        self.signature = Signature(inputs, None, batch=only_batch(inputs))
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         inputs = dict(batch.inputs)
@@ -219,13 +210,13 @@ class TorchRunner:
         answers = self._ask(self._laid_out(inputs))
         if self._row_axes is None:
             self._row_axes = self._learnt(inputs, answers)
-        rows = {name: row_axes.to_front(array, self._row_axes.get(name, 0)) for name, array in answers.items()}
+        rows = {name: to_front(array, self._row_axes.get(name, 0)) for name, array in answers.items()}
         self._seen = {name: array[:0] for name, array in rows.items() if array.ndim}
         return rows
 
     def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            return arrays_of(ask(self._module, inputs, self._parameters, self._device))
+            return _arrays_of(_ask(self._module, inputs, self._parameters, self._device))
         except LikewiseError:
             raise
         except Exception as error:
@@ -239,7 +230,7 @@ class TorchRunner:
     def _laid_out(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Rows where the module has them."""
         axes = self._fed_along
-        return {name: row_axes.from_front(array, axes.of(name, array.ndim) or 0) for name, array in inputs.items()}
+        return {name: from_front(array, axes.of(name, array.ndim) or 0) for name, array in inputs.items()}
 
     def _learnt(self, inputs: Mapping[str, Array], answers: Mapping[str, Array]) -> dict[str, int]:
         """Where the rows of each answer lie, found by asking for one row less: hidden states hide them inside."""
@@ -251,7 +242,7 @@ class TorchRunner:
         others = rows - 1 if rows > 1 else 2
         fewer = {name: np.resize(array, (others, *array.shape[1:])) for name, array in inputs.items()}
         try:
-            return growing_axes(answers, self._ask(self._laid_out(fewer)), (rows, others))
+            return _growing_axes(answers, self._ask(self._laid_out(fewer)), (rows, others))
         except ModelError:  # it takes this number of rows only
             return {}
 
@@ -259,7 +250,7 @@ class TorchRunner:
         """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""
         try:
             answers = self._ask(self._laid_out(inputs))
-            return {name: row_axes.to_front(a, (self._row_axes or {}).get(name, 0)) for name, a in answers.items()}
+            return {name: to_front(a, (self._row_axes or {}).get(name, 0)) for name, a in answers.items()}
         except ModelError:
             if not self._seen:
                 raise

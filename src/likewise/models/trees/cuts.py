@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.comparison import Fed
 from likewise.contracts.data import Array
 from likewise.models.onnx import trees as onnx
-from likewise.models.onnx.lineage import Origin, origins
+from likewise.models.onnx.lineage import Graph, Trace
+from likewise.models.sklearn.walk import steps_before
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import Ensemble
 
@@ -48,11 +49,12 @@ def cuts(native: Any, fed: Mapping[str, Fed], *, most: int, seed: int) -> tuple[
     order = np.lexsort((np.random.default_rng(seed).random(len(nodes)), _depths(ensemble)[nodes]))
     chosen: dict[tuple[str, int | None, float], Cut] = {}
     for node in nodes[order].tolist():
-        origin = known(node)
-        if origin is None or len(chosen) >= most:
+        trace = known(node)
+        if trace is None or trace.column is None or not trace.factor or len(chosen) >= most:
             continue
-        value = origin.undone(float(ensemble.threshold[node]))
-        cut = Cut(origin.column, origin.index, value, ensemble.name(node), origin.direct)
+        value = trace.back(float(ensemble.threshold[node]))
+        column, index = fed[trace.input][trace.column]
+        cut = Cut(column, index, value, ensemble.name(node), trace.direct)
         chosen.setdefault((cut.column, cut.index, cut.value), cut)
     return tuple(chosen.values())
 
@@ -65,12 +67,12 @@ def _of_graph(proto: ModelProto, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any]
     held = onnx.read(proto) if onnx.holds_trees(proto) else None
     if held is None:
         return None
-    made = {source: origins(proto, source, fed) for source in held.sources}
+    graph = Graph(proto.graph, {name: len(features) for name, features in fed.items()})
     trees = held.ensemble
 
-    def known(node: int) -> Origin | None:
+    def known(node: int) -> Trace | None:
         site = held.sites[int(trees.place[trees.tree[node]])]
-        column, columns = int(trees.column[node]), made[site.source]
+        column, columns = int(trees.column[node]), graph.layouts.get(site.source, ())
         return columns[column] if column < len(columns) else None
 
     return trees, known
@@ -79,13 +81,13 @@ def _of_graph(proto: ModelProto, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any]
 def _of_model(native: Any, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | None:
     if native is None:
         return None
-    before, model = composed.steps_before(native)
+    before, model = steps_before(native)
     trees = None if before else composed.trees_of(model)
     if trees is None or not trees.trees:
         return None
-    columns = [Origin(*feature) for given in fed.values() for feature in given]
+    columns = [Trace(name, column) for name, features in fed.items() for column in range(len(features))]
 
-    def known(node: int) -> Origin | None:
+    def known(node: int) -> Trace | None:
         column = int(trees.feature[node])
         return columns[column] if column < len(columns) else None
 

@@ -1,1 +1,1 @@
-"""xgboost"""
+"""XGBoost models: opening and asking them, their trees, their export to ONNX."""

@@ -13,7 +13,6 @@ from likewise.contracts.export import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
 from likewise.models.boosters import derives_from
-from likewise.models.options import quietly
 from likewise.models.xgboost import open
 
 if TYPE_CHECKING:
@@ -40,30 +39,21 @@ class XgboostExporter:
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of XGBoost models"):
-            import onnxmltools
+            import onnxmltools  # noqa: F401
             import xgboost
-            from onnxmltools.convert.common.data_types import FloatTensorType
         wrapper = request.model if derives_from(request.model, "xgboost", open.WRAPPERS) else None
         booster = request.model if wrapper is None else wrapper.get_booster()
         facts = open.facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
         if wrapper is not None and facts.best_round is not None:
             booster = booster[: facts.best_round + 1]
-        classifies = facts.objective in CLASSIFIED
-        clean = (xgboost.XGBClassifier if classifies else xgboost.XGBRegressor)()
-        try:
-            with quietly():
-                clean.load_model(_anonymous(booster, facts))
-                proto: ModelProto = onnxmltools.convert_xgboost(
-                    clean,
-                    name="xgboost",
-                    initial_types=[("X", FloatTensorType([None, facts.features]))],
-                    target_opset=request.opset,
-                )
-        except Exception as error:
-            raise ModelError(f"onnxmltools cannot convert the model: {open.reason(error)}") from error
-        proto.opset_import.sort(key=lambda opset: opset.domain)  # the converter's order changes from run to run
-        return proto
+
+        def clean() -> Any:
+            made = (xgboost.XGBClassifier if facts.objective in CLASSIFIED else xgboost.XGBRegressor)()
+            made.load_model(_anonymous(booster, facts))
+            return made
+
+        return boosters.to_onnx("xgboost", clean, facts.features, request, reason=open.reason)
 
 
 def _anonymous(booster: Any, facts: open.Facts) -> bytearray:

@@ -1,9 +1,4 @@
-"""What a trained XGBoost booster says about itself.
-
-The ways of asking an XGBoost model: which there are, what each means, and the answers.
-
-XGBoost models: live boosters and scikit-learn wrappers, .json, .ubj and other files of save_model.
-"""
+"""XGBoost models: live boosters and scikit-learn wrappers, .json, .ubj and other files of save_model."""
 
 from __future__ import annotations
 
@@ -20,9 +15,8 @@ from typing import Any
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Adapter, Kind, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, UsageError, extra, one_line
-from likewise.models import boosters
-from likewise.models.boosters import BoosterRunner, derives_from, output
-from likewise.models.options import require_known
+from likewise.models import boosters, require_known
+from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, output
 
 WRAPPERS = ("XGBModel",)
 BOOSTERS = ("Booster",)
@@ -97,8 +91,8 @@ def reason(error: Exception) -> str:
     return text.strip()[:500].rstrip(".")
 
 
-class OfWrapper:
-    """What a scikit-learn wrapper says to the same rows, each question asked once."""
+class _Answers:
+    """What a model says to the same rows, each question asked once."""
 
     def __init__(self, model: Any, data: Any, facts: Facts) -> None:
         self._model, self._data, self._facts = model, data, facts
@@ -111,6 +105,8 @@ class OfWrapper:
     def scores(self) -> Array:
         return self._model.predict(self._data, output_margin=True)  # type: ignore[no-any-return]
 
+
+class _OfWrapper(_Answers):
     @cached_property
     def probabilities(self) -> Array:
         return self._model.predict_proba(self._data)  # type: ignore[no-any-return]
@@ -128,20 +124,7 @@ class OfWrapper:
         return self.value
 
 
-class OfBooster:
-    """What a booster says to one DMatrix, each question asked once."""
-
-    def __init__(self, booster: Any, matrix: Any, facts: Facts) -> None:
-        self._booster, self._matrix, self._facts = booster, matrix, facts
-
-    @cached_property
-    def value(self) -> Array:
-        return self._booster.predict(self._matrix)  # type: ignore[no-any-return]
-
-    @cached_property
-    def scores(self) -> Array:
-        return self._booster.predict(self._matrix, output_margin=True)  # type: ignore[no-any-return]
-
+class _OfBooster(_Answers):
     @cached_property
     def probabilities(self) -> Array:
         if self._facts.objective != "multi:softmax":
@@ -161,7 +144,7 @@ class OfBooster:
         return np.asarray(np.argmax(self.value, axis=1))
 
 
-def outputs_of_wrapper(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
+def _outputs_of_wrapper(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
     if derives_from(model, "xgboost", ("XGBRankerMixIn", "XGBRanker")):
         return (output("scores", Kind.SCORE, dtype="float32"),)
     if not hasattr(model, "predict_proba"):
@@ -173,7 +156,7 @@ def outputs_of_wrapper(model: Any, facts: Facts) -> tuple[OutputSpec, ...]:
     return (label, scores) if facts.objective == "binary:logitraw" else (label, probabilities, scores)
 
 
-def outputs_of_booster(facts: Facts) -> tuple[OutputSpec, ...]:
+def _outputs_of_booster(facts: Facts) -> tuple[OutputSpec, ...]:
     if facts.objective.startswith("rank:") or facts.objective == "binary:logitraw":
         return (output("scores", Kind.SCORE, facts.targets if facts.targets > 1 else None, dtype="float32"),)
     if not facts.classes:
@@ -183,21 +166,11 @@ def outputs_of_booster(facts: Facts) -> tuple[OutputSpec, ...]:
 
 
 def _classifier_outputs(facts: Facts, *, columns: int | None) -> tuple[OutputSpec, OutputSpec, OutputSpec]:
-    """Label, probabilities and margins; several labels a row have no classes to name their columns by."""
+    several = facts.targets
     if facts.multilabel:
-        several = facts.targets
-        return (
-            output("label", Kind.LABEL, several, dtype="int64"),
-            output("probabilities", Kind.PROBABILITY, several, dtype="float32"),
-            output("scores", Kind.SCORE, several, dtype="float32"),
-        )
-    classes = range(facts.classes)
+        return classifier_outputs(None, labels=several, probabilities=several, scores=several, dtype="float32")
     margins = facts.classes if facts.objective.startswith("multi:") else None
-    return (
-        output("label", Kind.LABEL, dtype="int64", classes=classes, decided_by="probabilities"),
-        output("probabilities", Kind.PROBABILITY, columns, dtype="float32", classes=classes),
-        output("scores", Kind.SCORE, margins, dtype="float32", classes=classes),
-    )
+    return classifier_outputs(range(facts.classes), probabilities=columns, scores=margins, dtype="float32")
 
 
 def _value(facts: Facts) -> OutputSpec:
@@ -278,14 +251,14 @@ def _open_wrapper(model: Any, described: Model) -> Runner:
         model = copy.copy(model)
         model.missing = _missing(described)
     inputs, table = boosters.inputs_of(facts.names, facts.features)
-    signature = Signature(inputs, outputs_of_wrapper(model, facts), table=table)
+    signature = Signature(inputs, _outputs_of_wrapper(model, facts), table=table)
     ask = _categorical(booster, facts, signature)
     return BoosterRunner(
         model,
         signature,
         _details(booster, facts, model, used=facts.rounds if facts.best_round is None else facts.best_round + 1),
         name=described.name,
-        ask=lambda batch: OfWrapper(model, ask(batch), facts),
+        ask=lambda batch: _OfWrapper(model, ask(batch), facts),
         reason=reason,
     )
 
@@ -303,7 +276,7 @@ def _open_booster(booster: Any, described: Model) -> Runner:
         booster.set_param({"nthread": threads})
     facts = facts_of(booster)
     inputs, table = boosters.inputs_of(facts.names, facts.features)
-    signature = Signature(inputs, outputs_of_booster(facts), table=table)
+    signature = Signature(inputs, _outputs_of_booster(facts), table=table)
     data = _categorical(booster, facts, signature)
     types = None if categories_of(booster) else booster.feature_types
 
@@ -315,7 +288,7 @@ def _open_booster(booster: Any, described: Model) -> Runner:
             enable_categorical=bool(facts.categorical),
             nthread=threads,
         )
-        return OfBooster(booster, matrix, facts)
+        return _OfBooster(booster, matrix, facts)
 
     return BoosterRunner(
         booster,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
@@ -39,8 +41,6 @@ def read(booster: Any, *, rounds: int | None = None) -> Ensemble | None:
 
 
 def _tree(number: int, entry: dict[str, Any], output: int, weight: float) -> Tree:
-    import numpy as np
-
     left, right = np.array(entry["left_children"]), np.array(entry["right_children"])
     leaf = left < 0
     # Written with nine digits, read back as the float32 that was meant.
@@ -75,8 +75,6 @@ def _tree(number: int, entry: dict[str, Any], output: int, weight: float) -> Tre
 
 def _base(shape: dict[str, str], objective: str, outputs: int) -> Array:
     """The base score as what is added to the trees."""
-    import numpy as np
-
     given = json.loads(shape["base_score"])
     base = np.broadcast_to(np.asarray(given, dtype=np.float64).reshape(-1), (outputs,)).copy()
     with np.errstate(divide="ignore", invalid="ignore"):

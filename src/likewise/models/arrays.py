@@ -1,0 +1,210 @@
+"""Arrays as models take and give them: where the rows lie, answers that are no arrays yet, what a name says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import BatchAxis, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
+from likewise.errors import ModelError, UsageError
+
+BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")
+"""How exporters call the axis of the rows."""
+
+TIME_NAME = re.compile(r"(?i:seq|time|step|len)|^[TLS]$")
+"""How they call an axis that may come before it; after any other, N is as likely the number of points or features."""
+
+NAMED_KINDS = (
+    (re.compile(r"prob", re.I), Kind.PROBABILITY),
+    (re.compile(r"score|logit|margin|decision", re.I), Kind.SCORE),
+    (re.compile(r"distance", re.I), Kind.DISTANCE),
+    (re.compile(r"embed", re.I), Kind.EMBEDDING),
+)
+LABEL_NAME = re.compile(r"label|class|cluster|pred", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class RowAxes:
+    """What `batch_axis` says: one axis for every tensor that has it, or one for each name."""
+
+    everywhere: int | None = None
+    named: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def said_of(model: Model) -> RowAxes:
+        """What a user says of this model; else what is said of all models of the call."""
+        return RowAxes.parse(model.options.get("batch_axis", model.batch_axis))
+
+    @staticmethod
+    def parse(option: BatchAxis | None) -> RowAxes:
+        """`1`, `x:1,h0:1`, or the same as a number or a mapping."""
+        named: Mapping[str, Any] | None = option if isinstance(option, Mapping) else None
+        if isinstance(option, str) and ":" in option:
+            named = dict(entry.strip().rpartition(":")[::2] for entry in option.split(","))
+        try:
+            if named is not None:
+                return RowAxes(named={str(name): _axis(axis) for name, axis in named.items()})
+            return RowAxes(None if option is None else _axis(option))
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"batch_axis is {option!r}",
+                remedy="Give the axis of the rows, such as 1, or one a tensor: x:1,lengths:0",
+            ) from error
+
+    def of(self, name: str, rank: int) -> int | None:
+        """The axis of the rows of a tensor; None where nothing was said."""
+        if name in self.named:
+            return self.named[name]
+        return self.everywhere if self.everywhere is not None and rank > self.everywhere else None
+
+    def of_input(self, name: str, shape: Shape | None) -> int:
+        """Axis 0, unless the user says otherwise or the file calls another axis the batch."""
+        stated = self.of(name, len(shape or ()))
+        return stated if stated is not None else _declared(shape) or 0
+
+    def of_output(self, name: str, shape: Shape | None, *, fixed_batch: int | None) -> int:
+        """Axis 0, unless the file declares another: by name, or as the only free one (one block a target)."""
+        shape = shape or ()
+        free = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
+        if name in self.named:
+            return self.named[name]
+        if (called := _declared(shape)) is not None:
+            return called
+        # Where the inputs fix the batch, a free axis is a length, not the rows.
+        if shape and isinstance(shape[0], int) and len(free) == 1 and fixed_batch is None:
+            return free[0]
+        stated = self.of(name, len(shape))
+        return stated if stated in free else 0
+
+
+class Layout:
+    """Where the rows lie in every tensor of a graph, and what it declares once they are moved to the front.
+
+    `called` has the shapes in which axes have names, where the specs do not.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        inputs: Sequence[InputSpec],
+        outputs: Sequence[OutputSpec],
+        *,
+        called: Mapping[str, Shape | None] | None = None,
+    ) -> None:
+        said, shapes = RowAxes.said_of(model), called or {}
+        self._fed_along = {s.name: said.of_input(s.name, shapes.get(s.name, s.shape)) for s in inputs}
+        fed = tuple(replace(s, shape=_rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
+        fixed = only_batch(fed)
+        self._row_axis = {
+            s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs
+        }
+        given = tuple(replace(s, shape=_rows_first(s.shape, self._row_axis[s.name])) for s in outputs)
+        self.signature = Signature(fed, given, batch=fixed)
+
+    def feed(self, batch: Batch) -> dict[str, Array]:
+        """The inputs of a batch, rows where the graph has them."""
+        inputs = dict(batch.inputs)
+        if not batch.stacked:
+            return inputs
+        return {name: from_front(array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
+
+    def rows_of(self, name: str, array: Array, *, stacked: bool) -> Array:
+        """An answer with its rows at the front."""
+        return to_front(array, self._row_axis[name]) if stacked else array
+
+
+def only_batch(inputs: Sequence[InputSpec] | None) -> int | None:
+    """The only batch size that inputs allow, rows first; None where they leave it free or contradict each other."""
+    sizes = {spec.shape[0] if spec.shape else None for spec in inputs or ()}
+    first = sizes.pop() if len(sizes) == 1 else None
+    return first if isinstance(first, int) else None
+
+
+def from_front(array: Array, axis: int) -> Array:
+    """Rows moved from the front to where a model has them."""
+    import numpy as np
+
+    return np.moveaxis(array, 0, axis) if axis and array.ndim > axis else array
+
+
+def to_front(array: Array, axis: int) -> Array:
+    """Rows moved to the front from where a model has them."""
+    import numpy as np
+
+    return np.moveaxis(array, axis, 0) if axis and array.ndim > axis else array
+
+
+def _declared(shape: Shape | None) -> int | None:
+    """The only axis that a file calls the batch; None if it names none, or several."""
+    names = {axis: dim for axis, dim in enumerate(shape or ()) if isinstance(dim, str)}
+    found = [axis for axis, name in names.items() if BATCH_NAME.search(name)]
+    if len(found) != 1 or (len(names[found[0]]) == 1 and found[0] and not TIME_NAME.search(names.get(0, ""))):
+        return None
+    return found[0]
+
+
+def _rows_first(shape: Shape | None, axis: int) -> Shape | None:
+    return shape if shape is None or not axis else (shape[axis], *shape[:axis], *shape[axis + 1 :])
+
+
+def _axis(value: Any) -> int:
+    axis = int(value)
+    if axis < 0:
+        raise ValueError(value)
+    return axis
+
+
+def kind_of(name: str, dtype: str | None) -> Kind | None:
+    """What an output's name and type say about its meaning, or None if they say nothing."""
+    if dtype in ("string", "object") or (dtype or "").startswith(("<U", "str")):
+        return Kind.LABEL
+    if (dtype or "").startswith(("int", "uint", "bool")):
+        return Kind.LABEL if LABEL_NAME.search(name) else None
+    return next((kind for pattern, kind in NAMED_KINDS if pattern.search(name)), None)
+
+
+def array_of_dicts(
+    rows: Sequence[Mapping[Any, float]], classes: Sequence[Label] | None
+) -> tuple[Array, tuple[Label, ...]]:
+    """One row a dictionary, one column a class.
+
+    A class that a row leaves out becomes NaN, never 0.0: zero would be an answer, and the
+    model gave none.
+    """
+    import numpy as np
+
+    if classes is None:
+        classes = sorted({key for row in rows for key in row}, key=lambda key: (str(type(key)), key))
+    known = set(classes)
+    for row in rows:
+        if unknown := [key for key in row if key not in known]:
+            raise ModelError(
+                f"a row answers for class {unknown[0]!r}, which the model does not declare; "
+                f"its classes are {list(classes)!r}"
+            )
+    nan = float("nan")
+    table = [[row.get(label, nan) for label in classes] for row in rows]
+    return np.array(table, dtype=np.float64).reshape(len(rows), len(classes)), tuple(classes)
+
+
+def widened(array: Array) -> Array:
+    """bfloat16 and its narrower kin as float32, which holds all their values and which numpy can reckon with."""
+    import numpy as np
+
+    exotic = array.dtype.kind == "V" and array.dtype.name.startswith(("bfloat", "float"))
+    return array.astype(np.float32) if exotic else array
+
+
+def arrays_of_list(name: str, tensors: Sequence[Any]) -> dict[str, Array]:
+    """A list with one tensor a target: stacked behind the row axis where the shapes allow it."""
+    import numpy as np
+
+    arrays = [np.asarray(tensor) for tensor in tensors]
+    if not arrays:
+        raise ModelError(f"output {name!r} is an empty sequence")
+    if all(array.ndim >= 1 and array.shape == arrays[0].shape for array in arrays):
+        return {name: np.stack(arrays, axis=1)}
+    return {f"{name}.{index}": array for index, array in enumerate(arrays)}
