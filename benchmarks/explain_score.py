@@ -8,6 +8,8 @@ failures to which no cause belongs, have to give no diagnosis at all.
     --family trees            one family only
     --name scaler             faults with this in their name
     --write                   write the figures to docs/accuracy.md
+
+A run over all of them ends with exit code 1 where a figure is worse than the one kept in explain_score.toml.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import argparse
 import statistics
 import sys
 import time
+import tomllib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "accuracy.md"
+KEPT = Path(__file__).with_suffix(".toml")
 PACKAGES = (
     "scikit-learn", "skl2onnx", "onnxmltools", "xgboost", "lightgbm", "catboost", "torch", "onnx", "onnxruntime",
 )  # fmt: skip
@@ -73,6 +77,8 @@ def main() -> None:
     print(misses(results))
     if chosen.write:
         PAGE.write_text(page(results, chosen.budget))
+    if not chosen.family and not chosen.name and (worse := fallen(results, tomllib.loads(KEPT.read_text()))):
+        raise SystemExit("\n".join(("", *worse)))
 
 
 def select(families: Sequence[str] | None, name: str) -> list:  # type: ignore[type-arg]
@@ -128,6 +134,31 @@ def score(entry, budget: float) -> Result:  # type: ignore[no-untyped-def]  # no
 def mark(result: Result) -> str:
     """One sign for how it went: right, cause without culprit, wrong."""
     return "+" if result.right else "~" if result.cause_right else "-"
+
+
+def figures(results: Iterable[Result]) -> dict[str, int]:
+    """What is kept: how often the cause and the culprit are right, and how often something is said for nothing."""
+    found = dict.fromkeys(
+        ("causes_right", "culprits_right", "natural_right", "controls_diagnosed", "unexplained_diagnosed"), 0
+    )
+    for result in results:
+        if result.wanted:
+            found["causes_right"] += result.cause_right
+            found["culprits_right"] += result.culprit_right
+            found["natural_right"] += result.natural and result.cause_right
+        else:
+            found[f"{result.family}_diagnosed"] += not result.cause_right
+    return found
+
+
+def fallen(results: Iterable[Result], kept: Mapping[str, int]) -> list[str]:
+    """Every figure that is worse than the one that is kept."""
+    found = figures(results)
+    return [
+        f"{name} is {found[name]}, and {bound} is kept in benchmarks/{KEPT.name}"
+        for name, bound in kept.items()
+        if (found[name] < bound if name.endswith("_right") else found[name] > bound)
+    ]
 
 
 def table(results: Sequence[Result]) -> str:

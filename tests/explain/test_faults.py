@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 from faults import CONTROLS, FAMILIES, FAULTS, UNEXPLAINED, named
+from faults.quiet import quietly
 from threadpoolctl import threadpool_limits
 
 import data_only
+
+NATURAL = [name for name, entry in FAULTS.items() if entry.natural]
+PLANTED = [name for name, entry in FAULTS.items() if not entry.natural]
+NOT_FOUND = {
+    "outputs/scores_one_against_one": "nothing is said of a score that is one minus another",
+    "trees/bin_edges": "said to be the cast of the column, which heals 68% of the rows",
+    "steps/calibration_by_steps": "nothing is said of a calibration that takes the nearest point",
+    "steps/neighbours_unweighted": "nothing is said of the distances that the converter leaves out",
+}
+"""Natural faults whose cause is not found yet, and what is said instead."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,10 +36,25 @@ def outcome(fault) -> str:
     return data_only.check(fault.reference, fault.candidate, fault.data, **fault.options).outcome.name
 
 
-@pytest.mark.parametrize("name", [*FAULTS, *UNEXPLAINED])
+@pytest.mark.parametrize("name", [*PLANTED, *UNEXPLAINED])
 def test_a_fault_does_not_pass(name):
     fault = {**FAULTS, **UNEXPLAINED}[name]()
     assert outcome(fault) == fault.outcome
+
+
+@pytest.mark.parametrize("name", NATURAL)
+def test_the_cause_of_what_happens_by_itself_is_found(name, request):
+    """Natural faults are what users meet; those that are planted are scored by `make explain-score`."""
+    fault = FAULTS[name]()
+    with quietly():
+        report = data_only.explain(fault.reference, fault.candidate, fault.data, **fault.options)
+    assert report.outcome.name == fault.outcome
+    if name in NOT_FOUND:
+        request.applymarker(pytest.mark.xfail(reason=NOT_FOUND[name]))  # strict: one that is found leaves the list
+    assert report.diagnoses, report.explanation
+    best = report.diagnoses[0]
+    assert best.cause in fault.causes
+    assert named(best.culprit, fault.culprit), best.culprit
 
 
 @pytest.mark.parametrize("name", CONTROLS)
