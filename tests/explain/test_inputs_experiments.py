@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from likewise.contracts.data import Batch, RowIds
-from likewise.data.cells import MISSING, Change, Field, changed, missing_in, transplanted
+from likewise.data.cells import MISSING, Field, missing_in, transplanted
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import edited as changed
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.explain.interventions import association, separates, smallest
 

@@ -43,7 +43,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Edit:
     """Other values for the cells of one feature: `values` is one for all marked rows, or an array with one a row."""
 
     field: Field
@@ -77,7 +77,7 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def changed(batch: Batch, changes: Sequence[Change]) -> Batch:
+def edited(batch: Batch, changes: Sequence[Edit]) -> Batch:
     """The same rows with other values in some cells; untouched cells stay what they are, to the type."""
     inputs = batch.inputs
     if isinstance(inputs, ArrayColumns):
@@ -96,7 +96,7 @@ def changed(batch: Batch, changes: Sequence[Change]) -> Batch:
     return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
 
 
-def _changed_series(series: Any, change: Change) -> Any:
+def _changed_series(series: Any, change: Edit) -> Any:
     """A column of a DataFrame with other values in some rows, in its own type where that holds them."""
     import pandas as pd
 
@@ -119,7 +119,7 @@ def _changed_series(series: Any, change: Change) -> Any:
     return series
 
 
-def _changed_arrays(inputs: Columns, changes: Sequence[Change]) -> dict[str, Array]:
+def _changed_arrays(inputs: Columns, changes: Sequence[Edit]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for change in changes:
         name = change.field.column
@@ -199,7 +199,7 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
     rows = len(base)
     positions = np.tile(np.arange(rows), len(variants))
     batch = named(base, positions, [variant.what for variant in variants for _ in range(rows)])
-    changes: list[Change] = []
+    changes: list[Edit] = []
     for field in dict.fromkeys(field for variant in variants for field in variant.values):
         values = field.of(batch.inputs)
         values = values.astype(object) if values.dtype.kind in "OUST" else values.copy()
@@ -211,10 +211,10 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
             elif field in variant.values:
                 values[here], given[here] = variant.values[field], True
         if given.any():
-            changes.append(Change(field, given, values))
+            changes.append(Edit(field, given, values))
         if missing.any():
-            changes.append(Change(field, missing, MISSING))
-    return changed(batch, changes)
+            changes.append(Edit(field, missing, MISSING))
+    return edited(batch, changes)
 
 
 def named(base: Batch, positions: Array, what: Sequence[str]) -> Batch:

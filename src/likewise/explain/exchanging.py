@@ -17,7 +17,9 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, RowIds
-from likewise.data.cells import Change, Field, changed
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field
+from likewise.data.cells import edited as changed
 from likewise.explain.case import Case, pairs_of
 from likewise.explain.fields import declared_types
 

@@ -15,7 +15,9 @@ from likewise.compare.call import Side
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Change, Field, changed, missing_in, transplanted
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, missing_in, transplanted
+from likewise.data.cells import edited as changed
 from likewise.explain.case import Case, Effect, pairs_of
 
 FAILING, AGREEING = 256, 256

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Change, Field, changed, transplanted
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, transplanted
+from likewise.data.cells import edited as changed
 from likewise.explain import trials
 from likewise.explain.alike import differing, likeness
 from likewise.explain.case import Case

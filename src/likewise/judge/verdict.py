@@ -10,15 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFacts
 from likewise.contracts.models import Kind
-from likewise.contracts.verdict import (
-    Confidence,
-    Finding,
-    Outcome,
-    Policy,
-    Severity,
-    SuiteVerdict,
-    Verdict,
-)
+from likewise.contracts.verdict import Confidence, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.errors import nearest
 from likewise.judge.confidence import confidence, percent, rows_needed
 from likewise.judge.findings import (

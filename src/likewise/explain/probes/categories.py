@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, missing_in, names_of
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, missing_in, names_of
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.fields import fields_of
 from likewise.explain.fitted import graph_words, known_categories

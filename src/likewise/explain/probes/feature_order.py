@@ -7,7 +7,8 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from likewise.data.cells import Change, Field, listed, names_of
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, listed, names_of
 from likewise.explain.case import HARMLESS, Case, Effect, Explained
 from likewise.explain.exchanging import found_exchange
 from likewise.explain.fields import fields_of

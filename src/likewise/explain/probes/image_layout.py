@@ -13,7 +13,9 @@ from likewise.compare.feed import Feed
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch
-from likewise.data.cells import Change, Field, changed
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field
+from likewise.data.cells import edited as changed
 from likewise.data.columns import ArrayColumns
 from likewise.explain import layouts
 from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained, pairs_of

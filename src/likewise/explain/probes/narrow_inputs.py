@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from likewise.compare.call import Side
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, names_of
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, names_of
 from likewise.explain.case import ENOUGH, Case, Effect, Explained
 from likewise.explain.fields import declared_types, fields_of
 from likewise.explain.interventions import Trial, smallest

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import MISSING, Change, Field, names_of
+from likewise.data.cells import MISSING, Field, names_of
+from likewise.data.cells import Edit as Change
 from likewise.explain.case import ENOUGH, Case, Explained
 from likewise.explain.fields import fields_of
 from likewise.explain.interventions import Trial, association, smallest

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Change, Field, listed
+from likewise.data.cells import Edit as Change
+from likewise.data.cells import Field, listed
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.interventions import Trial

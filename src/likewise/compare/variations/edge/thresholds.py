@@ -13,7 +13,7 @@ import numpy as np
 from likewise.compare.variations.edge.rows import FLOAT, INTEGER, all_features, kind, values_of
 from likewise.contracts.comparison import Seen, Suite
 from likewise.contracts.data import Batch
-from likewise.data.cells import Change, Field, changed, holds, named
+from likewise.data.cells import Edit, Field, edited, holds, named
 from likewise.models.trees.cuts import Cut, cuts
 
 MOST = 96
@@ -138,8 +138,8 @@ def _placed(seen: Seen, cells: Sequence[_Cell]) -> Batch:
         values = field.of(batch.inputs).copy()
         here = np.array([cell.field == field for cell in cells])
         values[here] = [cell.value for cell in cells if cell.field == field]
-        changes.append(Change(field, here, values))
-    return changed(batch, changes)
+        changes.append(Edit(field, here, values))
+    return edited(batch, changes)
 
 
 EXTENSIONS = (
