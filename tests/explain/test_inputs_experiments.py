@@ -14,7 +14,7 @@ from likewise.data.cells import MISSING, Field, missing_in, transplanted
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import edited as changed
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
-from likewise.explain.interventions import association, separates, smallest
+from likewise.explain.experiment import association, separates, smallest
 
 FRAME = pd.DataFrame(
     {

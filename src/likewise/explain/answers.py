@@ -20,7 +20,7 @@ from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained
 
 ROUNDING = Tolerance(1e-6, 1e-5)
@@ -119,12 +119,12 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
 
 def tried(case: Case, target: Any) -> Effect | None:
     """The effect of another graph in the candidate's place if it explains: asked about a few rows first, then all."""
-    positions = trials.few_rows(case)
+    positions = experiment.few_rows(case)
     if len(positions) < len(case.required) / 2:
-        told = trials.answered(case, "candidate", target=target, batch=case.rows(positions))
-        if told is None or not trials.effect_on(case, positions, candidate=told).explains:
+        told = experiment.answered(case, "candidate", target=target, batch=case.rows(positions))
+        if told is None or not experiment.effect_on(case, positions, candidate=told).explains:
             return None
-    answered = trials.answered(case, "candidate", target=target)
+    answered = experiment.answered(case, "candidate", target=target)
     effect = None if answered is None else case.effect(candidate=answered)
     return effect if effect is not None and effect.explains else None
 
@@ -393,7 +393,7 @@ def _promising(case: Case, position: int, changes: Maker) -> list[Change]:
     """The changes that put enough of a few failing rows right, for all rows."""
     pair = pairs(case)[position]
     count = max(8, min(FEW_ROWS, FEW_NUMBERS // max(pair.reference[:1].size, 1)))
-    rows = trials.few_rows(case, count)
+    rows = experiment.few_rows(case, count)
     small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
     failing = rows_beyond(small)
     if not failing.any():

@@ -16,11 +16,10 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.explain import innocence
 from likewise.explain.alike import differing, kept_columns
 from likewise.explain.case import Case, Effect
-from likewise.explain.interventions import Trial
+from likewise.explain.experiment import Trial, effect_on, mask_of
 from likewise.explain.step_tensors import ALSO_TRIED, Place, most_likely, places_of, wide
 from likewise.explain.steps import ask_changed, reference_steps, seen
 from likewise.explain.tensors import Inside, closing, in_parts, injector, looked_into, reader, rows_for
-from likewise.explain.trials import effect_on, mask_of
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, numbers
 
 WIDEST = 60_000

@@ -18,11 +18,11 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, transplanted
 from likewise.data.cells import edited as changed
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.alike import differing, likeness
 from likewise.explain.case import Case
+from likewise.explain.experiment import Trial
 from likewise.explain.fields import fields_of
-from likewise.explain.interventions import Trial
 from likewise.explain.steps import seen
 from likewise.models.sklearn.inside import Seen, Step
 
@@ -211,16 +211,16 @@ def _boundaries(case: Case, proto: ModelProto) -> dict[str, str]:
     """For each step but the last, the tensor that holds its output."""
     import numpy as np
 
-    positions = trials.few_rows(case)
-    batch = trials.picked(case, positions)
-    types = trials.types_of(case)
+    positions = experiment.few_rows(case)
+    batch = experiment.picked(case, positions)
+    types = experiment.types_of(case)
     floats = [name for node in proto.graph.node for name in node.output if types.get(name) in (1, 11)]
-    seen = trials.seen_inside(case, "candidate", proto, floats, types, positions)
+    seen = experiment.seen_inside(case, "candidate", proto, floats, types, positions)
     if seen is None:
         return {}
     native, found = case.native("reference"), {}
     for count, (name, _) in enumerate(native.steps[:-1], start=1):
-        told = trials.answered(case, "reference", target=native[:count], batch=batch)
+        told = experiment.answered(case, "reference", target=native[:count], batch=batch)
         if told is None:
             continue
         for array in told.values():

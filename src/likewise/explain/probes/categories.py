@@ -13,10 +13,10 @@ from likewise.contracts.data import Array
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, missing_in, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.experiment import Trial, association, patience, separates, smallest
 from likewise.explain.fields import fields_of
 from likewise.explain.fitted import graph_words, known_categories
-from likewise.explain.interventions import Trial, association, patience, separates, smallest
-from likewise.models.sklearn.inside import Known
+from likewise.models.sklearn.parameters import Known
 
 MORE_OFTEN = 2.0
 """Rows with a strange value must fail so many times as often as others."""

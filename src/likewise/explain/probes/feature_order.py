@@ -11,8 +11,8 @@ from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, listed, names_of
 from likewise.explain.case import HARMLESS, Case, Effect, Explained
 from likewise.explain.exchanging import found_exchange
+from likewise.explain.experiment import Trial, patience
 from likewise.explain.fields import fields_of
-from likewise.explain.interventions import Trial, patience
 
 MOST_PAIRS = 120
 """Pairs of columns that are exchanged one after the other where the reference cannot be asked."""

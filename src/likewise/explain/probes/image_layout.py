@@ -19,8 +19,8 @@ from likewise.data.cells import edited as changed
 from likewise.data.columns import ArrayColumns
 from likewise.explain import layouts
 from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained, pairs_of
+from likewise.explain.experiment import MOST_ALONE, Trial, patience
 from likewise.explain.fields import fields_of
-from likewise.explain.interventions import MOST_ALONE, Trial, patience
 
 FEW, FEWEST = 24, 4
 """Failing rows, and others, that a form is tried on: a wrong form breaks all of them."""

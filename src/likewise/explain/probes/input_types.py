@@ -9,8 +9,8 @@ from likewise.contracts.data import Array
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.experiment import MOST_ALONE, Trial, smallest
 from likewise.explain.fields import declared_types, fields_of
-from likewise.explain.interventions import MOST_ALONE, Trial, smallest
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """The codes of ONNX for the integer types of all sizes."""

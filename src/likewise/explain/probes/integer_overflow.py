@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits, widen
 
@@ -28,8 +28,8 @@ class IntegerOverflow:
         return case.graph() is not None and not case.comparison.quantized_nodes
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = trials.graph_of(case)
-        types = trials.types_of(case)
+        proto = experiment.graph_of(case)
+        types = experiment.types_of(case)
         made = {name for node in (() if proto is None else proto.graph.node) for name in node.output}
         narrow = [name for name, kind in types.items() if kind in NARROW and name in made]
         if proto is None or not narrow:
@@ -39,7 +39,7 @@ class IntegerOverflow:
         if found is None:
             return []
         wide, _ = found
-        effect = trials.effect_of(case, target=wide)
+        effect = experiment.effect_of(case, target=wide)
         if effect is None or not effect.explains:
             return []
         culprit = self._wrapping(case, proto, wide, narrow, types, effect.covered)
@@ -72,7 +72,7 @@ class IntegerOverflow:
         from onnx import helper
 
         widened = {name: INT64 if name in narrow else kind for name, kind in types.items()}
-        seen = trials.seen_inside(case, "candidate", wide, narrow, widened, np.flatnonzero(rows)[:256])
+        seen = experiment.seen_inside(case, "candidate", wide, narrow, widened, np.flatnonzero(rows)[:256])
         for node in proto.graph.node:
             for name in node.output:
                 values = None if seen is None or name not in narrow else seen.get(name)

@@ -15,7 +15,7 @@ from likewise.compare.observe import align, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
-from likewise.explain import answers, links, trials
+from likewise.explain import answers, experiment, links
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
 
@@ -35,7 +35,7 @@ class Intermediates:
         return case.required.batch.stacked and bool(_concerned(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        positions = trials.few_rows(case, FEW_ROWS)
+        positions = experiment.few_rows(case, FEW_ROWS)
         batch = case.rows(positions)
         return list(_right_elsewhere(case, batch, positions)) or list(_something_else(case, batch, positions))
 

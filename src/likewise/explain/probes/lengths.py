@@ -10,7 +10,7 @@ from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Batch
 from likewise.contracts.verdict import Outcome
 from likewise.data.columns import ArrayColumns
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import Case, Explained, pairs_of
 from likewise.models.onnx import edits
 
@@ -31,8 +31,8 @@ class Lengths:
         return bool(case.sample.failing.any() or _other_lengths_fail(case)) and bool(self._axes(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        positions = trials.few_rows(case, ROWS)
-        batch = trials.picked(case, positions)
+        positions = experiment.few_rows(case, ROWS)
+        batch = experiment.picked(case, positions)
         for axis in self._axes(case):
             agreed = {length: self._agree(case, batch, axis, length) for length in _lengths(case, axis)}
             right = [length for length, agrees in agreed.items() if agrees is True]

@@ -12,8 +12,8 @@ from likewise.contracts.data import Array
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, missing_in, names_of
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.experiment import Trial, association, patience, separates, smallest
 from likewise.explain.fields import fields_of
-from likewise.explain.interventions import Trial, association, patience, separates, smallest
 
 MORE_OFTEN = 2.0
 """Rows with a missing value must fail so many times as often as others, or it is not the missing value."""

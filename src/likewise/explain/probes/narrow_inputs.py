@@ -9,8 +9,8 @@ from likewise.contracts.data import Array
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, names_of
 from likewise.explain.case import ENOUGH, Case, Effect, Explained
+from likewise.explain.experiment import Trial, smallest
 from likewise.explain.fields import declared_types, fields_of
-from likewise.explain.interventions import Trial, smallest
 from likewise.explain.parts import decided_by_trees
 
 NARROW = ("float32", "float16", "bfloat16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from likewise.contracts.data import Array, Tensors
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import ENOUGH, Case, Explained
 from likewise.models.onnx import edits
 
@@ -34,7 +34,7 @@ class Nondeterminism:
 
     def test(self, case: Case) -> Sequence[Explained]:
         found = []
-        positions = trials.few_rows(case, ROWS)
+        positions = experiment.few_rows(case, ROWS)
         failing = case.required.failing[positions]
         for side in ("candidate", "reference"):
             if case.framework(side) == "recorded" or not self._changes(case, side):
@@ -50,7 +50,7 @@ class Nondeterminism:
                     f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
                     f"{int(covered.sum())} of {int(failing.sum())} failing rows than when they failed",
                     "Export it for inference (model.eval()), or fix the seed of what is random in it",
-                    covered=trials.mask_of(case, positions, covered),
+                    covered=experiment.mask_of(case, positions, covered),
                     share=float(covered.sum() / max(int(failing.sum()), 1)),
                     simplicity=2,
                 )
@@ -59,15 +59,15 @@ class Nondeterminism:
 
     def _changes(self, case: Case, side: str) -> bool:
         """Do two calls differ on a few rows, or is there something in the graph that throws dice?"""
-        batch = trials.picked(case, trials.few_rows(case))
+        batch = experiment.picked(case, experiment.few_rows(case))
         one, other = case.ask(side, batch), case.ask(side, batch)
         if one is None or other is None:
             return False
-        return bool(self._random(case, side)) or bool(trials.rows_apart(case, side, one, other).any())
+        return bool(self._random(case, side)) or bool(experiment.rows_apart(case, side, one, other).any())
 
     def _apart(self, case: Case, side: str, positions: Array) -> Array | None:
         """The rows that were answered differently before, of a model whose answers change from call to call."""
-        batch = trials.picked(case, positions)
+        batch = experiment.picked(case, positions)
         given: Tensors = getattr(case.required, side)
         before = {name: array[positions] for name, array in given.items()}
         first, proven, apart = case.ask(side, batch), False, None
@@ -75,8 +75,8 @@ class Nondeterminism:
             again = case.ask(side, batch)
             if first is None or again is None:
                 return None
-            proven = proven or bool(trials.rows_apart(case, side, first, again).any())
-            now = trials.rows_apart(case, side, before, first) | trials.rows_apart(case, side, before, again)
+            proven = proven or bool(experiment.rows_apart(case, side, first, again).any())
+            now = experiment.rows_apart(case, side, before, first) | experiment.rows_apart(case, side, before, again)
             apart = now if apart is None else apart | now
         return apart if proven else None
 

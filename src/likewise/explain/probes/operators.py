@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import Case, Effect, Explained
 from likewise.models.onnx import alternatives, edits
 from likewise.models.onnx.alternatives import Alternative
@@ -35,7 +35,7 @@ class Operators:
         return case.graph() is not None
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = trials.graph_of(case)
+        proto = experiment.graph_of(case)
         if proto is None:
             return []
         kinds: dict[str, list[Alternative]] = {}
@@ -44,7 +44,7 @@ class Operators:
         together = [{entry.node: entry for entry in group} for group in kinds.values()]
         alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
         best: tuple[Effect, Mapping[str, Alternative]] | None = None
-        for chosen in trials.searching(case, [*together, *alone][:MOST], patience=PATIENCE):
+        for chosen in experiment.searching(case, [*together, *alone][:MOST], patience=PATIENCE):
             effect = self._effect(case, proto, chosen)
             if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
                 best = effect, chosen
@@ -56,15 +56,15 @@ class Operators:
             changed = alternatives.changed(proto, chosen)
         except (ValueError, IndexError, KeyError):
             return None
-        positions = trials.few_rows(case)
-        answers = trials.answered(case, "candidate", target=changed, batch=trials.picked(case, positions))
-        if answers is None or not trials.effect_on(case, positions, candidate=answers).explains:
+        positions = experiment.few_rows(case)
+        answers = experiment.answered(case, "candidate", target=changed, batch=experiment.picked(case, positions))
+        if answers is None or not experiment.effect_on(case, positions, candidate=answers).explains:
             return None
         # The right alternative leaves rounding, and nothing else, of the difference.
-        before = trials.gap(case, positions=positions)
-        if before and trials.gap(case, candidate=answers, positions=positions) > LEFT * before:
+        before = experiment.gap(case, positions=positions)
+        if before and experiment.gap(case, candidate=answers, positions=positions) > LEFT * before:
             return None
-        return trials.effect_of(case, target=changed)
+        return experiment.effect_of(case, target=changed)
 
 
 def _explained(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alternative]) -> Explained:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.explain import rounding, trials
+from likewise.explain import experiment, rounding
 from likewise.explain.case import Case, Effect, Explained
 from likewise.explain.step_tensors import step_of
 from likewise.models.onnx import edits, widen
@@ -57,10 +57,10 @@ class Precision:
         return case.graph() is not None and not case.comparison.quantized_nodes
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = trials.graph_of(case)
+        proto = experiment.graph_of(case)
         if proto is None:
             return []
-        plan = widen.Widening(trials.types_of(case), frozenset({widen.SINGLE}))
+        plan = widen.Widening(experiment.types_of(case), frozenset({widen.SINGLE}))
         if not any(kind == widen.SINGLE for kind in plan.types.values()):
             return []
         cure = next(self._cures(case, proto, plan), None)
@@ -68,26 +68,29 @@ class Precision:
 
     def _matters(self, case: Case, proto: ModelProto, wide: ModelProto) -> bool:
         """Do the digits that float32 lacks move the answers by anything like the difference? Asked on few rows."""
-        positions = trials.few_rows(case)
-        batch = trials.picked(case, positions)
-        double = trials.answered(case, "candidate", target=wide, batch=batch)
+        positions = experiment.few_rows(case)
+        batch = experiment.picked(case, positions)
+        double = experiment.answered(case, "candidate", target=wide, batch=batch)
         if double is None:
             return False
-        before = trials.gap(case, positions=positions)
+        before = experiment.gap(case, positions=positions)
         now = {name: array[positions] for name, array in case.required.candidate.items()}
-        if not before or trials.gap_between(case, now, double, positions) >= MATTERS * before:
+        if not before or experiment.gap_between(case, now, double, positions) >= MATTERS * before:
             return True
         if case.framework("reference") in ("torch", "onnx"):
             # Networks are trained in float32: their weights are stored as they are.
             return False
         moved = rounding.jittered(wide, rounding.half_steps(proto), 0)
-        other = trials.answered(case, "candidate", target=moved, batch=batch)
-        return other is None or rounding.LARGER * trials.gap_between(case, double, other, positions) >= MATTERS * before
+        other = experiment.answered(case, "candidate", target=moved, batch=batch)
+        return (
+            other is None
+            or rounding.LARGER * experiment.gap_between(case, double, other, positions) >= MATTERS * before
+        )
 
     def _optimiser(self, case: Case) -> bool:
         """Is it the runtime's optimiser? In double its fusions are not made either."""
         if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = trials.effect_of(case, options={"optimization": "disable"})
+            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
         effect: Effect | None = case.memory["unoptimised"]
         return effect is not None and effect.explains
 
@@ -99,7 +102,7 @@ class Precision:
         wide, tried = found
         if not self._matters(case, proto, wide) or self._optimiser(case):
             return
-        answers = trials.answered(case, "candidate", target=wide)
+        answers = experiment.answered(case, "candidate", target=wide)
         if answers is None:
             return
         if (alone := _gone(case, candidate=answers)) is not None:
@@ -114,7 +117,7 @@ class Precision:
         self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening
     ) -> Iterator[Cure]:
         twin = rounding.rounded(case, "float32")
-        given = None if twin is None else trials.answered(case, "reference", target=twin)
+        given = None if twin is None else experiment.answered(case, "reference", target=twin)
         if given is None:
             return
         both = _gone(case, reference=given, candidate=answers)
@@ -133,7 +136,7 @@ class Precision:
 
     def _both_in_double(self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
         twin = rounding.doubled(case)
-        given = None if twin is None else trials.answered(case, "reference", target=twin, batch=_as_single(case))
+        given = None if twin is None else experiment.answered(case, "reference", target=twin, batch=_as_single(case))
         if given is None:
             return
         if (both := _gone(case, reference=given, candidate=answers)) is not None:
@@ -143,12 +146,12 @@ class Precision:
         """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
         wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
         options = {"runtime": "reference"}
-        seconds = trials.seconds_for(case, "candidate", trials.FEW, target=wide, options=options)
+        seconds = experiment.seconds_for(case, "candidate", experiment.FEW, target=wide, options=options)
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return
-        positions = trials.few_rows(case)
-        batch = trials.picked(case, positions)
-        answers = trials.answered(case, "candidate", target=wide, options=options, batch=batch)
+        positions = experiment.few_rows(case)
+        batch = experiment.picked(case, positions)
+        answers = experiment.answered(case, "candidate", target=wide, options=options, batch=batch)
         if answers is None:
             return
         told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
@@ -156,11 +159,11 @@ class Precision:
             given = None
             if dtype is not None:
                 twin = rounding.rounded(case, dtype)
-                given = None if twin is None else trials.answered(case, "reference", target=twin, batch=batch)
+                given = None if twin is None else experiment.answered(case, "reference", target=twin, batch=batch)
                 if given is None:
                     return
                 told += " once the weights of that are rounded to float32 as well"
-            effect = trials.effect_on(case, positions, candidate=answers, reference=given)
+            effect = experiment.effect_on(case, positions, candidate=answers, reference=given)
             if effect.explains:
                 yield Cure(effect, told, positions=positions)
 
@@ -173,7 +176,7 @@ class Precision:
             draws = [
                 found
                 for seed in range(count)
-                if (found := trials.answered(case, "candidate", target=rounding.jittered(wide, chosen, seed)))
+                if (found := experiment.answered(case, "candidate", target=rounding.jittered(wide, chosen, seed)))
                 is not None
             ]
             return Effect(rounding.rows_within(case, answers, draws), case.required.failing) if draws else None
@@ -184,7 +187,7 @@ class Precision:
                 "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference"
             )
             if effect.explains:
-                few = list(trials.searching(case, steps)) if len(steps) <= MOST_NODES else []
+                few = list(experiment.searching(case, steps)) if len(steps) <= MOST_NODES else []
                 alone = {name: effect_of_moving([name], 4) for name in few}
                 enough = [n for n, e in alone.items() if e is not None and e.share >= 0.8 * effect.share]
                 yield Cure(effect, told, simplicity=4, constant=enough[0] if len(enough) == 1 else None)
@@ -198,7 +201,7 @@ class Precision:
             evidence += f"; with only this node in float32, {again} of the rows tried fail again"
         covered = cure.effect.covered
         if cure.positions is not None:
-            covered = trials.mask_of(case, cure.positions, covered)
+            covered = experiment.mask_of(case, cure.positions, covered)
         jumps = node is not None and _feeds_a_tree(proto, node)
         return Explained(
             "float32-threshold" if jumps else "float32-compute",
@@ -213,18 +216,20 @@ class Precision:
     def _culprit(self, case: Case, proto: ModelProto, cure: Cure) -> tuple[NodeProto | None, int]:
         """The node that alone in float32 brings most of the failures back, and how many of those looked at."""
         if cure.proto is None or cure.plan is None or cure.weights:
-            computing = [] if cure.weights else widen.computing_nodes(proto, widen.Widening(trials.types_of(case)))
+            computing = [] if cure.weights else widen.computing_nodes(proto, widen.Widening(experiment.types_of(case)))
             return (computing[0], 0) if len(computing) == 1 else (None, 0)
         nodes = widen.computing_nodes(proto, cure.plan)
-        positions = trials.few_rows(case, trials.SOME)
+        positions = experiment.few_rows(case, experiment.SOME)
         while len(nodes) > MOST_NODES:
             step = -(-len(nodes) // 8)
             parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
-            failing = [self._again(case, proto, cure, part, positions)[0] for part in trials.searching(case, parts)]
+            failing = [self._again(case, proto, cure, part, positions)[0] for part in experiment.searching(case, parts)]
             if len(failing) < len(parts) or max(failing) == 0:
                 return None, 0
             nodes = parts[failing.index(max(failing))]
-        found = [(*self._again(case, proto, cure, [node], positions), node) for node in trials.searching(case, nodes)]
+        found = [
+            (*self._again(case, proto, cure, [node], positions), node) for node in experiment.searching(case, nodes)
+        ]
         if len(found) < len(nodes) or not found:
             return None, 0
         most = max(found, key=lambda entry: (entry[0], entry[1]))
@@ -236,12 +241,12 @@ class Precision:
         """How many rows fail again with these nodes in float32, and how far the answers move."""
         assert cure.plan is not None
         narrow = widen.widened(proto, replace(cure.plan, narrow_nodes=frozenset(node.name for node in nodes)))
-        answers = trials.answered(case, "candidate", target=narrow, batch=trials.picked(case, positions))
+        answers = experiment.answered(case, "candidate", target=narrow, batch=experiment.picked(case, positions))
         if answers is None:
             return 0, 0.0
         given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
-        effect = trials.effect_on(case, positions, reference=given, candidate=answers)
-        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), trials.gap(
+        effect = experiment.effect_on(case, positions, reference=given, candidate=answers)
+        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), experiment.gap(
             case, reference=given, candidate=answers, positions=positions
         )
 
@@ -255,10 +260,10 @@ def _gone(case: Case, *, reference: Tensors | None = None, candidate: Tensors | 
     import numpy as np
 
     effect = case.effect(reference=reference, candidate=candidate)
-    if effect.explains and trials.nearer(case, reference=reference, candidate=candidate):
+    if effect.explains and experiment.nearer(case, reference=reference, candidate=candidate):
         return effect
-    before = trials.gap(case)
-    if before and trials.gap(case, reference=reference, candidate=candidate) <= NOTHING * before:
+    before = experiment.gap(case)
+    if before and experiment.gap(case, reference=reference, candidate=candidate) <= NOTHING * before:
         return Effect(np.ones_like(effect.failing), effect.failing)
     return None
 

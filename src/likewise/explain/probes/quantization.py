@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array, Tensors
-from likewise.explain import rounding, trials
+from likewise.explain import experiment, rounding
 from likewise.explain.case import HARMLESS, Case, Effect, Explained
 from likewise.models.onnx import dequantize, edits, integers
 from likewise.models.onnx.dequantize import Site, Weight
@@ -67,11 +67,11 @@ class Quantization:
         return case.graph() is not None and case.comparison.quantized_nodes > 0
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = trials.graph_of(case)
+        proto = experiment.graph_of(case)
         if proto is None:
             return []
         unsigned = dequantize.unsigned(proto)
-        saturating = None if unsigned is None else trials.answered(case, "candidate", target=unsigned)
+        saturating = None if unsigned is None else experiment.answered(case, "candidate", target=unsigned)
         if saturating is not None and (effect := case.effect(candidate=saturating)).explains:
             return [self._saturated(effect)]
         if (unfused := self._unfused(case)) is not None:
@@ -90,7 +90,10 @@ class Quantization:
             # Exact knowledge: the integers are those of the weight, and only what they count in is wrong.
             more, simplicity = f"{more}; its scale is {scaled:.4g} times what the weight needs", 1
         remedy = _remedy(culprit)
-        if saturating is not None and (gone := 1 - trials.gap(case, candidate=saturating) / trials.gap(case)) > 0.5:
+        if (
+            saturating is not None
+            and (gone := 1 - experiment.gap(case, candidate=saturating) / experiment.gap(case)) > 0.5
+        ):
             more += (
                 f"; {100 * gone:.0f}% of the difference goes with the same weights stored unsigned: sums of signed "
                 "8-bit products saturate on this processor"
@@ -124,7 +127,7 @@ class Quantization:
     def _unfused(self, case: Case) -> Effect | None:
         """The comparison without graph optimisation, if that is all it takes."""
         if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = trials.effect_of(case, options={"optimization": "disable"})
+            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
         effect: Effect | None = case.memory["unoptimised"]
         return effect if effect is not None and effect.explains else None
 
@@ -168,7 +171,7 @@ class Quantization:
         answers: Tensors | None = None
         for bounded in ("relu", "none", "clip"):
             graph.bounded = bounded
-            answers = trials.answered(case, "candidate", target=graph.floating(graph.sites, list(graph.weights)))
+            answers = experiment.answered(case, "candidate", target=graph.floating(graph.sites, list(graph.weights)))
             effect = None if answers is None else case.effect(candidate=answers)
             if effect is not None and effect.explains:
                 with_weights = " and with the weights of the reference" if graph.restored else ""
@@ -181,7 +184,7 @@ class Quantization:
         import numpy as np
 
         free = graph.floating(graph.sites, [])
-        centre = trials.answered(case, "candidate", target=free)
+        centre = experiment.answered(case, "candidate", target=free)
         if centre is None or not graph.weights:
             return None
         draws = []
@@ -192,7 +195,7 @@ class Quantization:
                 for name, weight in graph.weights.items()
             }
             jittered = dequantize.without(dequantize.with_weights(graph.proto, moved), graph.sites)
-            if (found := trials.answered(case, "candidate", target=jittered)) is not None:
+            if (found := experiment.answered(case, "candidate", target=jittered)) is not None:
                 draws.append(found)
         if not draws:
             return None
@@ -212,7 +215,7 @@ class Quantization:
         if len(places) == 1:
             return places[0][0], ""
         before = self._left(case, graph, [], [])
-        actual = trials.gap(case)
+        actual = experiment.gap(case)
         if before is not None and before.gap < 0.5 * actual:
             # The fused kernels do something else than the graph says; then it is these that have to be looked at.
             graph.optimised, before = True, _Left(0.0, actual)
@@ -220,7 +223,7 @@ class Quantization:
             return WHOLE, ""
         tried = [
             (left.share, left.gap / before.gap, told)
-            for told, sites, weights in trials.searching(case, places[:MOST_PLACES])
+            for told, sites, weights in experiment.searching(case, places[:MOST_PLACES])
             if (left := self._left(case, graph, sites, weights)) is not None
         ]
         by_share = sorted(tried, key=lambda entry: -entry[0])
@@ -246,11 +249,11 @@ class Quantization:
     def _left(self, case: Case, graph: Quantized, sites: Sequence[Site], weights: Sequence[str]) -> _Left | None:
         """What is left of the difference with some places in floats; without fusions, which would quantise again."""
         options = {} if graph.optimised else {"optimization": "disable"}
-        answers = trials.answered(case, "candidate", target=graph.floating(sites, weights), options=options)
+        answers = experiment.answered(case, "candidate", target=graph.floating(sites, weights), options=options)
         if answers is None:
             return None
         effect = case.effect(candidate=answers)
-        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, trials.gap(case, candidate=answers))
+        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, experiment.gap(case, candidate=answers))
 
     def _wrong_scale(self, graph: Quantized, culprit: str) -> float | None:
         """By which factor the culprit, if it is a weight, is not the reference's."""

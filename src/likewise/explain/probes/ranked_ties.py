@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import ENOUGH, Case, Explained
 from likewise.models.onnx import edits
 
@@ -32,8 +32,8 @@ class RankedTies:
     def test(self, case: Case) -> Sequence[Explained]:
         import numpy as np
 
-        proto = trials.graph_of(case)
-        positions = trials.few_rows(case, trials.SOME)
+        proto = experiment.graph_of(case)
+        positions = experiment.few_rows(case, experiment.SOME)
         failing = case.required.failing[positions]
         for node, ranked, places in () if proto is None else self._seen(case, proto, positions):
             covered = failing.copy()
@@ -50,7 +50,7 @@ class RankedTies:
                         f"values: {node.op_type} ranks them in another order than the reference",
                         "Compare the values instead of their places, or break ties before (add a small multiple of the "
                         "index)",
-                        covered=trials.mask_of(case, positions, covered),
+                        covered=experiment.mask_of(case, positions, covered),
                         share=float(covered.sum() / failing.sum()),
                         simplicity=1,
                     )
@@ -59,12 +59,12 @@ class RankedTies:
 
     def _seen(self, case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
         """Each ranking node with the values it ranks and the places it gives."""
-        types = trials.types_of(case)
+        types = experiment.types_of(case)
         for node in proto.graph.node:
             if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
                 names = [node.input[0], node.output[RANKING[node.op_type]]]
-                seen = trials.seen_inside(case, "candidate", proto, names, types, positions)
-                fed = case.fed("candidate", trials.picked(case, positions))
+                seen = experiment.seen_inside(case, "candidate", proto, names, types, positions)
+                fed = case.fed("candidate", experiment.picked(case, positions))
                 ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
                 if seen is not None and ranked is not None and names[1] in seen:
                     yield node, ranked, seen[names[1]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import Case, Effect, Explained
 from likewise.models.onnx import edits
 
@@ -68,7 +68,7 @@ class Runtime:
 
     def _unoptimised(self, case: Case) -> Effect | None:
         if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = trials.effect_of(case, options={"optimization": "disable"})
+            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
         effect: Effect | None = case.memory["unoptimised"]
         return effect
 
@@ -99,7 +99,7 @@ class Runtime:
         """The fewest passes that have to be off, found by halving; none where switching them off is not enough."""
 
         def cures(passes: Sequence[str]) -> bool:
-            tried = trials.effect_of(case, options={"disabled_optimizers": ",".join(passes)})
+            tried = experiment.effect_of(case, options={"disabled_optimizers": ",".join(passes)})
             return tried is not None and tried.explains and tried.share >= 0.9 * effect.share
 
         left = list(PASSES)
@@ -122,14 +122,14 @@ class Runtime:
     def _operator(self, case: Case) -> list[Explained]:
         """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
         options = {"runtime": "reference"}
-        seconds = trials.seconds_for(case, "candidate", trials.FEW, options=options)
+        seconds = experiment.seconds_for(case, "candidate", experiment.FEW, options=options)
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return []
-        positions = trials.few_rows(case)
-        answers = trials.answered(case, "candidate", batch=trials.picked(case, positions), options=options)
+        positions = experiment.few_rows(case)
+        answers = experiment.answered(case, "candidate", batch=experiment.picked(case, positions), options=options)
         if answers is None:
             return []
-        effect = trials.effect_on(case, positions, candidate=answers)
+        effect = experiment.effect_on(case, positions, candidate=answers)
         node = self._wrong_node(case, positions) if effect.explains else None
         if node is None:
             return []
@@ -142,7 +142,7 @@ class Runtime:
                 f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows: the graph is right, and "
                 f"ONNX Runtime computes {place} differently",
                 "Report it to ONNX Runtime, and export with other operators (another opset) until it is fixed",
-                covered=trials.mask_of(case, positions, effect.covered),
+                covered=experiment.mask_of(case, positions, effect.covered),
                 share=effect.share,
                 simplicity=2,
             )
@@ -152,14 +152,14 @@ class Runtime:
         """The first node that the runtime computes differently although it is given the same."""
         import numpy as np
 
-        proto = trials.graph_of(case)
+        proto = experiment.graph_of(case)
         if proto is None:
             return None
         rows = positions[case.required.failing[positions]]
-        types = trials.types_of(case)
+        types = experiment.types_of(case)
         names = [name for node in proto.graph.node for name in node.output if name in types]
-        ours = trials.seen_inside(case, "candidate", proto, names, types, rows)
-        theirs = trials.seen_inside(case, "candidate", proto, names, types, rows, {"runtime": "reference"})
+        ours = experiment.seen_inside(case, "candidate", proto, names, types, rows)
+        theirs = experiment.seen_inside(case, "candidate", proto, names, types, rows, {"runtime": "reference"})
         if ours is None or theirs is None:
             return None
         same: dict[str, bool] = {}

@@ -11,8 +11,8 @@ from likewise.contracts.data import Array
 from likewise.data.cells import MISSING, Field, names_of
 from likewise.data.cells import Edit as Change
 from likewise.explain.case import ENOUGH, Case, Explained
+from likewise.explain.experiment import Trial, association, smallest
 from likewise.explain.fields import fields_of
-from likewise.explain.interventions import Trial, association, smallest
 
 NUMBERS = (0.0, -1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 WORDS = ("", "nan", "NaN", "None", "NA", "N/A", "null", "?", "missing", "unknown")

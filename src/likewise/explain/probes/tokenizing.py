@@ -12,8 +12,8 @@ from likewise.contracts.data import Array
 from likewise.data.cells import Edit as Change
 from likewise.data.cells import Field, listed
 from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.experiment import Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.interventions import Trial
 from likewise.explain.step_faults import same_words
 from likewise.explain.step_tensors import columns_behind
 from likewise.explain.steps import reference_steps

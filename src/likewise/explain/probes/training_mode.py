@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from likewise.explain import trials
+from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
 
@@ -36,13 +36,13 @@ class TrainingMode:
         return []
 
     def _in_graph(self, case: Case, side: str) -> Explained | None:
-        proto = trials.graph_of(case, side)
+        proto = experiment.graph_of(case, side)
         live = [] if proto is None else _live(proto)
         if proto is None or not live:
             return None
-        answers = trials.answered(case, side, target=_at_rest(proto, live))
+        answers = experiment.answered(case, side, target=_at_rest(proto, live))
         effect = None if answers is None else case.effect(**{side: answers})
-        if answers is None or effect is None or not effect.explains or not trials.nearer(case, **{side: answers}):
+        if answers is None or effect is None or not effect.explains or not experiment.nearer(case, **{side: answers}):
             return None
         culprits = [edits.place(node) for node in self._needed(case, side, proto, live, effect.share)]
         some = ", ".join(culprits[:3]) + (f" and {len(culprits) - 3} more" if len(culprits) > 3 else "")
@@ -62,8 +62,8 @@ class TrainingMode:
         """The one node that matters, where there is one."""
         if len(live) == 1 or len(live) > MOST_NODES:
             return live
-        for node in trials.searching(case, live):
-            answers = trials.answered(case, side, target=_at_rest(proto, [node]))
+        for node in experiment.searching(case, live):
+            answers = experiment.answered(case, side, target=_at_rest(proto, [node]))
             effect = None if answers is None else case.effect(**{side: answers})
             if effect is not None and effect.explains and effect.share >= 0.9 * share:
                 return [node]
@@ -78,12 +78,12 @@ class TrainingMode:
         if not norms:
             return None
         twin = _by_batch_statistics(module, norms)
-        ours = None if twin is None else trials.answered(case, "reference", target=twin)
+        ours = None if twin is None else experiment.answered(case, "reference", target=twin)
         theirs = case.ask("candidate")
         if ours is None or theirs is None:
             return None
         effect = case.effect(reference=ours, candidate=theirs)
-        if not effect.explains or not trials.nearer(case, reference=ours, candidate=theirs):
+        if not effect.explains or not experiment.nearer(case, reference=ours, candidate=theirs):
             return None
         some = ", ".join(norms[:3]) + (f" and {len(norms) - 3} more" if len(norms) > 3 else "")
         return Explained(
