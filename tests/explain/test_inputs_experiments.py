@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from likewise.contracts.data import Batch, RowIds
-from likewise.data.cells import MISSING, Field, missing_in, transplanted
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import edited as changed
+from likewise.data.cells import MISSING, Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.explain.experiment import association, separates, smallest
 
@@ -42,7 +40,7 @@ def field(name, index=None):
     [("number", 7.0), ("count", 7), ("text", "z"), ("mixed", "z"), ("kind", "v"), ("nullable", 7)],
 )
 def test_a_changed_cell_leaves_the_others_and_the_type_as_they_are(name, value):
-    after = changed(batch(FrameColumns(FRAME)), [Change(field(name), FIRST, value)]).inputs.frame()
+    after = edited(batch(FrameColumns(FRAME)), [Edit(field(name), FIRST, value)]).inputs.frame()
     assert after[name].iloc[0] == value
     assert after.dtypes.equals(FRAME.dtypes)
     pd.testing.assert_frame_equal(after.iloc[1:], FRAME.iloc[1:])
@@ -52,7 +50,7 @@ def test_a_changed_cell_leaves_the_others_and_the_type_as_they_are(name, value):
 
 @pytest.mark.parametrize("name", list(FRAME))
 def test_a_value_can_be_taken_away_from_every_kind_of_column(name):
-    after = changed(batch(FrameColumns(FRAME)), [Change(field(name), FIRST, MISSING)])
+    after = edited(batch(FrameColumns(FRAME)), [Edit(field(name), FIRST, MISSING)])
     assert missing_in(after.inputs[name])[0]
 
 
@@ -63,7 +61,7 @@ def test_every_form_of_table_can_be_changed(make):
     frame = FRAME[["number", "count", "text"]]
     forms = {ArrowColumns: pa.Table.from_pandas(frame), ArrayColumns: {n: frame[n].to_numpy() for n in frame}}
     columns = make(forms.get(make, frame))
-    after = changed(batch(columns), [Change(field("number"), FIRST, 9.0), Change(field("count"), FIRST, 0.5)]).inputs
+    after = edited(batch(columns), [Edit(field("number"), FIRST, 9.0), Edit(field("count"), FIRST, 0.5)]).inputs
     assert list(after) == list(frame)
     assert after["number"].tolist()[0] == 9.0
     assert after["count"].tolist() == [0.5, 2, 3]
@@ -84,7 +82,7 @@ def test_a_transplanted_none_stays_none():
 
 def test_one_column_of_an_array_is_changed_and_transplanted():
     data = batch(ArrayColumns({"X": np.arange(6.0).reshape(3, 2)}))
-    assert changed(data, [Change(field("X", 1), FIRST, -1.0)]).inputs["X"].tolist() == [[0, -1], [2, 3], [4, 5]]
+    assert edited(data, [Edit(field("X", 1), FIRST, -1.0)]).inputs["X"].tolist() == [[0, -1], [2, 3], [4, 5]]
     after = transplanted(data, {field("X", 0): np.array([2, 1, 0])}).inputs["X"]
     assert after.tolist() == [[4, 1], [2, 3], [0, 5]]
 

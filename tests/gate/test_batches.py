@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 import data_only
 import likewise
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
 from likewise.tasks import check as verify
+from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 COUNT = 100
 TABLE = np.random.default_rng(3).normal(size=(COUNT, 3)).astype(np.float32)

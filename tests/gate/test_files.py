@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from planting import FLOAT, expect, identity
 
 import data_only
 import likewise
+from planting import FLOAT, expect, identity
 
 
 def png():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from planting import BOOL, FLOAT, INT64, STRING, codes, expect, graph, identity, measures, said
 
 import data_only
 import likewise
+from planting import BOOL, FLOAT, INT64, STRING, codes, expect, graph, identity, measures, said
 
 COUNT = 60
 NUMBERS = np.arange(COUNT)

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 import data_only
+from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 COUNT = 60
 NUMBERS = np.arange(COUNT) % 3

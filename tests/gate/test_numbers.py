@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planting import codes, expect, measures, planted, rows, worst
 
 import data_only
+from planting import codes, expect, measures, planted, rows, worst
 
 COUNT = 60
 VALUES = np.linspace(1.0, 2.0, COUNT)

@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planting import codes, expect, planted, rows, said, worst
 
 import data_only
 from likewise.contracts.data import Batch, Provenance, RowIds
 from likewise.data.columns import ArrayColumns
+from planting import codes, expect, planted, rows, said, worst
 
 VALUES = np.linspace(1.0, 2.0, 400)
 FRAME = pd.DataFrame({"x": VALUES})

@@ -41,6 +41,28 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a model or its data something lies.
+
+    `name` and `details` are what a person reads; whatever else is known is for code, which never reads it out of a
+    sentence: the path of a step or module, nodes and tensors of a graph, columns of the data, outputs, a source line.
+    """
+
+    name: str
+    details: tuple[str, ...] = ()
+    side: str = "candidate"
+    path: str = ""
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(self.details)})" if self.details else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """One cause, what it covers, and the experiment that showed it.
 

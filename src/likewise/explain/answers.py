@@ -20,8 +20,8 @@ from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
-from likewise.explain import experiment
-from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
 
 ROUNDING = Tolerance(1e-6, 1e-5)
 """A link applied here and one applied by the model differ by rounding, which a bit-equal policy would not forgive."""
@@ -41,15 +41,16 @@ Changed = Mapping[int, Array]
 
 def pairs(case: Case) -> tuple[Pair, ...]:
     """The compared outputs of the sample, in a tolerance that forgives at least rounding."""
-    if "answers.pairs" not in case.memory:
-        found = []
-        for pair in case.required.pairs:
-            absolute = max(pair.tolerance.absolute, ROUNDING.absolute)
-            relative = max(pair.tolerance.relative, ROUNDING.relative)
-            found.append(replace(pair, tolerance=Tolerance(absolute, relative)))
-        case.memory["answers.pairs"] = tuple(found)
-    known: tuple[Pair, ...] = case.memory["answers.pairs"]
-    return known
+    return case.once(_forgiving)
+
+
+def _forgiving(case: Case) -> tuple[Pair, ...]:
+    found = []
+    for pair in case.required.pairs:
+        absolute = max(pair.tolerance.absolute, ROUNDING.absolute)
+        relative = max(pair.tolerance.relative, ROUNDING.relative)
+        found.append(replace(pair, tolerance=Tolerance(absolute, relative)))
+    return tuple(found)
 
 
 def failing(case: Case) -> list[int]:
@@ -119,13 +120,13 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
 
 def tried(case: Case, target: Any) -> Effect | None:
     """The effect of another graph in the candidate's place if it explains: asked about a few rows first, then all."""
-    positions = experiment.few_rows(case)
+    positions = Trial.few(case).positions
     if len(positions) < len(case.required) / 2:
-        told = experiment.answered(case, "candidate", target=target, batch=case.rows(positions))
-        if told is None or not experiment.effect_on(case, positions, candidate=told).explains:
+        told = case.ask_changed("candidate", target=target, batch=case.rows(positions))
+        if told is None or not Trial(case, positions).effect(candidate=told).explains:
             return None
-    answered = experiment.answered(case, "candidate", target=target)
-    effect = None if answered is None else case.effect(candidate=answered)
+    answered = case.ask_changed("candidate", target=target)
+    effect = None if answered is None else Trial.whole(case).effect(candidate=answered)
     return effect if effect is not None and effect.explains else None
 
 
@@ -199,11 +200,12 @@ def classes_of(label: Pair, scores: Pair | None = None) -> tuple[Label, ...]:
 
 def views(case: Case) -> Tensors:
     """All that the reference answers to the sample, also what is compared with nothing."""
-    if "answers.views" not in case.memory:
-        told = case.ask(replace(case.side("reference"), outputs=None))
-        case.memory["answers.views"] = {**case.required.reference, **(told or {})}
-    known: Tensors = case.memory["answers.views"]
-    return known
+    return case.once(_views)
+
+
+def _views(case: Case) -> Tensors:
+    told = case.ask(replace(case.side("reference"), outputs=None))
+    return {**case.required.reference, **(told or {})}
 
 
 def as_columns(scores: Array, kind: Kind | None) -> Array:
@@ -299,10 +301,11 @@ def agreeing(pair: Pair, candidate: Array) -> Array:
 
 
 def _beyond(case: Case) -> list[Array]:
-    if "answers.beyond" not in case.memory:
-        case.memory["answers.beyond"] = [rows_beyond(pair) for pair in pairs(case)]
-    known: list[Array] = case.memory["answers.beyond"]
-    return known
+    return case.once(_beyond_by_pair)
+
+
+def _beyond_by_pair(case: Case) -> list[Array]:
+    return [rows_beyond(pair) for pair in pairs(case)]
 
 
 def _varies(case: Case, positions: set[int]) -> bool:
@@ -393,7 +396,7 @@ def _promising(case: Case, position: int, changes: Maker) -> list[Change]:
     """The changes that put enough of a few failing rows right, for all rows."""
     pair = pairs(case)[position]
     count = max(8, min(FEW_ROWS, FEW_NUMBERS // max(pair.reference[:1].size, 1)))
-    rows = experiment.few_rows(case, count)
+    rows = Trial.few(case, count).positions
     small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
     failing = rows_beyond(small)
     if not failing.any():

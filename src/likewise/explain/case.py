@@ -1,36 +1,38 @@
 """A failed comparison, opened up for experiments.
 
-A `Case` holds both models, open, and a bounded sample of rows with the answers of both. A hypothesis
-changes one thing (the inputs of one side, its answers, its settings, its graph), asks the model again,
-and reads from the `Effect` how many of the failing rows agree now and how many others no longer do.
-What it found comes back as `Explained`. Every call of a model is within the budget.
+A `Case` holds both models, open, and a bounded sample of rows with the answers of both. A probe lists changes of
+one thing (inputs, answers, a weight, a graph, a setting); `experiment` tries them and tells which of the failing
+rows agree then. What a probe found comes back as `Explained`. Every call of a model is within the budget.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from likewise.compare import feed
+import numpy as np
+
+from likewise.compare import feed as feeding
 from likewise.compare.call import Side, answers
 from likewise.compare.observe import paired, rows_beyond
 from likewise.contracts.comparison import Comparison, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
+from likewise.contracts.report import Place
 from likewise.contracts.verdict import Verdict
-from likewise.data.columns import ArrayColumns, with_columns
+from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
+from likewise.models.onnx import describe, edits
 from likewise.registry import adapter
 
-ENOUGH = 0.5
-"""A change explains a failure if this share of the failing rows agree after it."""
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
-HARMLESS = 0.02
-"""... and if no larger share of the other rows stops agreeing."""
+Known = TypeVar("Known")
 
 
 class OutOfTimeError(LikewiseError):
@@ -41,7 +43,7 @@ class OutOfTimeError(LikewiseError):
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What an experiment showed: a cause and a culprit, in words a user can act on.
+    """What an experiment showed: a cause and where it lies, in words a user can act on.
 
     `covered` marks the rows of the sample that failed and agree after the change. `share` stands in
     where the experiment was not on rows of the sample (another batch size, the weights themselves).
@@ -50,42 +52,12 @@ class Explained:
     """
 
     cause: str
-    culprit: str
+    culprit: Place | str
     evidence: str
     remedy: str
     covered: Array | None = None
     share: float | None = None
     simplicity: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a change did: which rows of the sample agree after it.
-
-    `share` is the part of the failing rows that agree now, `damage` the part of the others that no
-    longer do.
-    """
-
-    agrees: Array
-    failing: Array
-
-    @property
-    def covered(self) -> Array:
-        covered: Array = self.failing & self.agrees
-        return covered
-
-    @property
-    def share(self) -> float:
-        return float(self.covered.sum() / max(int(self.failing.sum()), 1))
-
-    @property
-    def damage(self) -> float:
-        others = ~self.failing
-        return float((others & ~self.agrees).sum() / max(int(others.sum()), 1))
-
-    @property
-    def explains(self) -> bool:
-        return self.share >= ENOUGH and self.damage <= HARMLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +76,6 @@ class Sample:
 
     def names(self, mask: Array, limit: int = 20) -> tuple[int | str, ...]:
         """The first rows of a mask, as a person calls them."""
-        import numpy as np
-
         return tuple(self.batch.rows.name(int(position)) for position in np.flatnonzero(mask)[:limit])
 
 
@@ -121,20 +91,26 @@ class Case:
     comparison: Comparison
     verdict: Verdict
     deadline: float
-    stack: ExitStack
     tolerance: Tolerance
     runners: dict[str, Runner] = field(default_factory=dict)
     reference: Side | None = None
     candidate: Side | None = None
     specs: tuple[PairSpec, ...] = ()
     sample: Sample | None = None
-    memory: dict[str, Any] = field(default_factory=dict)
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[..., Known], *arguments: Any) -> Known:
+        """What `make(case, *arguments)` gives, made once a case."""
+        key = (make, *arguments)
+        if key not in self.known:
+            self.known[key] = make(self, *arguments)
+        return cast(Known, self.known[key])
 
     def seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
     def require_time(self) -> None:
-        """Stop the hypothesis that asks when the budget is used up."""
+        """Stop the probe that asks when the budget is used up."""
         if self.seconds_left() <= 0:
             raise OutOfTimeError("the time for explaining is used up", remedy="Give more with --explain-budget")
 
@@ -144,27 +120,46 @@ class Case:
         return None if runner is None else runner.native
 
     def framework(self, side: str) -> str:
-        model: Model = getattr(self.plan, side)
-        return model.framework
+        return self.model(side).framework
+
+    def model(self, side: str) -> Model:
+        return self.plan.reference if side == "reference" else self.plan.candidate
+
+    def side(self, name: str) -> Side:
+        found = self.reference if name == "reference" else self.candidate
+        assert found is not None
+        return found
 
     def graph(self, side: str = "candidate") -> Any:
         """The ONNX ModelProto of a side with its weights, or None. Not to be changed: copy it."""
         if self.framework(side) != "onnx" or side not in self.runners:
             return None
-        if side not in self.memory:
-            self.memory[side] = graph_with_weights(getattr(self.plan, side))
-        return self.memory[side]
+        return self.once(_graph_with_weights, side)
 
-    def failing_pairs(self) -> tuple[Pair, ...]:
-        """The pairs of outputs on which rows of the sample fail."""
-        sample = self.required
-        return tuple(pair for pair in sample.pairs if rows_beyond(pair).any())
+    def editable(self, side: str = "candidate") -> ModelProto | None:
+        """A side's graph in the form that experiments start from: nodes named, functions written out. Copy it."""
+        return self.once(_editable, side)
+
+    def tensor_types(self, side: str = "candidate") -> dict[str, int]:
+        """The types of the tensors of that graph."""
+        return self.once(_tensor_types, side)
 
     @property
     def required(self) -> Sample:
-        """The sample, for a hypothesis that said it needs one."""
+        """The sample, for a probe that said it needs one."""
         assert self.sample is not None
         return self.sample
+
+    def rows(self, positions: Array) -> Batch:
+        """Some rows of the sample, in the order of the positions; what has no row axis can only be taken whole."""
+        batch = self.required.batch
+        whole = not batch.stacked or np.array_equal(positions, np.arange(len(batch)))
+        return batch if whole else rows_at(batch, positions)
+
+    def fed(self, side: str, batch: Batch | None = None) -> Mapping[str, Array]:
+        """The sample as a side's model is given it."""
+        fed, _ = self.side(side).feed(self.required.batch if batch is None else batch)
+        return fed.inputs
 
     def ask(self, side: str | Side, batch: Batch | None = None, *, size: int | None = None) -> Tensors | None:
         """What a model answers to these rows (by default the sample); None if it refuses."""
@@ -177,7 +172,6 @@ class Case:
 
     def ask_fed(self, side: str | Side, inputs: Mapping[str, Array]) -> Tensors | None:
         """What a model answers to inputs that are already in the form it takes; None if it refuses."""
-
         self.require_time()
         asked = self.side(side) if isinstance(side, str) else side
         try:
@@ -185,92 +179,79 @@ class Case:
         except LikewiseError:
             return None
 
-    def fed(self, side: str, batch: Batch | None = None) -> Mapping[str, Array]:
-        """The sample as a side's model is given it."""
-        fed, _ = self.side(side).feed(self.required.batch if batch is None else batch)
-        return fed.inputs
+    def ask_changed(
+        self,
+        side: str,
+        *,
+        target: Any = None,
+        options: Mapping[str, Any] | None = None,
+        batch: Batch | None = None,
+        size: int | None = None,
+    ) -> Tensors | None:
+        """What a side's model answers with other settings or another graph; None if it does not load or run."""
+        with self.opened(side, target=target, options=options) as opened:
+            return None if opened is None else self.ask(opened, batch, size=size)
 
-    def side(self, name: str) -> Side:
-        found: Side | None = getattr(self, name)
-        assert found is not None
-        return found
+    @contextmanager
+    def opened(
+        self, side: str, *, target: Any = None, options: Mapping[str, Any] | None = None
+    ) -> Iterator[Side | None]:
+        """A side's model once more, with other settings or another graph, until the block ends.
 
-    def changed(self, columns: Mapping[str, Array]) -> Batch:
-        """The sample with other values in some columns."""
-        batch = self.required.batch
-        return replace(batch, inputs=with_columns(batch.inputs, columns))
-
-    def rows(self, positions: Array) -> Batch:
-        """Some rows of the sample, in the order of the positions."""
-        return rows_at(self.required.batch, positions)
-
-    def reopened(self, side: str, *, target: Any = None, options: Mapping[str, Any] | None = None) -> Side | None:
-        """A side's model once more, with other settings or another graph; None if it cannot be opened or fed."""
+        None if it cannot be opened or fed.
+        """
         self.require_time()
-        model: Model = getattr(self.plan, side)
-        model = replace(
+        model = self.model(side)
+        changed = replace(
             model,
             target=model.target if target is None else target,
             options={**model.options, **(options or {})},
         )
-        try:
-            runner = self.stack.enter_context(adapter(model.framework).open(model))
-            before = self.side(side)
-            fed = before.feed
-            if target is not None:
-                first = self.required.batch.slice(0, 1)
-                order = self.reference.feed.columns if self.reference is not None else None
-                fed = feed.plan(first, runner.signature, side=side, order=order, mapping=self.plan.feed)
-        except LikewiseError:
-            return None
-        return replace(before, runner=runner, feed=fed)
+        with ExitStack() as stack:
+            try:
+                runner = stack.enter_context(adapter(model.framework).open(changed))
+                before = self.side(side)
+                feed = before.feed if target is None else self._feed(side, runner)
+                found: Side | None = replace(before, runner=runner, feed=feed)
+            except LikewiseError:
+                found = None
+            yield found
 
-    def effect(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> Effect:
-        """Compare again with the answers of one side replaced."""
-        import numpy as np
+    def _feed(self, side: str, runner: Runner) -> feeding.Feed:
+        first = self.required.batch.slice(0, 1)
+        order = self.reference.feed.columns if self.reference is not None else None
+        return feeding.plan(first, runner.signature, side=side, order=order, mapping=self.plan.feed)
 
-        sample = self.required
-        pairs = pairs_of(
-            self.specs,
-            sample.batch,
-            sample.reference if reference is None else reference,
-            sample.candidate if candidate is None else candidate,
-            self.tolerance,
-            nan_equal=self.plan.nan_equal,
-        )
-        beyond = np.zeros(len(sample), dtype=bool)
-        for pair in pairs:
-            beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
-        return Effect(~beyond, sample.failing)
+    def pairs(
+        self,
+        batch: Batch,
+        reference: Tensors,
+        candidate: Tensors,
+        specs: Sequence[PairSpec] | None = None,
+        tolerance: Tolerance | None = None,
+    ) -> list[Pair | Mismatch]:
+        """The answers of both sides to some rows put together, output by output, as the gate does."""
+        return [
+            paired(spec, batch, reference, candidate, tolerance or self.tolerance, nan_equal=self.plan.nan_equal)
+            for spec in (self.specs if specs is None else specs)
+        ]
 
+    def agreeing(
+        self, batch: Batch, reference: Tensors, candidate: Tensors, specs: Sequence[PairSpec] | None = None
+    ) -> Array:
+        """The rows on which these answers agree: the one comparison of all experiments, which is the gate's."""
+        agrees = np.ones(len(batch), dtype=bool)
+        for pair in self.pairs(batch, reference, candidate, specs):
+            agrees &= False if isinstance(pair, Mismatch) else ~rows_beyond(pair)
+        return agrees
 
-def pairs_of(
-    specs: Sequence[PairSpec],
-    batch: Batch,
-    reference: Tensors,
-    candidate: Tensors,
-    tolerance: Tolerance,
-    *,
-    nan_equal: bool = True,
-) -> list[Pair | Mismatch]:
-    """The answers of both sides put together, output by output."""
-    return [paired(spec, batch, reference, candidate, tolerance, nan_equal=nan_equal) for spec in specs]
-
-
-def graph_with_weights(model: Model) -> Any:
-    """The graph with everything stored beside the file."""
-    import onnx
-
-    from likewise.models.onnx.describe import read
-
-    proto = read(model.target)
-    if isinstance(model.target, bytes | onnx.ModelProto):
-        return proto
-    return onnx.load(str(model.target))
+    def failing_pairs(self) -> tuple[Pair, ...]:
+        """The pairs of outputs on which rows of the sample fail."""
+        return tuple(pair for pair in self.required.pairs if rows_beyond(pair).any())
 
 
-class Hypothesis(Protocol):
-    """One family of causes and the experiments that tell them. One with `slow = True` is tested after the others."""
+class Probe(Protocol):
+    """One family of causes and the changes that tell them apart."""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -282,6 +263,11 @@ class Hypothesis(Protocol):
         """Does it need a sample with the answers of both models, or can it work on a refusal?"""
         ...
 
+    @property
+    def slow(self) -> bool:
+        """Is it tried after the others, because it takes long?"""
+        ...
+
     def plausible(self, case: Case) -> bool:
         """Is it worth a test? Cheap, from the facts."""
         ...
@@ -289,3 +275,21 @@ class Hypothesis(Protocol):
     def test(self, case: Case) -> Sequence[Explained]:
         """Change one thing, ask again, and say what that showed; nothing if it explains nothing."""
         ...
+
+
+def _graph_with_weights(case: Case, side: str) -> ModelProto:
+    """The graph with everything stored beside the file."""
+    import onnx
+
+    target = case.model(side).target
+    proto = describe.read(target)
+    return proto if isinstance(target, bytes | onnx.ModelProto) else onnx.load(str(target))
+
+
+def _editable(case: Case, side: str) -> ModelProto | None:
+    return edits.editable(case.graph(side))
+
+
+def _tensor_types(case: Case, side: str) -> dict[str, int]:
+    proto = case.editable(side)
+    return {} if proto is None else edits.tensor_types(proto)

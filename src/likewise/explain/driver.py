@@ -20,7 +20,7 @@ from likewise.contracts.report import Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rows_at
 from likewise.errors import LikewiseError, one_line
-from likewise.explain.case import Case, Explained, Hypothesis, OutOfTimeError, Sample, pairs_of
+from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample
 from likewise.explain.facts import graph, shape, slices, unusual
 from likewise.registry import adapter, extensions
 
@@ -50,8 +50,8 @@ def explain(
     """The causes of a failure, the best explanation first, and what was looked at."""
     began = time.monotonic()
     with ExitStack() as stack:
-        case = Case(plan, comparison, verdict, began + budget, stack, _tolerance(comparison, policy, verdict))
-        notes = list(_open(case, began + SHARE_FOR_SAMPLE * budget))
+        case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
+        notes = list(_open(case, stack, began + SHARE_FOR_SAMPLE * budget))
         case.deadline -= SHARE_FOR_GRAPH * budget
         explained, excluded, not_tested = _investigate(case)
         case.deadline = began + budget
@@ -86,13 +86,13 @@ def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tole
     return Tolerance(max(largest) / 2, 0.0) if largest else comparison.tolerance
 
 
-def _open(case: Case, until: float) -> Iterator[str]:
+def _open(case: Case, stack: ExitStack, until: float) -> Iterator[str]:
     """Open both models, and collect rows with their answers; what could not be done is said."""
     plan = case.plan
     for side in ("reference", "candidate"):
         model = getattr(plan, side)
         try:
-            case.runners[side] = case.stack.enter_context(adapter(model.framework).open(model))
+            case.runners[side] = stack.enter_context(adapter(model.framework).open(model))
         except LikewiseError as error:
             yield f"nothing that needs the {side}: it cannot be opened: {error.message}"
     if len(case.runners) < 2:
@@ -198,7 +198,7 @@ def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
 
 
 def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
-    return pairs_of(case.specs, batch, reference, candidate, case.tolerance, nan_equal=case.plan.nan_equal)
+    return case.pairs(batch, reference, candidate)
 
 
 def _taken(
@@ -248,7 +248,7 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
     excluded: list[str] = []
     not_tested: list[str] = []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
-    hypotheses: list[Hypothesis] = sorted(extensions("explain.probes"), key=lambda found: getattr(found, "slow", False))
+    hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: getattr(found, "slow", False))
     end = case.deadline
     for hypothesis in hypotheses:
         told = ", ".join(hypothesis.causes)
@@ -296,4 +296,4 @@ def _share(case: Case, entry: Explained) -> float:
 
 def _diagnosis(case: Case, entry: Explained) -> Diagnosis:
     rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
-    return Diagnosis(entry.cause, entry.culprit, round(_share(case, entry), 4), entry.evidence, entry.remedy, rows)
+    return Diagnosis(entry.cause, str(entry.culprit), round(_share(case, entry), 4), entry.evidence, entry.remedy, rows)

@@ -17,10 +17,8 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, RowIds
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field
-from likewise.data.cells import edited as changed
-from likewise.explain.case import Case, pairs_of
+from likewise.data.cells import Edit, Field, edited
+from likewise.explain.case import Case
 from likewise.explain.fields import declared_types
 
 ROUNDS = 6
@@ -154,8 +152,8 @@ def _batch(case: Case, fields: Sequence[Field], values: Array, row: int) -> Batc
     columns = []
     for index, f in enumerate(fields):
         dtype = f.of(inputs).dtype
-        columns.append(Change(f, everywhere, values[:, index].astype(dtype if dtype.kind in "iuf" else np.float64)))
-    return changed(batch, columns)
+        columns.append(Edit(f, everywhere, values[:, index].astype(dtype if dtype.kind in "iuf" else np.float64)))
+    return edited(batch, columns)
 
 
 def _answers(case: Case, ours: Batch, theirs: Batch, count: int) -> tuple[Array, Array] | None:
@@ -180,7 +178,7 @@ def _paired(case: Case, ours: Batch, theirs: Batch) -> tuple[Array, Array, Array
         return None
     agrees = np.ones(len(ours), dtype=bool)
     sides: tuple[list[Array], list[Array]] = ([], [])
-    for pair in pairs_of(case.specs, ours, reference, candidate, case.tolerance):
+    for pair in case.pairs(ours, reference, candidate):
         if isinstance(pair, Mismatch):
             return None
         agrees &= ~rows_beyond(pair)

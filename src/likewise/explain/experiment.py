@@ -1,226 +1,282 @@
-"""Asking a changed model once: opened, asked, closed again, so that many trials leave nothing behind.
+"""The one kernel of all experiments: change one thing, ask again, see which failing rows agree then.
 
-Experiments on the inputs: some rows of a case, asked again with other values.
-
-A search asks often, so it works on a few hundred rows (`Trial.of`); what it finds is confirmed on
-all of them (`Trial.whole`). `apart` tells which features carry a failure: the values that are under
-suspicion are replaced, for both models, by values of rows on which the models agree.
+A `Change` is what is edited of one side: the cells it is asked about, its graph or weights, its settings. `run`
+tries changes on a few rows first and then on all of them, by the gate's own comparison; everything that is
+opened is closed again. An `Effect` explains a failure only if most of the difference goes with it, and if no
+answer that is the same for every row would do as well.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from likewise.compare.call import Side
-from likewise.compare.observe import align, rows_beyond
+from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, missing_in, transplanted
-from likewise.data.cells import edited as changed
-from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, pairs_of
+from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
+from likewise.explain.case import Case
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-
 Thing = TypeVar("Thing")
 
+ENOUGH = 0.5
+"""A change explains a failure if this share of the failing rows agree after it."""
+
+HARMLESS = 0.02
+"""... and if no larger share of the other rows stops agreeing."""
+
 FEW = 64
-"""Rows that a slow way of running a model is asked about."""
+"""Rows that a change is tried on first, and that a slow way of running a model is asked about."""
 
 SOME = 256
-"""Rows that a search asks about, which asks many times."""
+"""Failing rows, and as many others, that a search asks about, which asks many times."""
 
 NEARER = 0.5
 """A change takes a difference away if no more than this part of it is left, in the mean over failing rows."""
 
 PATIENCE = 0.3
-"""The part of the time left that the search for a culprit may take, once the cause is known."""
+"""The part of the time left that one search may take: a known cause must not be lost over its culprit."""
+
+MOST_ALONE = 64
+"""Suspects that are tried alone before they are tried together."""
+
+FEWEST_SEPARATED = 8
+"""Rows from which on it is no chance that all of them have something in common that others do not have."""
 
 
-def graph_of(case: Case, side: str = "candidate") -> ModelProto | None:
-    """A side's graph in the form that experiments start from, made once. Not to be changed: copy it."""
-    key = f"graph of the {side}, written out"
-    if key not in case.memory:
-        case.memory[key] = edits.editable(case.graph(side))
-    found: ModelProto | None = case.memory[key]
-    return found
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change did: which rows agree after it.
+
+    `share` is the part of the failing rows that agree now, `damage` the part of the others that no longer do.
+    """
+
+    agrees: Array
+    failing: Array
+
+    @property
+    def covered(self) -> Array:
+        covered: Array = self.failing & self.agrees
+        return covered
+
+    @property
+    def share(self) -> float:
+        return float(self.covered.sum() / max(int(self.failing.sum()), 1))
+
+    @property
+    def damage(self) -> float:
+        others = ~self.failing
+        return float((others & ~self.agrees).sum() / max(int(others.sum()), 1))
+
+    @property
+    def explains(self) -> bool:
+        return self.share >= ENOUGH and self.damage <= HARMLESS
+
+    @property
+    def promising(self) -> bool:
+        """Seen on a few rows: is it worth asking about all of them?"""
+        return self.share >= ENOUGH / 2 and self.damage <= 10 * HARMLESS
+
+    @property
+    def told(self) -> str:
+        """How many of the failing rows agree after a change, in words."""
+        covered, count = int(self.covered.sum()), int(self.failing.sum())
+        if covered == count:
+            return "the failing row" if count == 1 else f"all {count:,} failing rows"
+        return f"{covered:,} of {count:,} failing rows"
 
 
-def types_of(case: Case, side: str = "candidate") -> dict[str, int]:
-    """The types of the tensors of that graph."""
-    key = f"types of the {side}"
-    if key not in case.memory:
-        proto = graph_of(case, side)
-        case.memory[key] = {} if proto is None else edits.tensor_types(proto)
-    found: dict[str, int] = case.memory[key]
-    return found
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing edited of one side.
+
+    `target` stands in the model's place (a graph, an estimator, a module), `options` are other settings of what runs
+    it, `cells` other values in some cells of what it is asked, `size` the rows of one call. `opened` is the side where
+    it is open in another form already.
+    """
+
+    side: str = "candidate"
+    target: Any = None
+    options: Mapping[str, Any] | None = None
+    cells: Sequence[Edit] = ()
+    size: int | None = None
+    opened: Side | None = None
 
 
-def answered(
-    case: Case,
-    side: str,
-    *,
-    target: Any = None,
-    options: Mapping[str, Any] | None = None,
-    batch: Batch | None = None,
-    size: int | None = None,
-) -> Tensors | None:
-    """What a side's model answers with other settings or another graph; None if it does not load or run."""
-    outer = case.stack
-    with ExitStack() as stack:
-        case.stack = stack
-        try:
-            opened = case.reopened(side, target=target, options=options)
-            return None if opened is None else case.ask(opened, batch, size=size)
-        finally:
-            case.stack = outer
+class Trial:
+    """Some rows of the sample, with the answers both models gave to them."""
+
+    def __init__(self, case: Case, positions: Array) -> None:
+        self.case = case
+        self.positions = positions
+
+    @staticmethod
+    def few(case: Case, count: int = FEW) -> Trial:
+        """A few failing rows and some others, at least as many failing ones as not."""
+        failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
+        chosen = _spread(failing, max(count - len(others), count // 2, 1))
+        return Trial(case, np.sort(np.concatenate([chosen, _spread(others, count - len(chosen))])))
+
+    @staticmethod
+    def some(case: Case, failing: int = SOME, agreeing: int = SOME) -> Trial:
+        """A few hundred rows, spread over the sample: what a search asks about."""
+        marked = case.required.failing
+        chosen = [_spread(np.flatnonzero(marked), failing), _spread(np.flatnonzero(~marked), agreeing)]
+        return Trial(case, np.sort(np.concatenate(chosen)))
+
+    @staticmethod
+    def whole(case: Case) -> Trial:
+        """All rows of the sample."""
+        return Trial(case, np.arange(len(case.required)))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @cached_property
+    def batch(self) -> Batch:
+        return self.case.rows(self.positions)
+
+    @cached_property
+    def reference(self) -> Tensors:
+        return self.of(self.case.required.reference)
+
+    @cached_property
+    def candidate(self) -> Tensors:
+        return self.of(self.case.required.candidate)
+
+    @cached_property
+    def failing(self) -> Array:
+        failing: Array = self.case.required.failing[self.positions]
+        return failing
+
+    def of(self, answers: Tensors) -> Tensors:
+        """Answers to the whole sample, for these rows."""
+        return {name: array[self.positions] for name, array in answers.items()}
+
+    def mask(self, marked: Array) -> Array:
+        """A mask over the sample from one over these rows."""
+        mask = np.zeros(len(self.case.required), dtype=bool)
+        mask[self.positions[marked]] = True
+        return mask
+
+    def values(self, field: Field) -> Array:
+        return field.of(self.batch.inputs)
+
+    def ask(self, change: Change) -> Tensors | None:
+        """What the changed side answers to these rows; None if it does not load or refuses them."""
+        batch = edited(self.batch, change.cells) if change.cells else self.batch
+        if change.opened is not None or (change.target is None and change.options is None):
+            return self.case.ask(change.opened or change.side, batch, size=change.size)
+        return self.case.ask_changed(
+            change.side, target=change.target, options=change.options, batch=batch, size=change.size
+        )
+
+    def effect(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> Effect:
+        """Compare these rows again, with the answers of one side or of both replaced."""
+        agrees = self.case.agreeing(
+            self.batch,
+            self.reference if reference is None else reference,
+            self.candidate if candidate is None else candidate,
+        )
+        return Effect(agrees, self.failing)
+
+    def run(self, *changes: Change) -> Effect | None:
+        """The effect of changes on these rows alone; None if a changed model does not answer."""
+        answers = {change.side: self.ask(change) for change in changes}
+        return None if any(given is None for given in answers.values()) else self.effect(**answers)
+
+    def gap(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> float:
+        """How far the numbers of both sides are apart on failing rows, in the mean."""
+        ours = {**self.reference, **(reference or {})}
+        theirs = {**self.candidate, **(candidate or {})}
+        total = 0.0
+        for spec in self.case.specs:
+            if spec.reference not in ours or spec.candidate not in theirs:
+                continue
+            aligned = align(spec, ours[spec.reference], theirs[spec.candidate])
+            if isinstance(aligned, Mismatch) or any(side.dtype.kind != "f" for side in aligned):
+                continue
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(aligned[0].astype(np.float64) - aligned[1])[self.failing]
+            total += float(apart[np.isfinite(apart)].mean()) if np.isfinite(apart).any() else 0.0
+        return total
+
+    def nearer(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> bool:
+        """Is most of the difference gone? Rows just beyond the tolerance come inside by chance, whatever moves them."""
+        before = self.gap()
+        return not before or self.gap(reference=reference, candidate=candidate) <= NEARER * before
+
+    def moved(self, one: Tensors, other: Tensors) -> float:
+        """How far two answers of the candidate are apart on failing rows; infinitely, where only one is finite."""
+        total = 0.0
+        for name in {spec.candidate for spec in self.case.specs}:
+            mine, yours = one.get(name), other.get(name)
+            if mine is None or yours is None or mine.shape != yours.shape:
+                continue
+            if mine.dtype.kind != "f":
+                total += float(np.mean((mine != yours)[self.failing])) if self.failing.any() else 0.0
+                continue
+            mine, yours = mine.astype(np.float64)[self.failing], yours.astype(np.float64)[self.failing]
+            both = np.isfinite(mine) & np.isfinite(yours)
+            if (np.isfinite(mine) != np.isfinite(yours)).any():
+                return float("inf")
+            total += float(np.abs(mine - yours)[both].mean()) if both.any() else 0.0
+        return total
+
+    def ordinary(self, suspects: Mapping[Field, Array]) -> Effect | None:
+        """The effect of ordinary values, on both sides, in the place of suspicious ones (a mask for each field)."""
+        donors = {field: self.donors(field, mask) for field, mask in suspects.items()}
+        if any(positions is None for positions in donors.values()):
+            return None
+        batch = transplanted(self.batch, {field: found for field, found in donors.items() if found is not None})
+        ours = self.case.ask("reference", batch)
+        theirs = None if ours is None else self.case.ask("candidate", batch)
+        return None if ours is None or theirs is None else self.effect(reference=ours, candidate=theirs)
+
+    def donors(self, field: Field, marked: Array) -> Array | None:
+        """For each row the row whose value it is to have: its own or, where marked, that of an agreeing one."""
+        plain = ~marked & ~missing_in(self.values(field))
+        free = np.flatnonzero(plain & ~self.failing)
+        if not len(free):
+            # Where every row fails, a value that is not under suspicion has to do.
+            free = np.flatnonzero(plain)
+        if not len(free):
+            return None
+        positions = np.arange(len(self))
+        positions[marked] = free[np.random.default_rng(0).integers(0, len(free), int(marked.sum()))]
+        return positions
 
 
-def effect_of(case: Case, **changed: Any) -> Effect | None:
-    """What changing the candidate does to the comparison; None if it does not answer, or comes no nearer.
+def run(case: Case, *changes: Change) -> Effect | None:
+    """What changes do to the comparison; None if a changed model does not answer, or comes no nearer.
 
     A few rows are asked first: most changes lead nowhere, and models may be slow.
     """
-    if len(case.required) > 2 * FEW:
-        positions = few_rows(case)
-        some = answered(case, "candidate", batch=picked(case, positions), **changed)
-        first = None if some is None else effect_on(case, positions, candidate=some)
-        if first is None or first.share < ENOUGH / 2 or first.damage > 10 * HARMLESS:
+    few = Trial.few(case)
+    if len(few) < len(case.required) / 2:
+        first = few.run(*changes)
+        if first is None or not first.promising:
             return None
-    tensors = answered(case, "candidate", **changed)
-    if tensors is None or not nearer(case, candidate=tensors):
+    whole = Trial.whole(case)
+    answers = {change.side: whole.ask(change) for change in changes}
+    if any(given is None for given in answers.values()) or not whole.nearer(**answers):
         return None
-    return case.effect(candidate=tensors)
+    return whole.effect(**answers)
 
 
-def nearer(case: Case, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> bool:
-    """Is most of the difference gone? Rows just beyond the tolerance come inside by chance, whatever moves them."""
-    before = gap(case)
-    return not before or gap(case, reference=reference, candidate=candidate) <= NEARER * before
-
-
-def gap(
-    case: Case,
-    *,
-    reference: Tensors | None = None,
-    candidate: Tensors | None = None,
-    positions: Array | None = None,
-) -> float:
-    """How far the numbers of both sides are apart on failing rows, in the mean; new answers may be to some rows."""
-    import numpy as np
-
-    sample = case.required
-    failing = sample.failing if positions is None else sample.failing[positions]
-    total = 0.0
-    for spec in case.specs:
-        ours = _of(reference, sample.reference, spec.reference, positions)
-        theirs = _of(candidate, sample.candidate, spec.candidate, positions)
-        if ours is None or theirs is None:
-            continue
-        aligned = align(spec, ours, theirs)
-        if isinstance(aligned, Mismatch) or any(side.dtype.kind != "f" for side in aligned):
-            continue
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(aligned[0].astype(np.float64) - aligned[1])[failing]
-        total += float(apart[np.isfinite(apart)].mean()) if np.isfinite(apart).any() else 0.0
-    return total
-
-
-def gap_between(case: Case, one: Tensors, other: Tensors, positions: Array) -> float:
-    """How far two answers of the candidate are apart on failing rows; infinitely, where only one is finite."""
-    import numpy as np
-
-    total, failing = 0.0, case.required.failing[positions]
-    for name in {spec.candidate for spec in case.specs}:
-        mine, yours = one.get(name), other.get(name)
-        if mine is None or yours is None or mine.shape != yours.shape:
-            continue
-        if mine.dtype.kind != "f":
-            total += float(np.mean((mine != yours)[failing])) if failing.any() else 0.0
-            continue
-        mine, yours = mine.astype(np.float64)[failing], yours.astype(np.float64)[failing]
-        if (np.isfinite(mine) != np.isfinite(yours)).any():
-            return float("inf")
-        both = np.isfinite(mine) & np.isfinite(yours)
-        total += float(np.abs(mine - yours)[both].mean()) if both.any() else 0.0
-    return total
-
-
-def _of(given: Tensors | None, before: Tensors, name: str, positions: Array | None) -> Array | None:
-    """The new answer of an output, or what was answered to these rows before."""
-    if given is not None and name in given:
-        return given[name]
-    array = before.get(name)
-    return array if array is None or positions is None else array[positions]
-
-
-def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:
-    """One thing after the other, as long as a search may take: a known cause must not be lost over its culprit."""
-    enough = case.seconds_left() * (1 - patience)
-    for thing in things:
-        if case.seconds_left() < enough:
-            return
-        yield thing
-
-
-def few_rows(case: Case, count: int = FEW) -> Array:
-    """Positions of some failing rows and of some others, at least as many failing ones as not."""
-    import numpy as np
-
-    failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
-    chosen = _spread_over(failing, max(count - len(others), count // 2, 1))
-    return np.sort(np.concatenate([chosen, _spread_over(others, count - len(chosen))]))
-
-
-def _spread_over(positions: Array, count: int) -> Array:
-    import numpy as np
-
-    if len(positions) <= count:
-        return positions
-    return positions[np.linspace(0, len(positions) - 1, max(count, 0)).astype(np.int64)]
-
-
-def picked(case: Case, positions: Array) -> Batch:
-    """Some rows of the sample; a test case without a row axis can only be taken whole."""
-    import numpy as np
-
-    sample = case.required
-    whole = not sample.batch.stacked or np.array_equal(positions, np.arange(len(sample)))
-    return sample.batch if whole else case.rows(positions)
-
-
-def effect_on(
-    case: Case, positions: Array, *, reference: Tensors | None = None, candidate: Tensors | None = None
-) -> Effect:
-    """Compare some rows again, with new answers to these rows alone."""
-    full = case.effect(
-        reference=_spread(case.required.reference, reference, positions),
-        candidate=_spread(case.required.candidate, candidate, positions),
-    )
-    return Effect(full.agrees[positions], case.required.failing[positions])
-
-
-def _spread(before: Tensors, changed: Tensors | None, positions: Array) -> Tensors | None:
-    """The answers to all rows, some of them replaced."""
-    import numpy as np
-
-    if changed is None:
-        return None
-    together: dict[str, Array] = {}
-    for name, array in changed.items():
-        if name not in before or before[name].shape[1:] != array.shape[1:]:
-            together[name] = np.zeros((len(next(iter(before.values()))), *array.shape[1:]), dtype=array.dtype)
-        else:
-            together[name] = before[name].astype(np.result_type(before[name], array), copy=True)
-        together[name][positions] = array
-    return together
+def unoptimised(case: Case) -> Effect | None:
+    """The effect of switching the runtime's optimiser off, which several probes ask for."""
+    return run(case, Change(options={"optimization": "disable"}))
 
 
 def seen_inside(
@@ -228,31 +284,24 @@ def seen_inside(
     side: str,
     proto: ModelProto,
     names: Collection[str],
-    types: Mapping[str, int],
     positions: Array,
     options: Mapping[str, Any] | None = None,
+    types: Mapping[str, int] | None = None,
 ) -> dict[str, Array] | None:
     """The values of tensors inside a graph, for some rows of the sample; None if it does not run.
 
     By default the runtime does not optimise: fusing would take away the tensors that are to be seen.
     """
-    import numpy as np
-
-    outer = case.stack
-    with ExitStack() as stack:
-        case.stack = stack
-        try:
-            settings = {"optimization": "disable"} if options is None else options
-            opened = case.reopened(side, target=edits.exposed(proto, names, types), options=settings)
-            if opened is None:
-                return None
-            if opened.fixed_batch is not None:
-                positions = np.resize(positions, opened.fixed_batch)
-            fed, _ = opened.feed(picked(case, positions))
-            seen = case.ask_fed(opened, dict(fed.inputs))
-            return None if seen is None else {name: seen[name] for name in names if name in seen}
-        finally:
-            case.stack = outer
+    exposed = edits.exposed(proto, names, case.tensor_types(side) if types is None else types)
+    settings = {"optimization": "disable"} if options is None else options
+    with case.opened(side, target=exposed, options=settings) as opened:
+        if opened is None:
+            return None
+        if opened.fixed_batch is not None:
+            positions = np.resize(positions, opened.fixed_batch)
+        fed, _ = opened.feed(case.rows(positions))
+        seen = case.ask_fed(opened, dict(fed.inputs))
+        return None if seen is None else {name: seen[name] for name in names if name in seen}
 
 
 def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: float = 0.0) -> Array:
@@ -260,10 +309,8 @@ def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: fl
 
     `floor` is how much of the largest value may be noise whatever the tolerance.
     """
-    import numpy as np
-
     apart = np.zeros(len(next(iter(one.values()))), dtype=bool)
-    for name in {getattr(spec, side) for spec in case.specs}:
+    for name in {spec.reference if side == "reference" else spec.candidate for spec in case.specs}:
         if name not in one or name not in other or one[name].shape != other[name].shape:
             apart[:] = True
             continue
@@ -281,136 +328,26 @@ def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: fl
     return apart
 
 
-def mask_of(case: Case, positions: Array, covered: Array) -> Array:
-    """A mask over the sample from one over some of its rows."""
-    import numpy as np
-
-    mask = np.zeros(len(case.required), dtype=bool)
-    mask[positions[covered]] = True
-    return mask
-
-
-def seconds_for(case: Case, side: str, rows: int, **changed: Any) -> float | None:
+def seconds_for(case: Case, rows: int, change: Change) -> float | None:
     """How long a changed model would take for so many rows, from one row; None if it does not answer that."""
-    import numpy as np
-
     began = time.monotonic()
-    one = answered(case, side, batch=picked(case, np.array([0])), **changed)
+    one = Trial(case, np.array([0])).ask(change)
     return None if one is None else (time.monotonic() - began) * rows
 
 
-FAILING, AGREEING = 256, 256
-"""Rows of each that a search asks about."""
+def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:
+    """One thing after the other, as long as a search may take."""
+    enough = case.seconds_left() * (1 - patience)
+    for thing in things:
+        if case.seconds_left() < enough:
+            return
+        yield thing
 
-MOST_ALONE = 64
-"""Suspects that are tried alone before they are tried together."""
 
-FEWEST_SEPARATED = 8
-"""Rows from which on it is no chance that all of them have something in common that others do not have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Some rows of the sample, with the answers both models gave to them."""
-
-    case: Case
-    positions: Array
-    batch: Batch
-    reference: Tensors
-    candidate: Tensors
-    failing: Array
-
-    @staticmethod
-    def of(case: Case, failing: int = FAILING, agreeing: int = AGREEING) -> Trial:
-        """A few hundred rows, spread over the sample."""
-        import numpy as np
-
-        sample = case.required
-        chosen = [
-            _spread_interventions(np.flatnonzero(sample.failing), failing),
-            _spread_interventions(np.flatnonzero(~sample.failing), agreeing),
-        ]
-        return Trial._at(case, np.sort(np.concatenate(chosen)))
-
-    @staticmethod
-    def whole(case: Case) -> Trial:
-        """All rows of the sample."""
-        import numpy as np
-
-        return Trial._at(case, np.arange(len(case.required)))
-
-    @staticmethod
-    def _at(case: Case, positions: Array) -> Trial:
-        sample = case.required
-        everything = len(positions) == len(sample)
-        return Trial(
-            case,
-            positions,
-            sample.batch if everything else case.rows(positions),
-            {name: array[positions] for name, array in sample.reference.items()},
-            {name: array[positions] for name, array in sample.candidate.items()},
-            sample.failing[positions],
-        )
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def values(self, field: Field) -> Array:
-        return field.of(self.batch.inputs)
-
-    def ask(self, side: str | Side, changes: Sequence[Change]) -> Tensors | None:
-        """What a model answers with other values in some cells; None if it refuses them."""
-        return self.case.ask(side, changed(self.batch, changes))
-
-    def effect(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> Effect:
-        """Compare again with the answers of one side, or of both, replaced."""
-        import numpy as np
-
-        pairs = pairs_of(
-            self.case.specs,
-            self.batch,
-            self.reference if reference is None else reference,
-            self.candidate if candidate is None else candidate,
-            self.case.tolerance,
-        )
-        beyond = np.zeros(len(self), dtype=bool)
-        for pair in pairs:
-            beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
-        return Effect(~beyond, self.failing)
-
-    def on(self, side: str | Side, changes: Sequence[Change]) -> Effect | None:
-        """The effect of other values in some cells for one side only, which may be opened in another form."""
-        answered = self.ask(side, changes)
-        if answered is None:
-            return None
-        name = side if isinstance(side, str) else side.name
-        return self.effect(reference=answered) if name == "reference" else self.effect(candidate=answered)
-
-    def apart(self, suspects: Mapping[Field, Array]) -> Effect | None:
-        """The effect of ordinary values, on both sides, in the place of the suspicious ones (a mask for each field)."""
-        donors = {field: self.donors(field, mask) for field, mask in suspects.items()}
-        if any(positions is None for positions in donors.values()):
-            return None
-        batch = transplanted(self.batch, {field: found for field, found in donors.items() if found is not None})
-        ours = self.case.ask("reference", batch)
-        theirs = None if ours is None else self.case.ask("candidate", batch)
-        return None if ours is None or theirs is None else self.effect(reference=ours, candidate=theirs)
-
-    def donors(self, field: Field, marked: Array) -> Array | None:
-        """For each row the row whose value it is to have: its own or, where marked, that of an agreeing one."""
-        import numpy as np
-
-        ordinary = ~marked & ~missing_in(self.values(field))
-        free = np.flatnonzero(ordinary & ~self.failing)
-        if not len(free):
-            # Where every row fails, a value that is not under suspicion has to do.
-            free = np.flatnonzero(ordinary)
-        if not len(free):
-            return None
-        positions = np.arange(len(self))
-        count = int(marked.sum())
-        positions[marked] = free[np.random.default_rng(0).integers(0, len(free), count)]
-        return positions
+def patience(case: Case, share: float = PATIENCE) -> Callable[[], bool]:
+    """Is there still time for one more of many small experiments?"""
+    until = case.seconds_left() * (1 - share)
+    return lambda: case.seconds_left() > until
 
 
 def smallest(things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool]) -> tuple[Thing, ...]:
@@ -435,12 +372,6 @@ def smallest(things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool]) -
     return tuple(kept)
 
 
-def patience(case: Case, share: float = 0.3) -> Callable[[], bool]:
-    """Is there still time for one more of many small experiments? So that a slow model leaves some to other causes."""
-    until = case.seconds_left() * (1 - share)
-    return lambda: case.seconds_left() > until
-
-
 def association(marked: Array, failing: Array) -> float:
     """How much more often marked rows fail than others: the smoothed ratio of the two rates."""
     with_mark = (float((marked & failing).sum()) + 0.1) / (float(marked.sum()) + 0.2)
@@ -459,10 +390,8 @@ def separates(marked: Array, failing: Array) -> bool:
     )
 
 
-def _spread_interventions(positions: Array, count: int) -> Array:
+def _spread(positions: Array, count: int) -> Array:
     """At most so many of the positions, evenly spread."""
-    import numpy as np
-
     if len(positions) <= count:
         return positions
-    return positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]
+    return positions[np.linspace(0, len(positions) - 1, max(count, 0)).astype(np.int64)]

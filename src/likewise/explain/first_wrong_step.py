@@ -15,11 +15,11 @@ from typing import Any
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.explain import innocence
 from likewise.explain.alike import differing, kept_columns
-from likewise.explain.case import Case, Effect
-from likewise.explain.experiment import Trial, effect_on, mask_of
+from likewise.explain.case import Case
+from likewise.explain.experiment import Effect, Trial
 from likewise.explain.step_tensors import ALSO_TRIED, Place, most_likely, places_of, wide
 from likewise.explain.steps import ask_changed, reference_steps, seen
-from likewise.explain.tensors import Inside, closing, in_parts, injector, looked_into, reader, rows_for
+from likewise.explain.tensors import Inside, in_parts, injector, looked_into, reader, rows_for
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, numbers
 
 WIDEST = 60_000
@@ -74,7 +74,7 @@ class WrongStep:
     @property
     def covered(self) -> Array:
         """The rows of the sample that failed and agree once the step is put right."""
-        return mask_of(self.watched.case, self.rows, self.effect.covered)
+        return Trial(self.watched.case, self.rows).mask(self.effect.covered)
 
     @property
     def share(self) -> float | None:
@@ -95,26 +95,20 @@ class WrongStep:
 
 def first_wrong_step(case: Case) -> WrongStep | None:
     """The culprit among the steps; None if there is none, or if it cannot be shown. Looked for once a case."""
-    key = "first wrong step"
-    if key not in case.memory:
-        case.memory[key] = None
-        with closing(case):
-            case.memory[key] = _search(case)
-    found: WrongStep | None = case.memory[key]
-    return found
+    return case.once(_search)
 
 
 def watched_steps(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
     """Some rows, as many as the widest step allows, and what each step was given and gave on them."""
-    key = "watched steps"
-    if key not in case.memory:
-        few = seen(case, Trial.of(case, 8, 8).batch)
-        widest = max((wide(record) for record in few.values()), default=1)
-        rows = max(16, min(200, 1_500_000 // max(widest, 1)))
-        trial = Trial.of(case, rows, rows)
-        case.memory[key] = trial, seen(case, trial.batch)
-    found: tuple[Trial, Mapping[str, Seen]] = case.memory[key]
-    return found
+    return case.once(_watched)
+
+
+def _watched(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
+    few = seen(case, Trial.some(case, 8, 8).batch)
+    widest = max((wide(record) for record in few.values()), default=1)
+    rows = max(16, min(200, 1_500_000 // max(widest, 1)))
+    trial = Trial.some(case, rows, rows)
+    return trial, seen(case, trial.batch)
 
 
 def _search(case: Case) -> WrongStep | None:
@@ -195,8 +189,7 @@ def _reproduced(
     case: Case, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
 ) -> Effect | None:
     """The reference with the graph's tensor in the place of its step."""
-    with closing(case):
-        read = reader(case, place.tensor)
+    with reader(case, place.tensor) as read:
 
         def answer(batch: Batch) -> Tensors | None:
             array = read(batch)
@@ -206,7 +199,7 @@ def _reproduced(
             return ask_changed(case, {step.path: change}, batch)
 
         answered = _in_parts(case, rows, width, answer)
-    return None if answered is None else effect_on(case, rows, reference=answered)
+    return None if answered is None else Trial(case, rows).effect(reference=answered)
 
 
 def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: int) -> Effect | None:
@@ -223,8 +216,7 @@ def _injected(
     import numpy as np
 
     case, tensor = watched.case, watched.inside.values[place.tensor]
-    with closing(case):
-        inject, read = injector(case, place.tensor, tensor.dtype), reader(case, place.tensor)
+    with injector(case, place.tensor, tensor.dtype) as inject, reader(case, place.tensor) as read:
 
         def answer(batch: Batch) -> Tensors | None:
             record = seen(case, batch).get(step.path)
@@ -243,7 +235,7 @@ def _injected(
             return inject(batch, values.reshape(shape) if values.size == np.prod(shape) else values)
 
         answered = _in_parts(case, rows, width, answer)
-    return None if answered is None else effect_on(case, rows, candidate=answered)
+    return None if answered is None else Trial(case, rows).effect(candidate=answered)
 
 
 def _in_parts(

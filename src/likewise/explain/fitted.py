@@ -13,14 +13,15 @@ def seats(case: Case, field: Field) -> tuple[Seat, ...]:
     """The steps that see a feature, in order, until one mixes it with others or makes several columns of it."""
     if case.framework("reference") != "sklearn" or case.native("reference") is None:
         return ()
-    memory = case.memory.setdefault("seats", {})
-    if not memory:
-        columns = _columns(case)
-        for path, step, names in followed(case.native("reference"), columns):
-            for position, name in enumerate(names):
-                memory.setdefault(name, []).append(Seat(path, step, position))
-        memory.setdefault("", [])
-    return tuple(memory.get(field.name, ()))
+    return tuple(case.once(_seats_by_name).get(field.name, ()))
+
+
+def _seats_by_name(case: Case) -> dict[str, list[Seat]]:
+    found: dict[str, list[Seat]] = {}
+    for path, step, names in followed(case.native("reference"), _columns(case)):
+        for position, name in enumerate(names):
+            found.setdefault(name, []).append(Seat(path, step, position))
+    return found
 
 
 def _columns(case: Case) -> list[str]:

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from likewise.contracts.data import Array, Batch
 from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import (
     Part,
@@ -73,7 +72,7 @@ def located(case: Case, best: Explained | None) -> Located:
 
     Only a graph that cannot be opened up at all is an error.
     """
-    written = experiment.graph_of(case)
+    written = case.editable()
     if written is None:
         raise ModelError("the graph of the candidate is too large to be opened up")
     found = Located(Opened.of(written, {}), rewritten=False)
@@ -122,7 +121,7 @@ def _laid_open(case: Case, graph: Opened, positions: Array, *, rewritten: bool) 
     reference = None
     if case.framework("reference") == "onnx":
         reference, _ = opened(case, "reference", positions)
-    one = experiment.picked(case, _failing(case, 1))
+    one = case.rows(_failing(case, 1))
     values = inside(case, "candidate", graph, graph.tensors, fed(case, "candidate", one))
     return Located(graph, rewritten=rewritten, reference=reference, values=values)
 
@@ -132,7 +131,7 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     graph, reference = found.graph, found.reference
     assert reference is not None
     pairs = counterparts(reference, graph)
-    one = experiment.picked(case, _failing(case, 1))
+    one = case.rows(_failing(case, 1))
     ours = inside(case, "reference", reference, set(pairs.values()), fed(case, "reference", one))
     pairs = comparable(pairs, ours, found.values)
     largest = max((array.nbytes for array in found.values.values()), default=1)
@@ -181,7 +180,7 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
 def _rows(case: Case, bytes_a_row: int) -> tuple[Batch, Array]:
     """As many failing rows as stay within bounds."""
     positions = _failing(case, min(ROWS, WINDOW // max(bytes_a_row, 1)))
-    return experiment.picked(case, positions), positions
+    return case.rows(positions), positions
 
 
 def _proven(case: Case) -> dict[str, str]:
@@ -214,9 +213,9 @@ def _suspects(case: Case, found: Located, best: Explained | None, parts: Mapping
     if best is None:
         return ()
     graph = found.graph
-    if found.rewritten and (written := experiment.graph_of(case)) is not None:
+    if found.rewritten and (written := case.editable()) is not None:
         before = Opened.of(written, {})
-        named = carried_over(spoken_of(best.culprit, best.evidence, before, {}, {}), before, graph)
+        named = carried_over(spoken_of(str(best.culprit), best.evidence, before, {}, {}), before, graph)
         if named:
             return named
     outputs: dict[str, list[int]] = {}
@@ -224,7 +223,7 @@ def _suspects(case: Case, found: Located, best: Explained | None, parts: Mapping
         tensor = _before_zipmap(graph, spec.candidate)
         for name in (spec.name, spec.reference, spec.candidate) if tensor is not None else ():
             outputs[name] = [graph.makers[tensor]] if tensor is not None else []
-    return spoken_of(best.culprit, best.evidence, graph, parts, outputs)
+    return spoken_of(str(best.culprit), best.evidence, graph, parts, outputs)
 
 
 def _measured(case: Case, found: Located, beside: Beside, batch: Batch) -> Located:

@@ -33,13 +33,13 @@ class Origin:
 def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | None:
     """Where the NaN or Inf of these rows comes from; None if every node that has them was given them."""
     positions = rows[:ROWS]
-    types = experiment.types_of(case, side)
+    types = case.tensor_types(side)
     names = [name for node in proto.graph.node for name in node.output if types.get(name) in FLOATS]
     inputs = [value.name for value in proto.graph.input if types.get(value.name) in FLOATS]
-    seen = experiment.seen_inside(case, side, proto, names, types, positions)
+    seen = experiment.seen_inside(case, side, proto, names, positions)
     if seen is None:
         return None
-    fed = case.fed(side, experiment.picked(case, positions))
+    fed = case.fed(side, case.rows(positions))
     stored = edits.constants(proto.graph)
     known: dict[str, Array] = {**stored, **seen, **{name: fed[name] for name in inputs if name in fed}}
     for node in proto.graph.node:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Model
 from likewise.errors import ModelError
-from likewise.explain import experiment
 from likewise.explain.case import Case
+from likewise.explain.experiment import Trial
 from likewise.models.arrays import RowAxes, from_front
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import Opened, rewritten
@@ -30,13 +30,13 @@ def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
     Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
     does not, the optimiser is at fault, and only the graph that it makes shows where.
     """
-    written = experiment.graph_of(case, side)
+    written = case.editable(side)
     if written is None:
         raise ModelError(f"the graph of the {side} is too large to be opened up")
     if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
         made = rewritten(case.plan.candidate, written)
         return Opened.of(made, edits.tensor_types(made)), True
-    return Opened.of(written, experiment.types_of(case, side)), False
+    return Opened.of(written, case.tensor_types(side)), False
 
 
 def _optimised(case: Case) -> bool:
@@ -46,14 +46,14 @@ def _optimised(case: Case) -> bool:
 
 
 def _differs_as_written(case: Case, positions: Array) -> bool:
-    batch = experiment.picked(case, positions)
-    plain = experiment.answered(case, "candidate", options={"optimization": "disable"}, batch=batch)
+    batch = case.rows(positions)
+    plain = case.ask_changed("candidate", options={"optimization": "disable"}, batch=batch)
     # Asked about the same rows again: the answers of some models depend on the rows beside.
     running = case.ask("candidate", batch)
     if plain is None or running is None:
         return True
-    apart = experiment.gap(case, positions=positions)
-    return experiment.gap_between(case, plain, running, positions) <= SEEN_AS_WRITTEN * apart
+    apart = Trial(case, positions).gap()
+    return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
 
 
 def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
-from likewise.explain.case import Case, Effect
+from likewise.explain.case import Case
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.matching import Match
 from likewise.explain.weights import Difference, weights
 from likewise.models.onnx.inside import with_values
@@ -33,9 +34,7 @@ def put_back(case: Case, differences: Sequence[Difference]) -> Effect | None:
 
 def tried(case: Case, graph: ModelProto) -> Effect | None:
     """What the candidate's answers are worth with another graph."""
-    side = case.reopened("candidate", target=graph)
-    answers = None if side is None else case.ask(side)
-    return None if answers is None else case.effect(candidate=answers)
+    return Trial.whole(case).run(Change(target=graph))
 
 
 def agreeing(effect: Effect) -> str:

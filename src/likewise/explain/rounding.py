@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
-from likewise.explain.case import Case, pairs_of
+from likewise.explain.case import Case
 from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
@@ -429,8 +429,8 @@ def rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
 
     sample = case.required
     inside = np.ones(len(sample), dtype=bool)
-    around = [pairs_of(case.specs, sample.batch, sample.reference, draw, case.tolerance) for draw in draws]
-    for index, pair in enumerate(pairs_of(case.specs, sample.batch, sample.reference, centre, case.tolerance)):
+    around = [case.pairs(sample.batch, sample.reference, draw) for draw in draws]
+    for index, pair in enumerate(case.pairs(sample.batch, sample.reference, centre)):
         others = [found for pairs in around if not isinstance(found := pairs[index], Mismatch)]
         if isinstance(pair, Mismatch) or not others:
             return np.zeros(len(sample), dtype=bool)

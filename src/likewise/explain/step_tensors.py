@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, transplanted
-from likewise.data.cells import edited as changed
+from likewise.data.cells import Edit, Field, edited, transplanted
 from likewise.explain import experiment
 from likewise.explain.alike import differing, likeness
 from likewise.explain.case import Case
@@ -135,7 +133,7 @@ def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequ
         fields = [field for field in fields if field.name in suspects]
     if len(fields) > MOST_COLUMNS:
         return {}
-    trial = Trial.of(case, ROWS, ROWS)
+    trial = Trial.some(case, ROWS, ROWS)
     record = seen(case, trial.batch).get(step.path)
     before = None if record is None else record.output
     found: dict[Field, Array] = {}
@@ -166,7 +164,7 @@ def _with_other_values(trial: Trial, field: Field) -> Batch | None:
         return transplanted(trial.batch, {field: donors})
     numeric = values.dtype.kind in "iuf"
     other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
-    return changed(trial.batch, [Change(field, np.ones(len(values), dtype=bool), other)])
+    return edited(trial.batch, [Edit(field, np.ones(len(values), dtype=bool), other)])
 
 
 def _holds_text(values: Array) -> bool:
@@ -196,10 +194,7 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
         return steps[0][0]
     if node is None:
         return None
-    key = "step boundaries"
-    if key not in case.memory:
-        case.memory[key] = _boundaries(case, proto)
-    boundaries: dict[str, str] = case.memory[key]
+    boundaries = case.once(_boundaries)
     for name, tensor in boundaries.items():
         if node.name in _ancestors(proto, tensor):
             return name
@@ -207,20 +202,22 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
     return steps[-1][0] if len(boundaries) == len(steps) - 1 else None
 
 
-def _boundaries(case: Case, proto: ModelProto) -> dict[str, str]:
+def _boundaries(case: Case) -> dict[str, str]:
     """For each step but the last, the tensor that holds its output."""
     import numpy as np
 
-    positions = experiment.few_rows(case)
-    batch = experiment.picked(case, positions)
-    types = experiment.types_of(case)
+    proto = case.editable()
+    assert proto is not None
+    positions = Trial.few(case).positions
+    batch = case.rows(positions)
+    types = case.tensor_types()
     floats = [name for node in proto.graph.node for name in node.output if types.get(name) in (1, 11)]
-    seen = experiment.seen_inside(case, "candidate", proto, floats, types, positions)
+    seen = experiment.seen_inside(case, "candidate", proto, floats, positions)
     if seen is None:
         return {}
     native, found = case.native("reference"), {}
     for count, (name, _) in enumerate(native.steps[:-1], start=1):
-        told = experiment.answered(case, "reference", target=native[:count], batch=batch)
+        told = case.ask_changed("reference", target=native[:count], batch=batch)
         if told is None:
             continue
         for array in told.values():

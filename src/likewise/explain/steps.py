@@ -42,5 +42,4 @@ def seen(case: Case, batch: Batch) -> dict[str, Seen]:
 
 def ask_changed(case: Case, changes: Mapping[str, Change], batch: Batch | None = None) -> Tensors | None:
     """What the reference answers with some of its steps changed; None if it refuses."""
-    side = case.reopened("reference", target=with_changes(case.native("reference"), changes))
-    return None if side is None else case.ask(side, batch)
+    return case.ask_changed("reference", target=with_changes(case.native("reference"), changes), batch=batch)

@@ -7,13 +7,15 @@ replaces a single tensor, some rows at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from likewise.compare.call import Side
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.errors import LikewiseError
 from likewise.explain.case import Case
+from likewise.registry import adapter
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,60 +44,50 @@ class Inside:
     made_by: Mapping[str, str]
 
 
-@contextmanager
-def closing(case: Case) -> Iterator[None]:
-    """What is opened inside is closed at the end, not with the case."""
-    outer = case.stack
-    with ExitStack() as stack:
-        case.stack = stack
-        try:
-            yield
-        finally:
-            case.stack = outer
-
-
 def looked_into(case: Case, batch: Batch) -> Inside | None:
     """Every tensor with a row axis that the graph computes for these rows; None where it cannot be opened up."""
     proto = case.graph("candidate")
     if proto is None or proto.ByteSize() > LARGEST_COPY:
         return None
     made_by = {name: node.op_type for node in proto.graph.node for name in node.output if name}
-    side = _opened(case, _exposing(proto, made_by))
-    if side is None:
-        return None
     fed = case.fed("candidate", batch)
-    found = run_rows(case, side, fed)
+    with _opened(case, _exposing(proto, made_by)) as side:
+        found = None if side is None else run_rows(case, side, fed)
     if found is None:
         return None
     values = {**fed, **{name: found[name] for name in made_by if name in found}}
     return Inside({name: array for name, array in values.items() if array.shape[:1] == (len(batch),)}, made_by)
 
 
-def reader(case: Case, name: str) -> Callable[[Batch], Array | None]:
+@contextmanager
+def reader(case: Case, name: str) -> Iterator[Callable[[Batch], Array | None]]:
     """Reads one tensor for any rows."""
     if name in {value.name for value in case.graph("candidate").graph.input}:
-        return lambda batch: case.fed("candidate", batch)[name]
-    side = _opened(case, _exposing(case.graph("candidate"), [name]))
+        yield lambda batch: case.fed("candidate", batch)[name]
+        return
+    with _opened(case, _exposing(case.graph("candidate"), [name])) as side:
 
-    def read(batch: Batch) -> Array | None:
-        found = None if side is None else run_rows(case, side, case.fed("candidate", batch))
-        return None if found is None else found.get(name)
+        def read(batch: Batch) -> Array | None:
+            found = None if side is None else run_rows(case, side, case.fed("candidate", batch))
+            return None if found is None else found.get(name)
 
-    return read
+        yield read
 
 
-def injector(case: Case, name: str, dtype: Any) -> Callable[[Batch, Array], Tensors | None]:
+@contextmanager
+def injector(case: Case, name: str, dtype: Any) -> Iterator[Callable[[Batch, Array], Tensors | None]]:
     """Runs the graph with one of its tensors given from outside."""
     proto = case.graph("candidate")
     inputs = {value.name for value in proto.graph.input}
-    side = case.side("candidate") if name in inputs else _opened(case, _cut(proto, name, dtype))
+    as_it_is = nullcontext(case.side("candidate"))
+    with as_it_is if name in inputs else _opened(case, _cut(proto, name, dtype)) as side:
 
-    def inject(batch: Batch, values: Array) -> Tensors | None:
-        if side is None:
-            return None
-        return run_rows(case, side, {**case.fed("candidate", batch), name: values.astype(dtype)})
+        def inject(batch: Batch, values: Array) -> Tensors | None:
+            if side is None:
+                return None
+            return run_rows(case, side, {**case.fed("candidate", batch), name: values.astype(dtype)})
 
-    return inject
+        yield inject
 
 
 def run_rows(case: Case, side: Side, fed: Mapping[str, Array]) -> Tensors | None:
@@ -135,23 +127,25 @@ def in_parts(case: Case, positions: Array, width: int) -> Iterator[Batch]:
         yield case.rows(positions[start : start + size])
 
 
-def _opened(case: Case, proto: ModelProto | None) -> Side | None:
+@contextmanager
+def _opened(case: Case, proto: ModelProto | None) -> Iterator[Side | None]:
     """The candidate with another graph; what the runtime refuses to optimise is run as it stands."""
-    from likewise.errors import LikewiseError
-    from likewise.registry import adapter
-
     if proto is None:
-        return None
+        yield None
+        return
     model = replace(case.plan.candidate, target=proto)
     ours = model.options.get("runtime", "onnxruntime") == "onnxruntime"
-    for options in (model.options, {**model.options, **WITHOUT_OPTIMISATION}) if ours else (model.options,):
-        case.require_time()
-        try:
-            runner = case.stack.enter_context(adapter(model.framework).open(replace(model, options=options)))
-        except LikewiseError:
-            continue
-        return replace(case.side("candidate"), runner=runner)
-    return None
+    with ExitStack() as stack:
+        found = None
+        for options in (model.options, {**model.options, **WITHOUT_OPTIMISATION}) if ours else (model.options,):
+            case.require_time()
+            try:
+                runner = stack.enter_context(adapter(model.framework).open(replace(model, options=options)))
+            except LikewiseError:
+                continue
+            found = replace(case.side("candidate"), runner=runner)
+            break
+        yield found
 
 
 def _exposing(proto: ModelProto, names: Collection[str]) -> ModelProto:

@@ -88,11 +88,7 @@ class Reading:
 
 def read(case: Case, side: str) -> Reading | None:
     """What one side's trees are; read once a case."""
-    key = f"trees of the {side}"
-    if key not in case.memory:
-        case.memory[key] = _of_graph(case, side) if case.framework(side) == "onnx" else _of_model(case, side)
-    found: Reading | None = case.memory[key]
-    return found
+    return case.once(_of_graph if case.framework(side) == "onnx" else _of_model, side)
 
 
 def has_trees(case: Case, side: str) -> bool:
@@ -151,8 +147,7 @@ def _seen(case: Case, side: str, proto: ModelProto, held: onnx.GraphTrees) -> Ma
             if source not in shown:
                 kind = onnx.element_type(proto, source)
                 copied.graph.output.append(helper.make_tensor_value_info(source, kind, None))
-        opened = case.reopened(side, target=copied)
-        answered = None if opened is None else case.ask(opened)
+        answered = case.ask_changed(side, target=copied)
         if answered is None:
             return None
         given |= {source: answered[source] for source in inside if source in answered}
@@ -215,8 +210,8 @@ def _after(
     names = names_after(before, columns)
     if case.sample is None or len(names) * len(case.sample) > MOST_CELLS:
         return None, names
-    opened = case.reopened(side, target=steps)
-    answered = None if opened is None else case.ask(replace(opened, outputs=None))
+    with case.opened(side, target=steps) as opened:
+        answered = None if opened is None else case.ask(replace(opened, outputs=None))
     rows = next(iter((answered or {}).values()), None)
     return (rows if rows is not None and _numeric(rows) else None), names
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.explain import tree_reading
-from likewise.explain.case import ENOUGH, Case, Effect
+from likewise.explain.case import Case
+from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
 from likewise.explain.tree_reading import Reading
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
 from likewise.models.trees.align import NOBODY, Alignment, Leafage, aligned, compared, partings
@@ -120,13 +121,7 @@ class Survey:
 
     def failing_partings(self, case: Case) -> tuple[Array, Array] | None:
         """Where the failing rows take different paths; found once a case."""
-        import numpy as np
-
-        key = "where failing rows part"
-        if key not in case.memory:
-            case.memory[key] = self.partings(np.flatnonzero(case.required.failing))
-        found: tuple[Array, Array] | None = case.memory[key]
-        return found
+        return case.once(_failing_partings)
 
     def partings(self, rows: Array) -> tuple[Array, Array] | None:
         """Where these rows of the sample take different paths: rows and pairs; None where it cannot be told."""
@@ -139,11 +134,14 @@ class Survey:
 
 def survey(case: Case) -> Survey | None:
     """Compare the trees of both sides; once a case. None where one of them has none that can be read."""
-    key = "trees compared"
-    if key not in case.memory:
-        case.memory[key] = _survey(case)
-    found: Survey | None = case.memory[key]
-    return found
+    return case.once(_survey)
+
+
+def _failing_partings(case: Case) -> tuple[Array, Array] | None:
+    import numpy as np
+
+    found = survey(case)
+    return None if found is None else found.partings(np.flatnonzero(case.required.failing))
 
 
 def plausible(case: Case) -> bool:
@@ -353,9 +351,7 @@ def effect_of_input(case: Case, survey: Survey, rows: Array) -> Effect | None:
 
 
 def effect_of_graph(case: Case, proto: Any) -> Effect | None:
-    opened = case.reopened("candidate", target=proto)
-    answered = None if opened is None else case.ask(opened)
-    return None if answered is None else case.effect(candidate=answered)
+    return Trial.whole(case).run(Change(target=proto))
 
 
 def with_splits(survey: Survey, pairs: Array) -> Ensemble:

@@ -17,7 +17,7 @@ from likewise.contracts.comparison import Incident, Mismatch
 from likewise.contracts.data import Batch, Columns, Provenance, Source
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
-from likewise.explain.case import Case, pairs_of
+from likewise.explain.case import Case
 
 ROWS = 512
 
@@ -65,7 +65,7 @@ def agreement(case: Case, batch: Batch, feed: Mapping[str, str] | None = None) -
     except LikewiseError:
         return None
     beyond = np.zeros(len(batch), dtype=bool)
-    for pair in pairs_of(prepared.pairing.pairs, batch, ours, theirs, case.tolerance):
+    for pair in case.pairs(batch, ours, theirs, prepared.pairing.pairs):
         beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
     return float(1 - beyond.mean())
 

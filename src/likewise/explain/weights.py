@@ -147,10 +147,7 @@ class Weights:
 
 def weights(case: Case) -> Weights | None:
     """The weights of both sides, or None where one of them keeps its own to itself."""
-    if "weights" not in case.memory:
-        case.memory["weights"] = _laid_out(case)
-    found: Weights | None = case.memory["weights"]
-    return found
+    return case.once(_laid_out)
 
 
 def _laid_out(case: Case) -> Weights | None:

@@ -10,7 +10,6 @@ from likewise.contracts.report import GraphEdge, GraphNode, GraphView
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained
 from likewise.explain.located import Located, around, located
-from likewise.explain.tensors import closing
 from likewise.models.onnx.inside import Opened
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ def around_culprit(case: Case, best: Explained | None) -> tuple[GraphView | None
     try:
         if case.graph("candidate") is None:
             return None, ()
-        with closing(case):
-            found = located(case, best)
+        found = located(case, best)
         return _view(found), (f"{NOT_TOLD}, its errors: {found.untold}",) if found.untold else ()
     except LikewiseError as error:
         return None, (f"{NOT_TOLD}: {error.message}",)

@@ -13,7 +13,8 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError
 from likewise.explain import experiment
-from likewise.explain.case import ENOUGH, HARMLESS, Case, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, HARMLESS, Trial
 from likewise.models.onnx import edits
 
 ROWS = 192
@@ -161,9 +162,9 @@ class Batches:
         """Wrong as it was run: is it right, or merely different, alone or among other rows?"""
         if not any(self._varies(case, side) for side in ("candidate", "reference")):
             return
-        positions = experiment.few_rows(case, self._affordable(case))
+        positions = Trial.few(case, self._affordable(case)).positions
         failing = case.required.failing[positions]
-        batch = experiment.picked(case, positions)
+        batch = case.rows(positions)
         for side in ("candidate", "reference"):
             if case.framework(side) == "recorded" or case.side(side).fixed_batch is not None:
                 continue
@@ -189,7 +190,7 @@ class Batches:
             if cured:
                 given = alone[cured[0]]
                 assert given is not None
-                effect = experiment.effect_on(case, positions, **{side: given})
+                effect = Trial(case, positions).effect(**{side: given})
                 neighbours = side == "candidate" and self._by_neighbours(case, len(positions))
                 lone = side == "candidate" and len(cured) == 1 and not neighbours and not told
                 yield Explained(
@@ -201,7 +202,7 @@ class Batches:
                     f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows"
                     + (f"{told}: the scale of the activations comes from all rows of a call" if told else ""),
                     "Look for an operation along the batch axis, or a size written into the graph when it was traced",
-                    covered=experiment.mask_of(case, positions, effect.covered),
+                    covered=Trial(case, positions).mask(effect.covered),
                     share=effect.share,
                     simplicity=4 if told else 2,
                 )
@@ -219,36 +220,25 @@ class Batches:
                 f"the {side} answers {int(covered.sum())} of {int(failing.sum())} failing rows differently when "
                 f"they are asked {_sizes(moved)} at a time; an answer should depend on its own row alone",
                 "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
-                covered=experiment.mask_of(case, positions, covered),
+                covered=Trial(case, positions).mask(covered),
                 share=float(covered.sum() / max(int(failing.sum()), 1)),
                 simplicity=3,
             )
 
     def _cures(self, case: Case, side: str, positions: Array, given: Tensors) -> bool:
-        effect = experiment.effect_on(case, positions, **{side: given})
-        before = experiment.gap(case, positions=positions)
-        near = not before or experiment.gap(case, positions=positions, **{side: given}) <= experiment.NEARER * before
+        effect = Trial(case, positions).effect(**{side: given})
+        before = Trial(case, positions).gap()
+        near = not before or Trial(case, positions).gap(**{side: given}) <= experiment.NEARER * before
         return near and effect.share >= ENOUGH and effect.damage <= HARMLESS
 
     def _varies(self, case: Case, side: str) -> bool:
         """Is anything of a few rows answered differently alone, together, and among all the others before?"""
-        key = f"varies with the batch: {side}"
-        if key not in case.memory:
-            positions = experiment.few_rows(case, FEWEST)
-            batch = experiment.picked(case, positions)
-            before: Tensors = getattr(case.required, side)
-            given = {name: array[positions] for name, array in before.items()}
-            asked = [case.ask(side, batch, size=size) for size in (1, None)]
-            case.memory[key] = any(
-                other is not None and experiment.rows_apart(case, side, given, other, floor=NOISE).any()
-                for other in asked
-            )
-        return bool(case.memory[key])
+        return case.once(_varies, side)
 
     def _affordable(self, case: Case) -> int:
         """Rows that can be asked about one at a time without using up the budget."""
         began = time.monotonic()
-        one = experiment.picked(case, experiment.few_rows(case, 1))
+        one = case.rows(Trial.few(case, 1).positions)
         for side in ("candidate", "reference"):
             case.ask(side, one)
         return max(16, min(ROWS, int(case.seconds_left() / 8 / max(time.monotonic() - began, 1e-4))))
@@ -257,12 +247,12 @@ class Batches:
         """Is a row answered differently at the same batch size, among other rows or in another place?"""
         import numpy as np
 
-        positions = experiment.few_rows(case, min(max(size, 2) * 2, ROWS))
+        positions = Trial.few(case, min(max(size, 2) * 2, ROWS)).positions
         size = min(max(size, 2), len(positions) // 2)
         if size < 2:
             return False
         first, second = positions[:size], positions[size : 2 * size]
-        one, turned = (case.ask("candidate", experiment.picked(case, rows)) for rows in (first, first[::-1]))
+        one, turned = (case.ask("candidate", case.rows(rows)) for rows in (first, first[::-1]))
         if one is None or turned is None:
             return False
         back = {name: array[::-1] for name, array in turned.items()}
@@ -270,7 +260,7 @@ class Batches:
             return True
         for kept in (0, 1):
             mixed = np.where(np.arange(size) % 2 == kept, first, second)
-            other = case.ask("candidate", experiment.picked(case, mixed))
+            other = case.ask("candidate", case.rows(mixed))
             if other is None:
                 return False
             if experiment.rows_apart(case, "candidate", one, other, floor=NOISE)[kept::2].any():
@@ -279,7 +269,7 @@ class Batches:
 
     def _random(self, case: Case, side: str) -> bool:
         """Does it answer differently every time? Then sizes have nothing to do with it."""
-        batch = experiment.picked(case, experiment.few_rows(case))
+        batch = case.rows(Trial.few(case).positions)
         one, other = case.ask(side, batch), case.ask(side, batch)
         return one is None or other is None or bool(experiment.rows_apart(case, side, one, other).any())
 
@@ -393,6 +383,15 @@ def _shortened(said: str) -> str:
 
 def _sizes(sizes: Sequence[int]) -> str:
     return ", ".join(str(size) for size in sorted(set(sizes)))
+
+
+def _varies(case: Case, side: str) -> bool:
+    few = Trial.few(case, FEWEST)
+    given = few.reference if side == "reference" else few.candidate
+    asked = [case.ask(side, few.batch, size=size) for size in (1, None)]
+    return any(
+        other is not None and experiment.rows_apart(case, side, given, other, floor=NOISE).any() for other in asked
+    )
 
 
 EXTENSION = Batches()

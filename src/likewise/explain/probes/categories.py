@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, missing_in, names_of
-from likewise.explain.case import Case, Effect, Explained
-from likewise.explain.experiment import Trial, association, patience, separates, smallest
+from likewise.data.cells import Edit, Field, missing_in, names_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial, association, patience, separates, smallest
 from likewise.explain.fields import fields_of
 from likewise.explain.fitted import graph_words, known_categories
-from likewise.models.sklearn.parameters import Known
+from likewise.models.sklearn.inside import Known
 
 MORE_OFTEN = 2.0
 """Rows with a strange value must fail so many times as often as others."""
@@ -61,11 +60,11 @@ class Categories:
     needs_answers = True
 
     def plausible(self, case: Case) -> bool:
-        return bool(_strange(case))
+        return bool(case.once(_strange))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        strange = _strange(case)
-        trial = Trial.of(case)
+        strange = case.once(_strange)
+        trial = Trial.some(case)
         masks = {field: found.in_(trial.values(field)) for field, found in strange.items()}
         masks = {field: mask for field, mask in masks.items() if (mask & trial.failing).any()}
         few = _columns(trial, masks)
@@ -74,7 +73,7 @@ class Categories:
             return [] if found is None else [found]
         whole = Trial.whole(case)
         marked = {field: strange[field].in_(whole.values(field)) for field in few}
-        effect = whole.apart(marked)
+        effect = whole.ordinary(marked)
         rows = np.logical_or.reduce(list(marked.values()))
         if effect is None or not effect.explains or association(rows, whole.failing) < MORE_OFTEN:
             return []
@@ -117,13 +116,9 @@ def _by_their_company(case: Case, strange: Mapping[Field, Strange]) -> Explained
 
 def _strange(case: Case) -> dict[Field, Strange]:
     """The features with values that the model does not know, as far as that can be told."""
-    memory = case.memory.setdefault("strange categories", {})
-    if "found" not in memory:
-        words = graph_words(case)
-        found = {field: _strange_in(case, field, words) for field in fields_of(case)}
-        memory["found"] = {field: strange for field, strange in found.items() if strange is not None}
-    strange: dict[Field, Strange] = memory["found"]
-    return strange
+    words = graph_words(case)
+    found = {field: _strange_in(case, field, words) for field in fields_of(case)}
+    return {field: strange for field, strange in found.items() if strange is not None}
 
 
 def _strange_in(case: Case, field: Field, words: frozenset[str]) -> Strange | None:
@@ -173,7 +168,7 @@ def _columns(trial: Trial, masks: Mapping[Field, Array]) -> tuple[Field, ...]:
     """The fewest columns whose strange values carry the failure; none if they do not."""
 
     def effect(some: Sequence[Field]) -> Effect | None:
-        return trial.apart({field: masks[field] for field in some})
+        return trial.ordinary({field: masks[field] for field in some})
 
     if not masks:
         return ()
@@ -208,7 +203,7 @@ def _taken_for(trial: Trial, field: Field, strange: Strange, mask: Array) -> str
     more = patience(trial.case)
     for told, replacement in _stand_ins(trial.values(field), strange, mask):
         for side, other in (("reference", "candidate"), ("candidate", "reference")):
-            effect = trial.on(side, [Change(field, mask, replacement)]) if more() else None
+            effect = trial.run(Change(side, cells=[Edit(field, mask, replacement)])) if more() else None
             if effect is not None and effect.share > 0 and float(effect.agrees[mask].mean()) >= 0.95:
                 return f"the {other} takes it for {told}: given that, the {side} agrees with it"
     return None

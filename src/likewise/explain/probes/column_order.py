@@ -11,7 +11,8 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.explain import answers, links, parts
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 
 ALIKE = 0.98
 """An output is another one's if it agrees with it on this share of the rows."""

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from likewise.explain import layers
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 from likewise.explain.repairs import agreeing, needed, tried
 from likewise.explain.weights import Difference, Weights, weights
 from likewise.models.parameters import Parameter

@@ -7,11 +7,10 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, listed, names_of
-from likewise.explain.case import HARMLESS, Case, Effect, Explained
+from likewise.data.cells import Edit, Field, listed, names_of
+from likewise.explain.case import Case, Explained
 from likewise.explain.exchanging import found_exchange
-from likewise.explain.experiment import Trial, patience
+from likewise.explain.experiment import HARMLESS, Change, Effect, Trial, patience
 from likewise.explain.fields import fields_of
 
 MOST_PAIRS = 120
@@ -45,7 +44,7 @@ class FeatureOrder:
 
 def _recovered(case: Case, fields: Sequence[Field], orders: Iterator[tuple[str, list[Field]]]) -> Explained | None:
     """The first of the orders in which the candidate agrees."""
-    trial = Trial.of(case)
+    trial = Trial.some(case)
     more = patience(case)
     for told, order in orders:
         if order == list(fields) or not more():
@@ -123,7 +122,9 @@ def _effect(trial: Trial, fields: Sequence[Field], order: Sequence[Field]) -> Ef
     """The candidate given, in the place of each feature, the values of another."""
     everywhere = np.ones(len(trial), dtype=bool)
     moved = [(field, other) for field, other in zip(fields, order, strict=True) if field != other]
-    return trial.on("candidate", [Change(field, everywhere, trial.values(other)) for field, other in moved])
+    return trial.run(
+        Change("candidate", cells=[Edit(field, everywhere, trial.values(other)) for field, other in moved])
+    )
 
 
 def _explained(case: Case, fields: Sequence[Field], order: Sequence[Field], told: str, effect: Effect) -> Explained:

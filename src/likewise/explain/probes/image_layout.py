@@ -13,13 +13,11 @@ from likewise.compare.feed import Feed
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field
-from likewise.data.cells import edited as changed
+from likewise.data.cells import Edit, Field, edited
 from likewise.data.columns import ArrayColumns
 from likewise.explain import layouts
-from likewise.explain.case import ENOUGH, HARMLESS, Case, Effect, Explained, pairs_of
-from likewise.explain.experiment import MOST_ALONE, Trial, patience
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, HARMLESS, MOST_ALONE, Change, Effect, Trial, patience
 from likewise.explain.fields import fields_of
 
 FEW, FEWEST = 24, 4
@@ -67,7 +65,7 @@ def _form(case: Case, name: str) -> Explained | None:
     """The form of one input in which the candidate agrees."""
     shape = case.fed("candidate", case.required.batch.slice(0, 1))[name].shape
     rows = int(np.clip(ENOUGH_NUMBERS // max(int(np.prod(shape)), 1), FEWEST, FEW))
-    trial = Trial.of(case, rows, rows)
+    trial = Trial.some(case, rows, rows)
     more = patience(case)
     for told, change in _forms(case, name, shape):
         effect = _effect(trial, name, change) if more() else None
@@ -133,7 +131,7 @@ def _unit(case: Case) -> Explained | None:
     inputs = case.required.batch.inputs
     numbers = [field for field in fields_of(case) if field.of(inputs).dtype.kind == "f"]
     alone = _agreeing_at_zero(case, numbers[:MOST_ALONE])
-    trial, more = Trial.of(case, FEW, FEW), patience(case)
+    trial, more = Trial.some(case, FEW, FEW), patience(case)
     for field, factor in product(alone[:1], [*FACTORS, *(1 / factor for factor in FACTORS)]):
         effect = _scaled(trial, field, factor) if more() else None
         if effect is None or effect.share < SURE or effect.damage > HARMLESS:
@@ -160,19 +158,21 @@ def _agreeing_at_zero(case: Case, fields: Sequence[Field]) -> list[Field]:
         return []
     batch = case.rows(np.tile(rows, len(fields)))
     blocks = np.repeat(np.arange(len(fields)), len(rows))
-    batch = changed(batch, [Change(field, blocks == index, 0.0) for index, field in enumerate(fields)])
+    batch = edited(batch, [Edit(field, blocks == index, 0.0) for index, field in enumerate(fields)])
     ours = case.ask("reference", batch)
     theirs = None if ours is None else case.ask("candidate", batch)
     if ours is None or theirs is None:
         return []
     agrees = np.ones(len(batch), dtype=bool)
-    for pair in pairs_of(case.specs, batch, ours, theirs, case.tolerance):
+    for pair in case.pairs(batch, ours, theirs):
         agrees &= False if isinstance(pair, Mismatch) else ~rows_beyond(pair)
     return [field for index, field in enumerate(fields) if agrees[blocks == index].mean() >= SURE]
 
 
 def _scaled(trial: Trial, field: Field, factor: float) -> Effect | None:
-    return trial.on("candidate", [Change(field, np.ones(len(trial), dtype=bool), trial.values(field) * factor)])
+    return trial.run(
+        Change("candidate", cells=[Edit(field, np.ones(len(trial), dtype=bool), trial.values(field) * factor)])
+    )
 
 
 EXTENSION = ImageLayout()

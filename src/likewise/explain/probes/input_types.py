@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, names_of
-from likewise.explain.case import Case, Effect, Explained
-from likewise.explain.experiment import MOST_ALONE, Trial, smallest
+from likewise.data.cells import Edit, Field, names_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import MOST_ALONE, Change, Effect, Trial, smallest
 from likewise.explain.fields import declared_types, fields_of
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
@@ -106,7 +105,7 @@ def _whole_numbers(case: Case, types: Mapping[Field, str], *, inside: bool) -> E
     """The reference fed what is left after the cast, with all the columns and then with as few as it takes."""
     if not types:
         return None
-    trial = Trial.of(case)
+    trial = Trial.some(case)
     together = _effect(trial, types, list(types))
     if together is None or not together.explains:
         return None
@@ -141,7 +140,7 @@ def _doing_good(case: Case, types: Mapping[Field, str]) -> dict[Field, str]:
     """The columns whose cast makes rows agree and none disagree: of one wide input, a graph may cast only some."""
     if len(types) <= 1:
         return dict(types)
-    trial = Trial.of(case)
+    trial = Trial.some(case)
     effects = {field: _effect(trial, types, [field]) for field in list(types)[:MOST_ALONE]}
     return {f: types[f] for f, effect in effects.items() if effect is not None and effect.share > 0 == effect.damage}
 
@@ -152,8 +151,8 @@ def _effect(trial: Trial, types: Mapping[Field, str], fields: Sequence[Field]) -
         values = trial.values(field)
         left = left_of(values, types[field])
         if left is not None:
-            changes.append(Change(field, left != values, left))
-    return trial.on("reference", changes) if changes else None
+            changes.append(Edit(field, left != values, left))
+    return trial.run(Change("reference", cells=changes)) if changes else None
 
 
 def _only_wraps(array: Array, dtype: str) -> bool:
@@ -190,9 +189,9 @@ def _as_text(case: Case, fields: Sequence[Field]) -> Explained | None:
     """The candidate fed the numbers in another spelling."""
     if not fields:
         return None
-    trial, whole = Trial.of(case), Trial.whole(case)
+    trial, whole = Trial.some(case), Trial.whole(case)
     for told, spell in SPELLINGS.items():
-        effect = whole.on("candidate", [_respelt(whole, field, spell) for field in fields])
+        effect = whole.run(Change("candidate", cells=[_respelt(whole, field, spell) for field in fields]))
         if effect is None or not effect.explains:
             continue
         names = names_of(smallest(fields, _doing(trial, spell, 0.95 * effect.share)))
@@ -210,19 +209,19 @@ def _as_text(case: Case, fields: Sequence[Field]) -> Explained | None:
 
 def _doing(trial: Trial, spell: Callable[[float], str], bar: float) -> Callable[[Sequence[Field]], bool]:
     def does(some: Sequence[Field]) -> bool:
-        effect = trial.on("candidate", [_respelt(trial, field, spell) for field in some])
+        effect = trial.run(Change("candidate", cells=[_respelt(trial, field, spell) for field in some]))
         return effect is not None and effect.share >= bar
 
     return does
 
 
-def _respelt(trial: Trial, field: Field, spell: Callable[[float], str]) -> Change:
+def _respelt(trial: Trial, field: Field, spell: Callable[[float], str]) -> Edit:
     import numpy as np
 
     values = trial.values(field)
     known = np.isfinite(values.astype(np.float64))
     text = [spell(value) if told else "" for value, told in zip(values.tolist(), known, strict=True)]
-    return Change(field, np.ones(len(values), dtype=bool), np.array(text, dtype=object))
+    return Edit(field, np.ones(len(values), dtype=bool), np.array(text, dtype=object))
 
 
 EXTENSION = InputTypes()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from likewise.contracts.data import Array
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class IntegerOverflow:
         return case.graph() is not None and not case.comparison.quantized_nodes
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = experiment.graph_of(case)
-        types = experiment.types_of(case)
+        proto = case.editable()
+        types = case.tensor_types()
         made = {name for node in (() if proto is None else proto.graph.node) for name in node.output}
         narrow = [name for name, kind in types.items() if kind in NARROW and name in made]
         if proto is None or not narrow:
@@ -39,7 +40,7 @@ class IntegerOverflow:
         if found is None:
             return []
         wide, _ = found
-        effect = experiment.effect_of(case, target=wide)
+        effect = experiment.run(case, Change(target=wide))
         if effect is None or not effect.explains:
             return []
         culprit = self._wrapping(case, proto, wide, narrow, types, effect.covered)
@@ -72,7 +73,7 @@ class IntegerOverflow:
         from onnx import helper
 
         widened = {name: INT64 if name in narrow else kind for name, kind in types.items()}
-        seen = experiment.seen_inside(case, "candidate", wide, narrow, widened, np.flatnonzero(rows)[:256])
+        seen = experiment.seen_inside(case, "candidate", wide, narrow, np.flatnonzero(rows)[:256], types=widened)
         for node in proto.graph.node:
             for name in node.output:
                 values = None if seen is None or name not in narrow else seen.get(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +14,9 @@ from likewise.compare.observe import align, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
-from likewise.explain import answers, experiment, links
+from likewise.explain import answers, links
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Trial
 from likewise.models.onnx import edits
 
 MOST_TENSORS = 400
@@ -35,7 +35,7 @@ class Intermediates:
         return case.required.batch.stacked and bool(_concerned(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        positions = experiment.few_rows(case, FEW_ROWS)
+        positions = Trial.few(case, FEW_ROWS).positions
         batch = case.rows(positions)
         return list(_right_elsewhere(case, batch, positions)) or list(_something_else(case, batch, positions))
 
@@ -75,7 +75,7 @@ def _right_elsewhere(case: Case, batch: Batch, positions: Array) -> Iterator[Exp
             told = _asked(case, "candidate", exposed, [name], None)
             if told is None or name not in told:
                 continue
-            effect = case.effect(candidate={**case.required.candidate, spec.candidate: told[name]})
+            effect = Trial.whole(case).effect(candidate={**case.required.candidate, spec.candidate: told[name]})
             if effect.explains:
                 yield Explained(
                     "wrong-intermediate",
@@ -154,16 +154,10 @@ def _tensors_of(case: Case, side: str, proto: Any, batch: Batch) -> Tensors:
 
 def _asked(case: Case, side: str, proto: Any, names: Sequence[str], batch: Batch | None) -> Tensors | None:
     """A changed graph asked once; tensors without a row each are left out instead of refused."""
-    outer = case.stack
-    with ExitStack() as stack:
-        case.stack = stack
-        try:
-            opened = case.reopened(side, target=proto)
-            if opened is None:
-                return None
-            return case.ask(replace(opened, ignored=frozenset(names), outputs=None), batch)
-        finally:
-            case.stack = outer
+    with case.opened(side, target=proto) as opened:
+        if opened is None:
+            return None
+        return case.ask(replace(opened, ignored=frozenset(names), outputs=None), batch)
 
 
 def _sources(proto: Any) -> Mapping[str, set[str]]:

@@ -10,8 +10,8 @@ from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Batch
 from likewise.contracts.verdict import Outcome
 from likewise.data.columns import ArrayColumns
-from likewise.explain import experiment
-from likewise.explain.case import Case, Explained, pairs_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Trial
 from likewise.models.onnx import edits
 
 LONGEST = 512
@@ -31,8 +31,8 @@ class Lengths:
         return bool(case.sample.failing.any() or _other_lengths_fail(case)) and bool(self._axes(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        positions = experiment.few_rows(case, ROWS)
-        batch = experiment.picked(case, positions)
+        positions = Trial.few(case, ROWS).positions
+        batch = case.rows(positions)
         for axis in self._axes(case):
             agreed = {length: self._agree(case, batch, axis, length) for length in _lengths(case, axis)}
             right = [length for length, agrees in agreed.items() if agrees is True]
@@ -65,7 +65,7 @@ class Lengths:
             return None
         if theirs is None:
             return False
-        pairs = pairs_of(case.specs, changed, ours, theirs, case.tolerance)
+        pairs = case.pairs(changed, ours, theirs)
         return not any(isinstance(pair, Mismatch) or rows_beyond(pair).any() for pair in pairs)
 
 

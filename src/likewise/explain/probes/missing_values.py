@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, missing_in, names_of
-from likewise.explain.case import Case, Effect, Explained
-from likewise.explain.experiment import Trial, association, patience, separates, smallest
+from likewise.data.cells import Edit, Field, missing_in, names_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial, association, patience, separates, smallest
 from likewise.explain.fields import fields_of
 
 MORE_OFTEN = 2.0
@@ -36,7 +35,7 @@ class MissingValues:
         return any((mask & failing).any() for mask in _missing(Trial.whole(case), fields_of(case)).values())
 
     def test(self, case: Case) -> Sequence[Explained]:
-        trial, whole = Trial.of(case), Trial.whole(case)
+        trial, whole = Trial.some(case), Trial.whole(case)
         fields = fields_of(case)
         masks = {f: mask for f, mask in _missing(trial, fields).items() if (mask & trial.failing).any()}
         if not masks:
@@ -98,7 +97,7 @@ def _columns(trial: Trial, masks: Mapping[Field, Array], suspects: Sequence[Fiel
     """The fewest columns whose missing values carry the failure; None if they do not."""
 
     def share(some: Sequence[Field]) -> float:
-        effect = trial.apart({field: masks[field] for field in some})
+        effect = trial.ordinary({field: masks[field] for field in some})
         return 0.0 if effect is None or not effect.explains else effect.share
 
     fillable = [field for field in suspects if trial.donors(field, masks[field]) is not None]
@@ -123,7 +122,7 @@ def _columns_by_stand_in(
 
 def _filled(trial: Trial, masks: Mapping[Field, Array], values: Mapping[Field, Any], some: Sequence[Field]) -> bool:
     """Does the candidate agree with these values in the place of missing ones?"""
-    effect = trial.on("candidate", [Change(field, masks[field], values[field]) for field in some])
+    effect = trial.run(Change("candidate", cells=[Edit(field, masks[field], values[field]) for field in some]))
     return effect is not None and effect.explains and effect.share >= REPRODUCES
 
 
@@ -132,9 +131,9 @@ def _stand_in(trial: Trial, masks: Mapping[Field, Array]) -> tuple[str, str, dic
     concerned = np.logical_or.reduce(list(masks.values()))
     more = patience(trial.case)
     for told, values in _encodings(trial, masks):
-        changes = [Change(field, mask, values[field]) for field, mask in masks.items()]
+        changes = [Edit(field, mask, values[field]) for field, mask in masks.items()]
         for side in ("reference", "candidate"):
-            effect = trial.on(side, changes) if more() else None
+            effect = trial.run(Change(side, cells=changes)) if more() else None
             if effect is not None and _reproduces(effect, concerned):
                 return side, told, values
     return None
@@ -195,14 +194,14 @@ def _confirmed(
     """The experiment on all rows, and what it showed."""
     if told is not None:
         side, what, values = told
-        effect = whole.on(side, [Change(field, mask, values[field]) for field, mask in masks.items()])
+        effect = whole.run(Change(side, cells=[Edit(field, mask, values[field]) for field, mask in masks.items()]))
         if effect is not None and effect.explains:
             other = "candidate" if side == "reference" else "reference"
             return effect, (
                 f"given {what} instead, the {side} agrees with the {other} on {int(effect.covered.sum()):,} of them: "
                 f"the {other} takes a missing value for {what}"
             )
-    effect = whole.apart(masks)
+    effect = whole.ordinary(masks)
     if effect is None:
         return None, ""
     return effect, f"with an ordinary value in its place, for both models, {int(effect.covered.sum()):,} agree"

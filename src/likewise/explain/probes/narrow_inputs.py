@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from likewise.compare.call import Side
 from likewise.contracts.data import Array
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, names_of
-from likewise.explain.case import ENOUGH, Case, Effect, Explained
-from likewise.explain.experiment import Trial, smallest
+from likewise.data.cells import Edit, Field, names_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, Change, Effect, Trial, smallest
 from likewise.explain.fields import declared_types, fields_of
 from likewise.explain.parts import decided_by_trees
 
@@ -84,21 +83,28 @@ def _with_its_constants(case: Case, types: Mapping[Field, str]) -> Explained | N
     from likewise.explain.rounding import rounded as rounded_reference
 
     twin = rounded_reference(case, "float32")
-    opened = None if twin is None else case.reopened("reference", target=twin)
-    if opened is None:
+    if twin is None:
         return None
-    alone = Trial.of(case).on(opened, [])
-    if alone is None or alone.share >= ENOUGH:
-        return None
-    return _explained(case, types, ", and with its constants rounded as well", reference=opened)
+    with case.opened("reference", target=twin) as opened:
+        if opened is None:
+            return None
+        reference = Change("reference", opened=opened)
+        alone = Trial.some(case).run(reference)
+        if alone is None or alone.share >= ENOUGH:
+            return None
+        return _explained(case, types, ", and with its constants rounded as well", reference=reference)
 
 
 def _explained(
-    case: Case, types: Mapping[Field, str], where: str, *, reference: str | Side = "reference"
+    case: Case,
+    types: Mapping[Field, str],
+    where: str,
+    *,
+    reference: Change = Change("reference"),  # noqa: B008
 ) -> Explained | None:
     """One experiment with all columns, then with as few as it takes."""
     enough = HALF_ENOUGH if set(types.values()) != {"float32"} else 0.0
-    trial = Trial.of(case)
+    trial = Trial.some(case)
     fields = sorted(types, key=lambda field: -_loss(trial.values(field), types[field]))
     together = _effect(trial, types, fields, reference)
     if together is None or not together.explains or together.share < enough:
@@ -129,14 +135,14 @@ def _explained(
     )
 
 
-def _effect(trial: Trial, types: Mapping[Field, str], fields: Sequence[Field], reference: str | Side) -> Effect | None:
+def _effect(trial: Trial, types: Mapping[Field, str], fields: Sequence[Field], reference: Change) -> Effect | None:
     changes = []
     for field in fields:
         values = trial.values(field)
         narrow = rounded(values, types[field])
         if narrow is not None:
-            changes.append(Change(field, narrow != values, narrow))
-    return trial.on(reference, changes) if changes else None
+            changes.append(Edit(field, narrow != values, narrow))
+    return trial.run(replace(reference, cells=changes)) if changes else None
 
 
 def _loss(values: Array, dtype: str) -> float:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from likewise.contracts.data import Array, Tensors
 from likewise.explain import experiment
-from likewise.explain.case import ENOUGH, Case, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, Trial
 from likewise.models.onnx import edits
 
 REPEATS = 4
@@ -34,7 +35,7 @@ class Nondeterminism:
 
     def test(self, case: Case) -> Sequence[Explained]:
         found = []
-        positions = experiment.few_rows(case, ROWS)
+        positions = Trial.few(case, ROWS).positions
         failing = case.required.failing[positions]
         for side in ("candidate", "reference"):
             if case.framework(side) == "recorded" or not self._changes(case, side):
@@ -50,7 +51,7 @@ class Nondeterminism:
                     f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
                     f"{int(covered.sum())} of {int(failing.sum())} failing rows than when they failed",
                     "Export it for inference (model.eval()), or fix the seed of what is random in it",
-                    covered=experiment.mask_of(case, positions, covered),
+                    covered=Trial(case, positions).mask(covered),
                     share=float(covered.sum() / max(int(failing.sum()), 1)),
                     simplicity=2,
                 )
@@ -59,7 +60,7 @@ class Nondeterminism:
 
     def _changes(self, case: Case, side: str) -> bool:
         """Do two calls differ on a few rows, or is there something in the graph that throws dice?"""
-        batch = experiment.picked(case, experiment.few_rows(case))
+        batch = case.rows(Trial.few(case).positions)
         one, other = case.ask(side, batch), case.ask(side, batch)
         if one is None or other is None:
             return False
@@ -67,7 +68,7 @@ class Nondeterminism:
 
     def _apart(self, case: Case, side: str, positions: Array) -> Array | None:
         """The rows that were answered differently before, of a model whose answers change from call to call."""
-        batch = experiment.picked(case, positions)
+        batch = case.rows(positions)
         given: Tensors = getattr(case.required, side)
         before = {name: array[positions] for name, array in given.items()}
         first, proven, apart = case.ask(side, batch), False, None

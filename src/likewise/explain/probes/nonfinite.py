@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array, Tensors
-from likewise.explain import experiment, nonfinite_places
+from likewise.explain import nonfinite_places
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits, widen
 
@@ -39,7 +39,7 @@ class Nonfinite:
         counts = f"{int(anywhere.sum())} of {int(case.required.failing.sum())} failing rows"
         other = "reference" if side == "candidate" else "candidate"
         evidence = f"{side} answers NaN or Inf in '{output}' on {counts}, the {other} a number"
-        proto = experiment.graph_of(case, side)
+        proto = case.editable(side)
         origin = None
         if proto is not None:
             origin = nonfinite_places.origin(case, side, proto, np.flatnonzero(anywhere))
@@ -78,7 +78,7 @@ class Nonfinite:
 
     def _in_wider_type(self, case: Case, proto: object) -> str | None:
         """The type that cures it: `half` if float32 is enough, `double`, or None."""
-        types = experiment.types_of(case)
+        types = case.tensor_types()
         halves = frozenset({widen.HALF, widen.BRAIN})
         for told, kinds, to in (
             ("half", halves, widen.SINGLE),
@@ -88,7 +88,7 @@ class Nonfinite:
                 continue
             plan = widen.Widening(types, kinds, to)
             found = widen.runnable(proto, plan)  # type: ignore[arg-type]
-            answers = None if found is None else experiment.answered(case, "candidate", target=found[0])
+            answers = None if found is None else case.ask_changed("candidate", target=found[0])
             if answers is not None and _finite(case, answers):
                 return told
         return None

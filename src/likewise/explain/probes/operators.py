@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from likewise.explain import experiment
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.models.onnx import alternatives, edits
 from likewise.models.onnx.alternatives import Alternative
 
@@ -35,7 +36,7 @@ class Operators:
         return case.graph() is not None
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = experiment.graph_of(case)
+        proto = case.editable()
         if proto is None:
             return []
         kinds: dict[str, list[Alternative]] = {}
@@ -56,15 +57,15 @@ class Operators:
             changed = alternatives.changed(proto, chosen)
         except (ValueError, IndexError, KeyError):
             return None
-        positions = experiment.few_rows(case)
-        answers = experiment.answered(case, "candidate", target=changed, batch=experiment.picked(case, positions))
-        if answers is None or not experiment.effect_on(case, positions, candidate=answers).explains:
+        positions = Trial.few(case).positions
+        answers = case.ask_changed("candidate", target=changed, batch=case.rows(positions))
+        if answers is None or not Trial(case, positions).effect(candidate=answers).explains:
             return None
         # The right alternative leaves rounding, and nothing else, of the difference.
-        before = experiment.gap(case, positions=positions)
-        if before and experiment.gap(case, candidate=answers, positions=positions) > LEFT * before:
+        before = Trial(case, positions).gap()
+        if before and Trial(case, positions).gap(candidate=answers) > LEFT * before:
             return None
-        return experiment.effect_of(case, target=changed)
+        return experiment.run(case, Change(target=changed))
 
 
 def _explained(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alternative]) -> Explained:

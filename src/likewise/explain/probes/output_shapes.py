@@ -14,7 +14,8 @@ from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.explain import answers
-from likewise.explain.case import Case, Effect, Explained, pairs_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect, Trial
 
 EXACT = 0.995
 MOST_AXES = 5
@@ -34,7 +35,7 @@ POOLINGS: tuple[tuple[str, Callable[[Array, int], Array]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Arrangement:
     """One side's answers in the other's shape."""
 
     cause: str
@@ -78,7 +79,7 @@ def _concerned(case: Case) -> list[PairSpec]:
     return found
 
 
-def _changes(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Change]:
+def _changes(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement]:
     yield from _rearranged(case, ours, theirs)
     if ours.shape != theirs.shape:
         # A column of probabilities is a class, not a step.
@@ -87,7 +88,7 @@ def _changes(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Iterator
         yield from _columns(spec, ours, theirs)
 
 
-def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Change]:
+def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Arrangement]:
     """The same number of values a row."""
     remedy = "Export the output in the reference's layout, or bring it there: "
     count = len(ours)
@@ -95,13 +96,13 @@ def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Change]:
         return
     if ours.shape != theirs.shape:
         what = f"shape {_text(theirs)} instead of {_text(ours)}"
-        yield Change("output-layout", what, f"{remedy}output.reshape{_code(ours)}", theirs.reshape(ours.shape))
+        yield Arrangement("output-layout", what, f"{remedy}output.reshape{_code(ours)}", theirs.reshape(ours.shape))
     inner = range(1, theirs.ndim)
     for axes in permutations(inner):
         if axes != tuple(inner):
             made = theirs.transpose(0, *axes)
             what = f"axes transposed, {_text(theirs)}"
-            yield Change(
+            yield Arrangement(
                 "output-layout", what, f"{remedy}output.transpose{(0, *axes)}", _like(made.reshape(ours.shape))
             )
     if ours.ndim > 2:
@@ -112,41 +113,41 @@ def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Change]:
                 back = np.argsort(axes) + 1
                 made = stored.transpose(0, *back.tolist())
                 what = f"reshaped without transposing to {_text(ours)}"
-                yield Change("output-layout", what, f"{remedy}transpose before the reshape", _like(made))
+                yield Arrangement("output-layout", what, f"{remedy}transpose before the reshape", _like(made))
     if ours.ndim == 2 and theirs.shape == ours.shape and case.required.complete and count <= ONE_CALL:
         mixed = theirs.reshape(ours.shape[1], count).T
         what = "columns written as rows: transposed, then reshaped"
-        yield Change("output-layout", what, f"{remedy}transpose instead of reshape", _like(mixed))
+        yield Arrangement("output-layout", what, f"{remedy}transpose instead of reshape", _like(mixed))
 
 
 def _like(array: Array) -> Array:
     return np.ascontiguousarray(array)
 
 
-def _pooled(ours: Array, theirs: Array) -> Iterator[Change]:
+def _pooled(ours: Array, theirs: Array) -> Iterator[Arrangement]:
     """One side gives all steps of an axis, the other one of them or their mean."""
     for axis in range(1, theirs.ndim):
         if theirs.shape[:axis] + theirs.shape[axis + 1 :] == ours.shape:
             for name, way in POOLINGS:
                 what = f"before the {name} over axis {axis} is taken"
                 remedy = f"Export the model with its last step: the {name} over axis {axis}"
-                yield Change("wrong-intermediate", what, remedy, way(theirs, axis))
+                yield Arrangement("wrong-intermediate", what, remedy, way(theirs, axis))
     for axis in range(1, ours.ndim):
         if ours.shape[:axis] + ours.shape[axis + 1 :] == theirs.shape:
             for name, way in POOLINGS:
                 what = f"the {name} over axis {axis} instead of all of it"
                 remedy = f"Export the output before the {name} over axis {axis} is taken"
-                yield Change("wrong-intermediate", what, remedy, reference=way(ours, axis))
+                yield Arrangement("wrong-intermediate", what, remedy, reference=way(ours, axis))
 
 
-def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Change]:
+def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement]:
     """Fewer or more columns: which of the reference's are there."""
     if ours.ndim > 2 or theirs.ndim > 2:
         return
     mine, other = ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1)
     if other.shape[1] == 1 and mine.shape[1] > 1 and theirs.dtype.kind in "iu":
         remedy = "Export the scores, not the label picked from them"
-        yield Change(
+        yield Arrangement(
             "output-kind",
             "the label instead of the scores",
             remedy,
@@ -161,17 +162,17 @@ def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Change]:
         made = mine[:, held].reshape(theirs.shape)
         remedy = f"Export all {mine.shape[1]} columns"
         if other.shape[1] == 1:
-            yield Change("output-kind", f"only column {names[held[0]]} of {mine.shape[1]}", remedy, reference=made)
+            yield Arrangement("output-kind", f"only column {names[held[0]]} of {mine.shape[1]}", remedy, reference=made)
         else:
             what = f"without {', '.join(missing[:6])}"
-            yield Change("model-part-dropped", what, remedy, reference=made)
+            yield Arrangement("model-part-dropped", what, remedy, reference=made)
     elif other.shape[1] > mine.shape[1]:
         held = _held(mine, other)
         if held is not None:
             extra = other.shape[1] - mine.shape[1]
             remedy = f"Leave out the {extra} columns that the reference does not have"
             what = f"{extra} columns more than the reference"
-            yield Change("output-layout", what, remedy, other[:, held].reshape(ours.shape))
+            yield Arrangement("output-layout", what, remedy, other[:, held].reshape(ours.shape))
 
 
 def _held(part: Array, whole: Array) -> list[int] | None:
@@ -185,10 +186,10 @@ def _held(part: Array, whole: Array) -> list[int] | None:
     return nearest if len(set(nearest)) == len(nearest) else None
 
 
-def _effect(case: Case, spec: PairSpec, change: Change) -> Effect | None:
+def _effect(case: Case, spec: PairSpec, change: Arrangement) -> Effect | None:
     sample = case.required
     if change.candidate is not None:
-        return case.effect(candidate={**sample.candidate, spec.candidate: change.candidate})
+        return Trial.whole(case).effect(candidate={**sample.candidate, spec.candidate: change.candidate})
     if change.reference is None or answers.distinct(change.reference) < 2:
         return None
     # The reference is changed into something of another kind: it is compared as the numbers it is.
@@ -196,12 +197,12 @@ def _effect(case: Case, spec: PairSpec, change: Change) -> Effect | None:
     specs = [plain if one is spec else one for one in case.specs]
     changed = {**sample.reference, spec.reference: change.reference}
     beyond = np.zeros(len(sample), dtype=bool)
-    for pair in pairs_of(specs, sample.batch, changed, sample.candidate, case.tolerance):
+    for pair in case.pairs(sample.batch, changed, sample.candidate, specs):
         beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
     return Effect(~beyond, sample.failing)
 
 
-def _explained(spec: PairSpec, change: Change, effect: Effect, ours: Array, theirs: Array) -> Explained:
+def _explained(spec: PairSpec, change: Arrangement, effect: Effect, ours: Array, theirs: Array) -> Explained:
     side = "candidate's" if change.candidate is not None else "reference's"
     place = f"output {spec.candidate!r}: " if spec.candidate != spec.reference else ""
     return Explained(

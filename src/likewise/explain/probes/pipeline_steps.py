@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.data.cells import Field, listed
+from likewise.data.columns import with_columns
 from likewise.explain import step_faults
 from likewise.explain.alike import order_of
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect, Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, watched_steps
 from likewise.explain.innocence import transformed
 from likewise.explain.steps import ask_changed, reference_steps, seen
@@ -180,7 +183,7 @@ def _effect(case: Case, changes: Mapping[str, Change]) -> Effect | None:
     if answered is None or not trial.effect(reference=answered).explains:
         return None
     answered = ask_changed(case, changes)
-    effect = None if answered is None else case.effect(reference=answered)
+    effect = None if answered is None else Trial.whole(case).effect(reference=answered)
     return effect if effect is not None and effect.explains else None
 
 
@@ -225,8 +228,8 @@ def _missed(case: Case, run: Sequence[Step]) -> bool:
         columns = {next(iter(inputs)): values}
     else:
         return False
-    answered = case.ask("candidate", case.changed(columns))
-    return answered is not None and case.effect(candidate=answered).explains
+    answered = case.ask("candidate", replace(case.required.batch, inputs=with_columns(inputs, columns)))
+    return answered is not None and Trial.whole(case).effect(candidate=answered).explains
 
 
 def _again(step: Step) -> Change:

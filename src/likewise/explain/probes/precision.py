@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.step_tensors import step_of
 from likewise.models.onnx import edits, widen
 
@@ -57,10 +59,10 @@ class Precision:
         return case.graph() is not None and not case.comparison.quantized_nodes
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = experiment.graph_of(case)
+        proto = case.editable()
         if proto is None:
             return []
-        plan = widen.Widening(experiment.types_of(case), frozenset({widen.SINGLE}))
+        plan = widen.Widening(case.tensor_types(), frozenset({widen.SINGLE}))
         if not any(kind == widen.SINGLE for kind in plan.types.values()):
             return []
         cure = next(self._cures(case, proto, plan), None)
@@ -68,30 +70,25 @@ class Precision:
 
     def _matters(self, case: Case, proto: ModelProto, wide: ModelProto) -> bool:
         """Do the digits that float32 lacks move the answers by anything like the difference? Asked on few rows."""
-        positions = experiment.few_rows(case)
-        batch = experiment.picked(case, positions)
-        double = experiment.answered(case, "candidate", target=wide, batch=batch)
+        positions = Trial.few(case).positions
+        batch = case.rows(positions)
+        double = case.ask_changed("candidate", target=wide, batch=batch)
         if double is None:
             return False
-        before = experiment.gap(case, positions=positions)
+        before = Trial(case, positions).gap()
         now = {name: array[positions] for name, array in case.required.candidate.items()}
-        if not before or experiment.gap_between(case, now, double, positions) >= MATTERS * before:
+        if not before or Trial(case, positions).moved(now, double) >= MATTERS * before:
             return True
         if case.framework("reference") in ("torch", "onnx"):
             # Networks are trained in float32: their weights are stored as they are.
             return False
         moved = rounding.jittered(wide, rounding.half_steps(proto), 0)
-        other = experiment.answered(case, "candidate", target=moved, batch=batch)
-        return (
-            other is None
-            or rounding.LARGER * experiment.gap_between(case, double, other, positions) >= MATTERS * before
-        )
+        other = case.ask_changed("candidate", target=moved, batch=batch)
+        return other is None or rounding.LARGER * Trial(case, positions).moved(double, other) >= MATTERS * before
 
     def _optimiser(self, case: Case) -> bool:
         """Is it the runtime's optimiser? In double its fusions are not made either."""
-        if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
-        effect: Effect | None = case.memory["unoptimised"]
+        effect = case.once(experiment.unoptimised)
         return effect is not None and effect.explains
 
     def _cures(self, case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
@@ -102,7 +99,7 @@ class Precision:
         wide, tried = found
         if not self._matters(case, proto, wide) or self._optimiser(case):
             return
-        answers = experiment.answered(case, "candidate", target=wide)
+        answers = case.ask_changed("candidate", target=wide)
         if answers is None:
             return
         if (alone := _gone(case, candidate=answers)) is not None:
@@ -117,12 +114,12 @@ class Precision:
         self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening
     ) -> Iterator[Cure]:
         twin = rounding.rounded(case, "float32")
-        given = None if twin is None else experiment.answered(case, "reference", target=twin)
+        given = None if twin is None else case.ask_changed("reference", target=twin)
         if given is None:
             return
         both = _gone(case, reference=given, candidate=answers)
         # The weights alone, under the candidate's own arithmetic: then it is not the arithmetic.
-        weights = case.effect(reference=given)
+        weights = Trial.whole(case).effect(reference=given)
         if both is not None:
             yield Cure(
                 both,
@@ -136,7 +133,7 @@ class Precision:
 
     def _both_in_double(self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
         twin = rounding.doubled(case)
-        given = None if twin is None else experiment.answered(case, "reference", target=twin, batch=_as_single(case))
+        given = None if twin is None else case.ask_changed("reference", target=twin, batch=_as_single(case))
         if given is None:
             return
         if (both := _gone(case, reference=given, candidate=answers)) is not None:
@@ -146,12 +143,12 @@ class Precision:
         """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
         wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
         options = {"runtime": "reference"}
-        seconds = experiment.seconds_for(case, "candidate", experiment.FEW, target=wide, options=options)
+        seconds = experiment.seconds_for(case, experiment.FEW, Change(target=wide, options=options))
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return
-        positions = experiment.few_rows(case)
-        batch = experiment.picked(case, positions)
-        answers = experiment.answered(case, "candidate", target=wide, options=options, batch=batch)
+        positions = Trial.few(case).positions
+        batch = case.rows(positions)
+        answers = case.ask_changed("candidate", target=wide, options=options, batch=batch)
         if answers is None:
             return
         told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
@@ -159,11 +156,11 @@ class Precision:
             given = None
             if dtype is not None:
                 twin = rounding.rounded(case, dtype)
-                given = None if twin is None else experiment.answered(case, "reference", target=twin, batch=batch)
+                given = None if twin is None else case.ask_changed("reference", target=twin, batch=batch)
                 if given is None:
                     return
                 told += " once the weights of that are rounded to float32 as well"
-            effect = experiment.effect_on(case, positions, candidate=answers, reference=given)
+            effect = Trial(case, positions).effect(reference=given, candidate=answers)
             if effect.explains:
                 yield Cure(effect, told, positions=positions)
 
@@ -176,8 +173,7 @@ class Precision:
             draws = [
                 found
                 for seed in range(count)
-                if (found := experiment.answered(case, "candidate", target=rounding.jittered(wide, chosen, seed)))
-                is not None
+                if (found := case.ask_changed("candidate", target=rounding.jittered(wide, chosen, seed))) is not None
             ]
             return Effect(rounding.rows_within(case, answers, draws), case.required.failing) if draws else None
 
@@ -201,7 +197,7 @@ class Precision:
             evidence += f"; with only this node in float32, {again} of the rows tried fail again"
         covered = cure.effect.covered
         if cure.positions is not None:
-            covered = experiment.mask_of(case, cure.positions, covered)
+            covered = Trial(case, cure.positions).mask(covered)
         jumps = node is not None and _feeds_a_tree(proto, node)
         return Explained(
             "float32-threshold" if jumps else "float32-compute",
@@ -216,10 +212,10 @@ class Precision:
     def _culprit(self, case: Case, proto: ModelProto, cure: Cure) -> tuple[NodeProto | None, int]:
         """The node that alone in float32 brings most of the failures back, and how many of those looked at."""
         if cure.proto is None or cure.plan is None or cure.weights:
-            computing = [] if cure.weights else widen.computing_nodes(proto, widen.Widening(experiment.types_of(case)))
+            computing = [] if cure.weights else widen.computing_nodes(proto, widen.Widening(case.tensor_types()))
             return (computing[0], 0) if len(computing) == 1 else (None, 0)
         nodes = widen.computing_nodes(proto, cure.plan)
-        positions = experiment.few_rows(case, experiment.SOME)
+        positions = Trial.few(case, experiment.SOME).positions
         while len(nodes) > MOST_NODES:
             step = -(-len(nodes) // 8)
             parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
@@ -241,13 +237,13 @@ class Precision:
         """How many rows fail again with these nodes in float32, and how far the answers move."""
         assert cure.plan is not None
         narrow = widen.widened(proto, replace(cure.plan, narrow_nodes=frozenset(node.name for node in nodes)))
-        answers = experiment.answered(case, "candidate", target=narrow, batch=experiment.picked(case, positions))
+        answers = case.ask_changed("candidate", target=narrow, batch=case.rows(positions))
         if answers is None:
             return 0, 0.0
         given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
-        effect = experiment.effect_on(case, positions, reference=given, candidate=answers)
-        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), experiment.gap(
-            case, reference=given, candidate=answers, positions=positions
+        effect = Trial(case, positions).effect(reference=given, candidate=answers)
+        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), Trial(case, positions).gap(
+            reference=given, candidate=answers
         )
 
 
@@ -259,11 +255,11 @@ def _gone(case: Case, *, reference: Tensors | None = None, candidate: Tensors | 
     """
     import numpy as np
 
-    effect = case.effect(reference=reference, candidate=candidate)
-    if effect.explains and experiment.nearer(case, reference=reference, candidate=candidate):
+    effect = Trial.whole(case).effect(reference=reference, candidate=candidate)
+    if effect.explains and Trial.whole(case).nearer(reference=reference, candidate=candidate):
         return effect
-    before = experiment.gap(case)
-    if before and experiment.gap(case, reference=reference, candidate=candidate) <= NOTHING * before:
+    before = Trial.whole(case).gap()
+    if before and Trial.whole(case).gap(reference=reference, candidate=candidate) <= NOTHING * before:
         return Effect(np.ones_like(effect.failing), effect.failing)
     return None
 
@@ -274,7 +270,8 @@ def _as_single(case: Case) -> Batch:
 
     batch = case.required.batch
     wide = {name: array for name, array in batch.inputs.items() if array.dtype == np.float64}
-    return case.changed({name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()})
+    narrow = {name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()}
+    return replace(batch, inputs=with_columns(batch.inputs, narrow))
 
 
 def _feeds_a_tree(proto: ModelProto, node: NodeProto) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array, Tensors
 from likewise.explain import experiment, rounding
-from likewise.explain.case import HARMLESS, Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import HARMLESS, Effect, Trial
 from likewise.models.onnx import dequantize, edits, integers
 from likewise.models.onnx.dequantize import Site, Weight
 
@@ -67,12 +68,12 @@ class Quantization:
         return case.graph() is not None and case.comparison.quantized_nodes > 0
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = experiment.graph_of(case)
+        proto = case.editable()
         if proto is None:
             return []
         unsigned = dequantize.unsigned(proto)
-        saturating = None if unsigned is None else experiment.answered(case, "candidate", target=unsigned)
-        if saturating is not None and (effect := case.effect(candidate=saturating)).explains:
+        saturating = None if unsigned is None else case.ask_changed("candidate", target=unsigned)
+        if saturating is not None and (effect := Trial.whole(case).effect(candidate=saturating)).explains:
             return [self._saturated(effect)]
         if (unfused := self._unfused(case)) is not None:
             # What the graph says is right, and the fused kernels do something else.
@@ -92,7 +93,7 @@ class Quantization:
         remedy = _remedy(culprit)
         if (
             saturating is not None
-            and (gone := 1 - experiment.gap(case, candidate=saturating) / experiment.gap(case)) > 0.5
+            and (gone := 1 - Trial.whole(case).gap(candidate=saturating) / Trial.whole(case).gap()) > 0.5
         ):
             more += (
                 f"; {100 * gone:.0f}% of the difference goes with the same weights stored unsigned: sums of signed "
@@ -126,9 +127,7 @@ class Quantization:
 
     def _unfused(self, case: Case) -> Effect | None:
         """The comparison without graph optimisation, if that is all it takes."""
-        if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
-        effect: Effect | None = case.memory["unoptimised"]
+        effect = case.once(experiment.unoptimised)
         return effect if effect is not None and effect.explains else None
 
     def _miscounted(self, proto: ModelProto, effect: Effect) -> list[Explained]:
@@ -171,8 +170,8 @@ class Quantization:
         answers: Tensors | None = None
         for bounded in ("relu", "none", "clip"):
             graph.bounded = bounded
-            answers = experiment.answered(case, "candidate", target=graph.floating(graph.sites, list(graph.weights)))
-            effect = None if answers is None else case.effect(candidate=answers)
+            answers = case.ask_changed("candidate", target=graph.floating(graph.sites, list(graph.weights)))
+            effect = None if answers is None else Trial.whole(case).effect(candidate=answers)
             if effect is not None and effect.explains:
                 with_weights = " and with the weights of the reference" if graph.restored else ""
                 return effect, f"computed in floats{with_weights}, the candidate agrees with the reference", 2
@@ -184,7 +183,7 @@ class Quantization:
         import numpy as np
 
         free = graph.floating(graph.sites, [])
-        centre = experiment.answered(case, "candidate", target=free)
+        centre = case.ask_changed("candidate", target=free)
         if centre is None or not graph.weights:
             return None
         draws = []
@@ -195,7 +194,7 @@ class Quantization:
                 for name, weight in graph.weights.items()
             }
             jittered = dequantize.without(dequantize.with_weights(graph.proto, moved), graph.sites)
-            if (found := experiment.answered(case, "candidate", target=jittered)) is not None:
+            if (found := case.ask_changed("candidate", target=jittered)) is not None:
                 draws.append(found)
         if not draws:
             return None
@@ -215,7 +214,7 @@ class Quantization:
         if len(places) == 1:
             return places[0][0], ""
         before = self._left(case, graph, [], [])
-        actual = experiment.gap(case)
+        actual = Trial.whole(case).gap()
         if before is not None and before.gap < 0.5 * actual:
             # The fused kernels do something else than the graph says; then it is these that have to be looked at.
             graph.optimised, before = True, _Left(0.0, actual)
@@ -249,11 +248,11 @@ class Quantization:
     def _left(self, case: Case, graph: Quantized, sites: Sequence[Site], weights: Sequence[str]) -> _Left | None:
         """What is left of the difference with some places in floats; without fusions, which would quantise again."""
         options = {} if graph.optimised else {"optimization": "disable"}
-        answers = experiment.answered(case, "candidate", target=graph.floating(sites, weights), options=options)
+        answers = case.ask_changed("candidate", target=graph.floating(sites, weights), options=options)
         if answers is None:
             return None
-        effect = case.effect(candidate=answers)
-        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, experiment.gap(case, candidate=answers))
+        effect = Trial.whole(case).effect(candidate=answers)
+        return _Left(effect.share if effect.damage <= HARMLESS else 0.0, Trial.whole(case).gap(candidate=answers))
 
     def _wrong_scale(self, graph: Quantized, culprit: str) -> float | None:
         """By which factor the culprit, if it is a weight, is not the reference's."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.explain import experiment
-from likewise.explain.case import ENOUGH, Case, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, Trial
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class RankedTies:
     def test(self, case: Case) -> Sequence[Explained]:
         import numpy as np
 
-        proto = experiment.graph_of(case)
-        positions = experiment.few_rows(case, experiment.SOME)
+        proto = case.editable()
+        positions = Trial.few(case, experiment.SOME).positions
         failing = case.required.failing[positions]
         for node, ranked, places in () if proto is None else self._seen(case, proto, positions):
             covered = failing.copy()
@@ -50,7 +51,7 @@ class RankedTies:
                         f"values: {node.op_type} ranks them in another order than the reference",
                         "Compare the values instead of their places, or break ties before (add a small multiple of the "
                         "index)",
-                        covered=experiment.mask_of(case, positions, covered),
+                        covered=Trial(case, positions).mask(covered),
                         share=float(covered.sum() / failing.sum()),
                         simplicity=1,
                     )
@@ -59,12 +60,11 @@ class RankedTies:
 
     def _seen(self, case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
         """Each ranking node with the values it ranks and the places it gives."""
-        types = experiment.types_of(case)
         for node in proto.graph.node:
             if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
                 names = [node.input[0], node.output[RANKING[node.op_type]]]
-                seen = experiment.seen_inside(case, "candidate", proto, names, types, positions)
-                fed = case.fed("candidate", experiment.picked(case, positions))
+                seen = experiment.seen_inside(case, "candidate", proto, names, positions)
+                fed = case.fed("candidate", case.rows(positions))
                 ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
                 if seen is not None and ranked is not None and names[1] in seen:
                     yield node, ranked, seen[names[1]]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array, Tensors
 from likewise.explain import experiment, nonfinite_places, rounding
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -49,13 +50,13 @@ class ReducedPrecision:
         return proto is not None and (_has_halves(proto) or bool(rounding.rounded_weights(proto)))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        proto = experiment.graph_of(case)
+        proto = case.editable()
         if proto is None:
             return []
-        plan = widen.Widening(experiment.types_of(case), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
+        plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
         found = widen.runnable(proto, plan) if any(kind in HALVES for kind in plan.types.values()) else None
         wide, plan = (proto, plan) if found is None else found
-        answers = experiment.answered(case, "candidate", target=wide)
+        answers = case.ask_changed("candidate", target=wide)
         if answers is None:
             return []
         cure = next(self._cures(case, proto, wide, answers, plan), None) if _has_halves(proto) else None
@@ -69,12 +70,12 @@ class ReducedPrecision:
     def _restored(self, case: Case, proto: ModelProto, wide: ModelProto) -> Explained | None:
         """Put the reference's own weights in the place of those that half precision has left."""
         found = rounding.counterparts(case, rounding.rounded_weights(proto))
-        effect = experiment.effect_of(case, target=rounding.with_arrays(wide, found)) if found else None
+        effect = experiment.run(case, Change(target=rounding.with_arrays(wide, found))) if found else None
         if effect is None or not effect.explains:
             return None
         alone = []
         for name, weight in experiment.searching(case, found.items() if len(found) <= MOST_NODES else ()):
-            one = experiment.effect_of(case, target=rounding.with_arrays(wide, {name: weight}))
+            one = experiment.run(case, Change(target=rounding.with_arrays(wide, {name: weight})))
             if one is not None and one.explains and one.share >= 0.9 * effect.share:
                 alone.append(weight)
         decisive = alone[0] if len(alone) == 1 else next(iter(found.values())) if len(found) == 1 else None
@@ -92,22 +93,22 @@ class ReducedPrecision:
     def _cures(
         self, case: Case, proto: ModelProto, wide: ModelProto, answers: Tensors, plan: widen.Widening
     ) -> Iterator[Cure]:
-        alone = case.effect(candidate=answers)
+        alone = Trial.whole(case).effect(candidate=answers)
         dtype = _dtype(proto, plan)
-        if alone.explains and experiment.nearer(case, candidate=answers):
+        if alone.explains and Trial.whole(case).nearer(candidate=answers):
             yield Cure(alone, f"computed in float32 instead of {dtype}, the candidate agrees with the reference")
         for clip in (None, CLIPPED):
             twin = rounding.rounded(case, dtype, clip=clip)
-            given = None if twin is None else experiment.answered(case, "reference", target=twin)
+            given = None if twin is None else case.ask_changed("reference", target=twin)
             if given is None:
                 break
-            weights = case.effect(reference=given)
-            both = case.effect(reference=given, candidate=answers)
+            weights = Trial.whole(case).effect(reference=given)
+            both = Trial.whole(case).effect(reference=given, candidate=answers)
             bounded = "" if clip is None else f", bounded by {clip:g}"
-            if weights.explains and weights.share >= both.share and experiment.nearer(case, reference=given):
+            if weights.explains and weights.share >= both.share and Trial.whole(case).nearer(reference=given):
                 told = f"with its weights rounded to {dtype}{bounded} the reference agrees with the candidate"
                 yield Cure(weights, told, given, weights=True)
-            if both.explains and experiment.nearer(case, reference=given, candidate=answers):
+            if both.explains and Trial.whole(case).nearer(reference=given, candidate=answers):
                 told = (
                     f"computed in float32 instead of {dtype}, the candidate agrees with the reference once the weights "
                     f"of that are rounded to {dtype}{bounded} as well"
@@ -117,8 +118,7 @@ class ReducedPrecision:
         draws = [
             found
             for seed in range(rounding.DRAWS if steps else 0)
-            if (found := experiment.answered(case, "candidate", target=rounding.jittered(wide, steps, seed)))
-            is not None
+            if (found := case.ask_changed("candidate", target=rounding.jittered(wide, steps, seed))) is not None
         ]
         if draws:
             effect = Effect(rounding.rows_within(case, answers, draws), case.required.failing)
@@ -172,7 +172,7 @@ class ReducedPrecision:
             return "model" if len(nodes) > 1 else edits.place(nodes[0])
         if len(nodes) == 1:
             return edits.place(nodes[0])
-        positions = experiment.few_rows(case, experiment.SOME)
+        positions = Trial.few(case, experiment.SOME).positions
         again = [
             (self._again(case, proto, plan, cure, node, positions), node) for node in experiment.searching(case, nodes)
         ]
@@ -194,11 +194,11 @@ class ReducedPrecision:
     ) -> int:
         """How many rows fail again with only this node in half precision."""
         narrow = widen.widened(proto, replace(plan, narrow_nodes=frozenset({node.name})))
-        answers = experiment.answered(case, "candidate", target=narrow, batch=experiment.picked(case, positions))
+        answers = case.ask_changed("candidate", target=narrow, batch=case.rows(positions))
         if answers is None:
             return 0
         given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
-        effect = experiment.effect_on(case, positions, reference=given, candidate=answers)
+        effect = Trial(case, positions).effect(reference=given, candidate=answers)
         return int((cure.effect.covered[positions] & ~effect.agrees).sum())
 
 

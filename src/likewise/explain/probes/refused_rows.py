@@ -64,7 +64,7 @@ def _fed(case: Case, batch: Batch) -> Case | None:
         reference=Side("reference", case.plan.reference.name, case.runners["reference"], ours),
         candidate=Side("candidate", case.plan.candidate.name, case.runners["candidate"], theirs),
         sample=sample,
-        memory=dict(case.memory),
+        known=dict(case.known),
     )
 
 

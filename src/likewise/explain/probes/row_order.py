@@ -13,7 +13,8 @@ from likewise.contracts.comparison import Mismatch, Pair, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.explain import answers
-from likewise.explain.case import Case, Effect, Explained, pairs_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 
 FEWEST_ROWS = 12
 MOST_ROWS = 1_024
@@ -62,7 +63,7 @@ class RowOrder:
             return []
         pairs = [
             pair
-            for pair in pairs_of(case.specs, batch, ours, theirs, _forgiving(case.tolerance))
+            for pair in case.pairs(batch, ours, theirs, tolerance=_forgiving(case.tolerance))
             if not isinstance(pair, Mismatch)
         ]
         failing = _beyond(pairs)
@@ -83,7 +84,7 @@ class RowOrder:
         ours, theirs = case.ask("reference", few), case.ask("candidate", few, size=1)
         alone = ""
         if ours is not None and theirs is not None:
-            pieces = pairs_of(case.specs, few, ours, theirs, _forgiving(case.tolerance))
+            pieces = case.pairs(few, ours, theirs, tolerance=_forgiving(case.tolerance))
             if not any(isinstance(pair, Mismatch) or rows_beyond(pair).any() for pair in pieces):
                 alone = "; asked one row at a time it gives the right answers, so rows change places within a call"
         return Explained(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.data import Array
 from likewise.explain import experiment
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
@@ -67,10 +68,7 @@ class Runtime:
         return self._operator(case)
 
     def _unoptimised(self, case: Case) -> Effect | None:
-        if "unoptimised" not in case.memory:
-            case.memory["unoptimised"] = experiment.effect_of(case, options={"optimization": "disable"})
-        effect: Effect | None = case.memory["unoptimised"]
-        return effect
+        return case.once(experiment.unoptimised)
 
     def _optimiser(self, case: Case, effect: Effect) -> Explained:
         passes = self._bisected(case, effect)
@@ -99,7 +97,7 @@ class Runtime:
         """The fewest passes that have to be off, found by halving; none where switching them off is not enough."""
 
         def cures(passes: Sequence[str]) -> bool:
-            tried = experiment.effect_of(case, options={"disabled_optimizers": ",".join(passes)})
+            tried = experiment.run(case, Change(options={"disabled_optimizers": ",".join(passes)}))
             return tried is not None and tried.explains and tried.share >= 0.9 * effect.share
 
         left = list(PASSES)
@@ -122,14 +120,14 @@ class Runtime:
     def _operator(self, case: Case) -> list[Explained]:
         """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
         options = {"runtime": "reference"}
-        seconds = experiment.seconds_for(case, "candidate", experiment.FEW, options=options)
+        seconds = experiment.seconds_for(case, experiment.FEW, Change(options=options))
         if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
             return []
-        positions = experiment.few_rows(case)
-        answers = experiment.answered(case, "candidate", batch=experiment.picked(case, positions), options=options)
+        positions = Trial.few(case).positions
+        answers = case.ask_changed("candidate", options=options, batch=case.rows(positions))
         if answers is None:
             return []
-        effect = experiment.effect_on(case, positions, candidate=answers)
+        effect = Trial(case, positions).effect(candidate=answers)
         node = self._wrong_node(case, positions) if effect.explains else None
         if node is None:
             return []
@@ -142,7 +140,7 @@ class Runtime:
                 f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows: the graph is right, and "
                 f"ONNX Runtime computes {place} differently",
                 "Report it to ONNX Runtime, and export with other operators (another opset) until it is fixed",
-                covered=experiment.mask_of(case, positions, effect.covered),
+                covered=Trial(case, positions).mask(effect.covered),
                 share=effect.share,
                 simplicity=2,
             )
@@ -152,14 +150,14 @@ class Runtime:
         """The first node that the runtime computes differently although it is given the same."""
         import numpy as np
 
-        proto = experiment.graph_of(case)
+        proto = case.editable()
         if proto is None:
             return None
         rows = positions[case.required.failing[positions]]
-        types = experiment.types_of(case)
+        types = case.tensor_types()
         names = [name for node in proto.graph.node for name in node.output if name in types]
-        ours = experiment.seen_inside(case, "candidate", proto, names, types, rows)
-        theirs = experiment.seen_inside(case, "candidate", proto, names, types, rows, {"runtime": "reference"})
+        ours = experiment.seen_inside(case, "candidate", proto, names, rows)
+        theirs = experiment.seen_inside(case, "candidate", proto, names, rows, {"runtime": "reference"})
         if ours is None or theirs is None:
             return None
         same: dict[str, bool] = {}

@@ -11,7 +11,8 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.explain import answers, links, parts
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 
 FEWEST_ROWS = 8
 """Two numbers are fitted: fewer rows would fit anything."""

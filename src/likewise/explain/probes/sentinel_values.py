@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import MISSING, Field, names_of
-from likewise.data.cells import Edit as Change
-from likewise.explain.case import ENOUGH, Case, Explained
-from likewise.explain.experiment import Trial, association, smallest
+from likewise.data.cells import MISSING, Edit, Field, names_of
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, Change, Trial, association, smallest
 from likewise.explain.fields import fields_of
 
 NUMBERS = (0.0, -1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
@@ -28,10 +27,10 @@ class SentinelValues:
         return next(_present(case, Trial.whole(case)), None) is not None
 
     def test(self, case: Case) -> Sequence[Explained]:
-        trial = Trial.of(case)
+        trial = Trial.some(case)
         for value, masks in _present(case, trial):
             for side in ("candidate", "reference"):
-                effect = trial.on(side, [Change(field, mask, MISSING) for field, mask in masks.items()])
+                effect = trial.run(Change(side, cells=[Edit(field, mask, MISSING) for field, mask in masks.items()]))
                 if effect is not None and effect.explains:
                     found = _explained(case, trial, side, value, masks, effect.share)
                     if found is not None:
@@ -74,14 +73,14 @@ def _explained(
     """The fewest columns it takes, confirmed on all rows."""
 
     def does(some: Sequence[Field]) -> bool:
-        effect = trial.on(side, [Change(field, masks[field], MISSING) for field in some])
+        effect = trial.run(Change(side, cells=[Edit(field, masks[field], MISSING) for field in some]))
         return effect is not None and effect.share >= 0.95 * share
 
     suspects = sorted(masks, key=lambda field: -association(masks[field], trial.failing))
     few = smallest(suspects, does)
     whole = Trial.whole(case)
     marked = {field: np.asarray(whole.values(field) == value, dtype=bool) for field in few}
-    effect = whole.on(side, [Change(field, mask, MISSING) for field, mask in marked.items()])
+    effect = whole.run(Change(side, cells=[Edit(field, mask, MISSING) for field, mask in marked.items()]))
     if effect is None or not effect.explains:
         return None
     names = names_of(few)

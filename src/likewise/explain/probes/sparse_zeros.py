@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Trial
 
 BOOSTERS = ("XGB", "LGBM", "Booster", "CatBoost")
 
@@ -26,12 +27,8 @@ class SparseZeros:
 
         pipeline = _pipeline(case)
         steps = [*pipeline.steps[:-1], ("dense", FunctionTransformer(_dense, accept_sparse=True)), pipeline.steps[-1]]
-        dense = case.reopened("reference", target=Pipeline(steps))
-        answered = None if dense is None else case.ask(dense)
-        if answered is None:
-            return []
-        effect = case.effect(reference=answered)
-        if not effect.explains:
+        effect = Trial.whole(case).run(Change("reference", target=Pipeline(steps)))
+        if effect is None or not effect.explains:
             return []
         name, before = pipeline.steps[-1][0], pipeline.steps[-2][0]
         return [

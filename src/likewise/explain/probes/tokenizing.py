@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Edit as Change
-from likewise.data.cells import Field, listed
-from likewise.explain.case import Case, Effect, Explained
-from likewise.explain.experiment import Trial
+from likewise.data.cells import Edit, Field, listed
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.step_faults import same_words
 from likewise.explain.step_tensors import columns_behind
@@ -92,7 +91,7 @@ def _traits_at_fault(
     case: Case, step: Step, field: Field, wrong: WrongStep | None
 ) -> tuple[list[Trait], Effect | None]:
     """The fewest traits without which the failing rows agree; a milder one goes before a stronger."""
-    trial, traits = Trial.of(case) if wrong is None else wrong.trial, _traits(step)
+    trial, traits = Trial.some(case) if wrong is None else wrong.trial, _traits(step)
     chosen: list[Trait] = []
     reached = 0.0
     while len(chosen) < MOST_TRAITS and reached < 1.0:
@@ -122,9 +121,9 @@ def _without(trial: Trial, field: Field, traits: Sequence[Trait]) -> Effect | No
     marked = np.array([a is not b and a != b for a, b in zip(after.tolist(), before.tolist(), strict=True)], dtype=bool)
     if not (marked & trial.failing).any():
         return None
-    changes = [Change(field, marked, after)]
-    ours = trial.ask("reference", changes)
-    theirs = None if ours is None else trial.ask("candidate", changes)
+    changes = [Edit(field, marked, after)]
+    ours = trial.ask(Change("reference", cells=changes))
+    theirs = None if ours is None else trial.ask(Change("candidate", cells=changes))
     if ours is None or theirs is None:
         return None
     # Rows that keep their text keep failing, whatever is answered to the others.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Trial
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ class TrainingMode:
         return []
 
     def _in_graph(self, case: Case, side: str) -> Explained | None:
-        proto = experiment.graph_of(case, side)
+        proto = case.editable(side)
         live = [] if proto is None else _live(proto)
         if proto is None or not live:
             return None
-        answers = experiment.answered(case, side, target=_at_rest(proto, live))
-        effect = None if answers is None else case.effect(**{side: answers})
-        if answers is None or effect is None or not effect.explains or not experiment.nearer(case, **{side: answers}):
+        answers = case.ask_changed(side, target=_at_rest(proto, live))
+        effect = None if answers is None else Trial.whole(case).effect(**{side: answers})
+        if answers is None or effect is None or not effect.explains or not Trial.whole(case).nearer(**{side: answers}):
             return None
         culprits = [edits.place(node) for node in self._needed(case, side, proto, live, effect.share)]
         some = ", ".join(culprits[:3]) + (f" and {len(culprits) - 3} more" if len(culprits) > 3 else "")
@@ -63,8 +64,8 @@ class TrainingMode:
         if len(live) == 1 or len(live) > MOST_NODES:
             return live
         for node in experiment.searching(case, live):
-            answers = experiment.answered(case, side, target=_at_rest(proto, [node]))
-            effect = None if answers is None else case.effect(**{side: answers})
+            answers = case.ask_changed(side, target=_at_rest(proto, [node]))
+            effect = None if answers is None else Trial.whole(case).effect(**{side: answers})
             if effect is not None and effect.explains and effect.share >= 0.9 * share:
                 return [node]
         return live
@@ -78,12 +79,12 @@ class TrainingMode:
         if not norms:
             return None
         twin = _by_batch_statistics(module, norms)
-        ours = None if twin is None else experiment.answered(case, "reference", target=twin)
+        ours = None if twin is None else case.ask_changed("reference", target=twin)
         theirs = case.ask("candidate")
         if ours is None or theirs is None:
             return None
-        effect = case.effect(reference=ours, candidate=theirs)
-        if not effect.explains or not experiment.nearer(case, reference=ours, candidate=theirs):
+        effect = Trial.whole(case).effect(reference=ours, candidate=theirs)
+        if not effect.explains or not Trial.whole(case).nearer(reference=ours, candidate=theirs):
             return None
         some = ", ".join(norms[:3]) + (f" and {len(norms) - 3} more" if len(norms) > 3 else "")
         return Explained(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from likewise.contracts.data import Array
 from likewise.explain import tree_survey
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 from likewise.explain.tree_survey import Survey, plausible, survey
 
 FEW = 0.5

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from likewise.explain import tree_reading
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Trial
 from likewise.explain.tree_survey import Survey, survey
 from likewise.models.trees import composed
 
@@ -37,11 +38,9 @@ def _counted(case: Case, found: Survey) -> list[Explained]:
         return []
     longer, fewer, more = ("candidate", ours, theirs) if theirs > ours else ("reference", theirs, ours)
     cut = composed.cut_to(case.native(longer), fewer)
-    opened = None if cut is None else case.reopened(longer, target=cut)
-    answered = None if opened is None else case.ask(opened)
-    if answered is None:
+    effect = None if cut is None else Trial.whole(case).run(Change(longer, target=cut))
+    if effect is None:
         return []
-    effect = case.effect(candidate=answered) if longer == "candidate" else case.effect(reference=answered)
     if not effect.explains:
         return []
     return [

@@ -9,7 +9,8 @@ from typing import Any
 
 from likewise.contracts.data import Array
 from likewise.explain import tree_survey
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.tree_survey import Survey, plausible, survey
 from likewise.models.onnx import tree_edits
 from likewise.models.onnx.tree_edits import UnwritableError, with_attribute, written
@@ -178,12 +179,8 @@ def _linear(case: Case, found: Survey) -> Iterator[Explained]:
     if not count:
         return
     plain = composed.without_linear_leaves(case.native("reference"))
-    opened = None if plain is None else case.reopened("reference", target=plain)
-    answered = None if opened is None else case.ask(opened)
-    if answered is None:
-        return
-    effect = case.effect(reference=answered)
-    if not effect.explains:
+    effect = None if plain is None else Trial.whole(case).run(Change("reference", target=plain))
+    if effect is None or not effect.explains:
         return
     yield Explained(
         "model-part-dropped",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from likewise.explain import tree_survey
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 from likewise.explain.tree_survey import Survey, plausible, survey
 from likewise.models.onnx.tree_edits import UnwritableError, with_attribute, written
 

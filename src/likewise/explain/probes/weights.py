@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from likewise.explain.case import Case, Effect, Explained
+from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import Effect
 from likewise.explain.repairs import agreeing, needed, put_back
 from likewise.explain.weights import Difference, Weights, weights
 from likewise.models.parameters import MODEL

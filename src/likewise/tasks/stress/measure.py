@@ -15,13 +15,12 @@ import numpy as np
 from likewise.compare.call import Side, answers, joined
 from likewise.compare.differences import is_numeric, row_any, rows_of, same_labels
 from likewise.compare.metrics.worst_rows import at_worst, severities
-from likewise.compare.observe import Prepared, rows_beyond
+from likewise.compare.observe import Prepared, paired, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
-from likewise.explain.case import pairs_of
 
 CALLS_TO_ISOLATE = 64
 """Calls of one model spent on finding the rows of one batch that it refuses."""
@@ -89,10 +88,8 @@ def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Te
     """The severity of each row, whether it is beyond the tolerance, and how far its numbers are apart there."""
     severity, beyond = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool)
     apart, decided = np.full(len(batch), np.nan), np.full(len(batch), -1.0)
-    pairs = pairs_of(
-        prepared.pairing.pairs, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal
-    )
-    for pair in pairs:
+    for spec in prepared.pairing.pairs:
+        pair = paired(spec, batch, reference, candidate, prepared.tolerance, nan_equal=prepared.nan_equal)
         if isinstance(pair, Mismatch):
             # One row of another shape makes all of a call so: the whole call is what differs.
             everywhere = np.full(len(batch), np.inf)

@@ -166,7 +166,6 @@ def _case(
         Comparison(),
         Verdict(Outcome.INCONCLUSIVE, "", (), (), None),
         float("inf"),
-        stack,
         plan.tolerance,
         runners,
         prepared.reference,
