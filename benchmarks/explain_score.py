@@ -1,7 +1,7 @@
 """How often an explanation is right: `make explain-score`, or `python benchmarks/explain_score.py`.
 
 Runs `likewise.explain` over the faults of tests/explain/faults, which were written without knowledge of
-the hypotheses. The first diagnosis counts: its cause has to be one that an experienced engineer would
+the probes. The first diagnosis counts: its cause has to be one that an experienced engineer would
 accept, and its culprit has to name the column, step, tree, tensor or output. Sound deployments, and
 failures to which no cause belongs, have to give no diagnosis at all.
 
@@ -239,7 +239,7 @@ restraint of the explanations are the unexplained ones, and they are few.
 The faults were written before the first score. After it, seven were corrected where fault or expectation was wrong
 (one had a second fault planted by mistake, one was not what it said, five expected too narrow an answer), and others
 were made stricter. Five misses of a later score were mended by looking at them (94% before). The figures are
-not those of faults that nobody who works on the hypotheses has seen.
+not those of faults that nobody who works on the probes has seen.
 
 {table(results)}
 

@@ -33,7 +33,7 @@ from likewise.cli.gates import CODES
 def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: Any) -> None:
     """Compare REFERENCE and CANDIDATE like `check`, and find out by experiment why they differ.
 
-    Every hypothesis changes one thing and measures what is left of the difference. The answer comes
+    Every probe changes one thing and measures what is left of the difference. The answer comes
     first: the cause, the culprit, the evidence, the remedy; then what was excluded. The exit code is
     that of the gate.
 
