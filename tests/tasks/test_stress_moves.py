@@ -76,7 +76,7 @@ def test_rows_made_for_a_node_reach_it(numbers, trees):
     (forest,) = forests.read(case, space, np.arange(600))
     random = np.random.default_rng(0)
     leaves = forest.leaves()
-    made = {int(leaf): forest.reaching(space, int(leaf), random) for leaf in leaves}
+    made = {int(leaf): forest.reaching(int(leaf), random) for leaf in leaves}
     known = {leaf: recipe for leaf, recipe in made.items() if recipe is not None}
     assert len(known) > 0.9 * len(made)
     rows = forests.rows_of(list(known.values()), space)

@@ -80,9 +80,7 @@ def stress(
     from likewise.cli.supervisor import watched
     from likewise.errors import LikewiseError, UsageError
     from likewise.models.recorded.store import atomically
-    from likewise.report import stress as stored
-    from likewise.report import stress as table
-    from likewise.tasks import stress as stressing
+    from likewise.report import stress as results
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)
@@ -91,17 +89,19 @@ def stress(
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-        result = stored.result_from(plain)
+        result = results.result_from(plain)
     except UsageError:
         raise
     except LikewiseError as error:
-        result = stressing.could_not_run(reference, candidate, data, error, stated)
+        from likewise.tasks.stress import could_not_run
+
+        result = could_not_run(reference, candidate, data, error, stated)
     if report is not None:
-        atomically(Path(report), stored.to_json(result).encode())
+        atomically(Path(report), results.to_json(result).encode())
     if as_json:
-        click.echo(stored.to_json(result), nl=False)
+        click.echo(results.to_json(result), nl=False)
     else:
-        click.echo(table.table(result, width=width(), colour=colour()), nl=False)
+        click.echo(results.table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from likewise.contracts.comparison import Plan, Progress
-from likewise.contracts.models import Model
+import numpy as np
+
+from likewise.compare.observe import Prepared, prepare
+from likewise.contracts.comparison import Incident, Plan, Progress
+from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Outcome
 from likewise.data import selection
-from likewise.errors import LikewiseError, ModelError, UsageError, nearest
-from likewise.registry import describe_model, extensions, open_source
-from likewise.report.stress import StressResult
+from likewise.errors import LikewiseError, ModelError, PairingError, UsageError, nearest
+from likewise.registry import adapter, describe_model, extensions, open_source
+from likewise.report.stress import MoveFacts, StressResult
 from likewise.tasks.settings import Settings, settings_from
+from likewise.tasks.stress import pools, result
+from likewise.tasks.stress.measure import ANSWERED, Found, Meter, gathered, measure
+from likewise.tasks.stress.pools import Pool
+from likewise.tasks.stress.search import KEPT, Search, deadline, run
+from likewise.tasks.stress.space import Space
 
 __all__ = ["stress"]
 
@@ -30,6 +38,18 @@ POLICY = ("preset", "abs_tol", "rel_tol", "mean_tol", "limits", "nan_equal", "co
 DATA = ("samples", "sample", "seed", "drop", "id", "feed")
 MODELS = ("pair", "ignore", "batch_size", "batch_axis", "trusted", "reference_options", "candidate_options")
 """Settings of a gate that mean something to a search."""
+
+FIRST, GROWTH, CHUNK = 32, 4, 1_024
+"""Real rows of one call: few at first, because a model may be slow."""
+
+SHARE_OF_TURN, FEWEST, MOST = 0.01, 16, 1_024
+"""Where only time bounds the search, a turn takes about this share of it, with so many rows."""
+
+SHARE_FOR_DATA = 0.3
+"""Of the time and of the calls, at most so much goes to the real rows."""
+
+SHARE_FOR_MOVES = 0.85
+"""Of the time that is left then, so much goes to the moves; the rest is for making the worst input small."""
 
 
 def stress(
@@ -54,87 +74,47 @@ def stress(
     """
     settings = _settings(reference, candidate, data, options)
     policy = settings.policy()
-    _sensible(budget, calls, widen)
+    _require_sense(budget, calls, widen)
     began = time.monotonic()
-    from likewise.tasks.stress import result as repeating
-    from likewise.tasks.stress import result as telling
-    from likewise.tasks.stress import start
-
     told = {"budget": budget, "calls": calls, "seed": settings.seed, "widen": widen, "preset": policy.preset}
-    empty = StressResult(
-        Outcome.INCONCLUSIVE,
-        "",
-        _name(reference),
-        _name(candidate),
-        _name(data),
-        policy.tolerance.absolute,
-        policy.tolerance.relative,
-        settings=told,
-    )
+    known = replace(_nothing_known(settings), settings=told)
     try:
         with ExitStack() as stack:
-            plan = _plan(settings)
-            named = replace(empty, reference=plan.reference.name, candidate=plan.candidate.name)
-            empty = replace(named, data=plan.source.location)
-            search = start.open_search(
-                plan, settings, stack, budget=budget, calls=calls, widen=widen, output=output, progress=progress
-            )
-            facts = _searched(search, began, budget, calls, progress)
-            result = telling.result(search, policy, empty, facts, output=output)
-            if result.file is not None:
-                result = replace(result, again=repeating.command(settings, result))
+            plan = replace(_plan(settings), progress=progress)
+            known = replace(known, reference=plan.reference.name, candidate=plan.candidate.name)
+            known = replace(known, data=plan.source.location)
+            search = _opened(plan, settings, stack, budget=budget, calls=calls, widen=widen, output=output)
+            facts = _searched(search, began, budget, calls)
+            found = result.result(search, policy, known, facts, output=output)
+            if found.file is not None:
+                found = replace(found, again=result.command(settings, found))
     except UsageError:
         raise
     except LikewiseError as error:
-        return inconclusive(empty, error)
-    return replace(result, seconds=round(time.monotonic() - began, 3))
-
-
-def inconclusive(known: StressResult, error: LikewiseError) -> StressResult:
-    """The result of a search that could not be made, with what is known."""
-    remedy = (error.remedy,) if error.remedy else ()
-    return replace(known, outcome=Outcome.INCONCLUSIVE, headline=error.message, notes=(*known.notes, *remedy))
+        return _inconclusive(known, error)
+    return replace(found, seconds=round(time.monotonic() - began, 3))
 
 
 def could_not_run(
-    reference: str, candidate: str, data: str, error: LikewiseError, options: dict[str, Any]
+    reference: str, candidate: str, data: str, error: LikewiseError, options: Mapping[str, Any]
 ) -> StressResult:
     """The result of a search whose worker died."""
-    searching = ("budget", "calls", "widen")
-    given = {name: value for name, value in options.items() if name not in searching}
-    tolerance = _settings(reference, candidate, data, given).policy().tolerance
-    return inconclusive(
-        StressResult(Outcome.INCONCLUSIVE, "", reference, candidate, data, tolerance.absolute, tolerance.relative),
-        error,
-    )
+    given = {name: value for name, value in options.items() if name not in ("budget", "calls", "widen")}
+    return _inconclusive(_nothing_known(_settings(reference, candidate, data, given)), error)
 
 
-def _searched(
-    search: Any, began: float, budget: float, calls: int | None, progress: Callable[[Progress], None] | None
-) -> Any:
-    """Let the moves work, and leave time and calls for making the worst input small."""
-    from likewise.tasks.stress import search as searching_
-
-    def tell(worst: float) -> None:
-        if progress is not None:
-            known = f", worst {worst:.4g}× the tolerance" if math.isfinite(worst) else ""
-            progress(Progress(f"searching{known}", done=search.tried))
-
-    left = budget - (time.monotonic() - began)
-    search.ended = searching_.deadline(0.85 * left, None if calls is None else calls - _reserve(calls), search.meter)
-    facts = searching_.run(search, extensions("tasks.stress.moves"), tell=tell)
-    left = budget - (time.monotonic() - began)
-    most = None if calls is None else max(1, calls - LAST)
-    search.ended = searching_.deadline(max(left, 0.1 * budget), most, search.meter)
-    return facts
+def _nothing_known(settings: Settings) -> StressResult:
+    targets = (settings.reference, settings.candidate, settings.data)
+    reference, candidate, data = (target if isinstance(target, str) else type(target).__name__ for target in targets)
+    tolerance = settings.policy().tolerance
+    return StressResult(Outcome.INCONCLUSIVE, "", reference, candidate, data, tolerance.absolute, tolerance.relative)
 
 
-def _reserve(calls: int) -> int:
-    """Calls for making the worst input small, and for measuring what is told."""
-    return min(64, max(calls // 5, 12), calls // 3) + LAST
+def _inconclusive(known: StressResult, error: LikewiseError) -> StressResult:
+    return replace(known, headline=error.message, notes=(error.remedy,) if error.remedy else ())
 
 
-def _settings(reference: Any, candidate: Any, data: Any, options: dict[str, Any]) -> Settings:
+def _settings(reference: Any, candidate: Any, data: Any, options: Mapping[str, Any]) -> Settings:
     known = (*POLICY, *DATA, *MODELS)
     for name in options:
         if name not in known:
@@ -142,7 +122,7 @@ def _settings(reference: Any, candidate: Any, data: Any, options: dict[str, Any]
     return settings_from({"reference": reference, "candidate": candidate, "data": data, **options}, where="the search")
 
 
-def _sensible(budget: float, calls: int | None, widen: float) -> None:
+def _require_sense(budget: float, calls: int | None, widen: float) -> None:
     if not 0 < budget < math.inf:
         raise UsageError(f"--budget is {budget:g}", remedy="Give seconds above zero, such as 60s")
     if calls is not None and calls < 1:
@@ -153,15 +133,7 @@ def _sensible(budget: float, calls: int | None, widen: float) -> None:
 
 def _plan(settings: Settings) -> Plan:
     policy = settings.policy()
-    models = {}
-    for side in ("reference", "candidate"):
-        given = {**getattr(settings, f"{side}_options"), "trusted": settings.trusted}
-        try:
-            models[side] = describe_model(getattr(settings, side), given, batch_axis=settings.batch_axis)
-        except LikewiseError as error:
-            error.side = side
-            raise
-        _require_asking(models[side], side)
+    reference, candidate = _model(settings, "reference"), _model(settings, "candidate")
     source = selection.select(
         open_source(settings.data),
         samples=settings.samples,
@@ -171,8 +143,8 @@ def _plan(settings: Settings) -> Plan:
         row_id=settings.id,
     )
     return Plan(
-        reference=models["reference"],
-        candidate=models["candidate"],
+        reference=reference,
+        candidate=candidate,
         source=source,
         tolerance=policy.tolerance,
         nan_equal=policy.nan_equal,
@@ -183,14 +155,136 @@ def _plan(settings: Settings) -> Plan:
     )
 
 
-def _require_asking(model: Model, side: str) -> None:
-    if model.framework == "recorded":
+def _model(settings: Settings, side: str) -> Model:
+    options = {**getattr(settings, f"{side}_options"), "trusted": settings.trusted}
+    try:
+        model = describe_model(getattr(settings, side), options, batch_axis=settings.batch_axis)
+    except LikewiseError as error:
+        error.side = side
+        raise
+    if adapter(model.framework).answers_only:
         raise ModelError(
             f"the {side} ({model.name}) holds recorded answers, which say nothing about other rows",
             remedy="Give the model itself",
             side=side,
         )
+    return model
 
 
-def _name(target: Any) -> str:
-    return target if isinstance(target, str) else type(target).__name__
+def _opened(
+    plan: Plan,
+    settings: Settings,
+    stack: ExitStack,
+    *,
+    budget: float,
+    calls: int | None,
+    widen: float,
+    output: str | None,
+) -> Search:
+    """Both models open, fed and paired, and the real rows ranked by their difference."""
+    until = time.monotonic() + SHARE_FOR_DATA * budget
+    reference, candidate = (_runner(plan, side, stack) for side in ("reference", "candidate"))
+    pool = pools.read(plan.source)
+    if output is not None:
+        pools.require_name(output, table=pool.is_table)
+    plan = replace(plan, source=pool.source)
+    prepared = _prepared(plan, reference, candidate)
+    meter = Meter()
+    most = None if calls is None else max(1, int(SHARE_FOR_DATA * calls))
+    names = _names(prepared, pool)
+    found = _measured(plan, prepared, pool, pools.space_for(pool, names, widen=0.0), meter, until, most)
+    if len(found) < len(pool):
+        pool = replace(pools.kept(pool, np.arange(len(found))), complete=False)
+    answered = np.flatnonzero(found.refused == ANSWERED)
+    if not len(answered):
+        raise ModelError(
+            f"no row of {plan.source.location} was answered by both models", remedy="Run `likewise check` to see why"
+        )
+    kinds, counts = np.unique(found.refused[found.refused != ANSWERED], return_counts=True)
+    pool = pools.kept(pool, answered)
+    space = pools.space_for(pool, names, widen=widen)
+    start = replace(found.take(answered), rows=space.real(np.arange(len(pool)))).ranked()
+    top = start.take(np.arange(min(KEPT, len(start))))
+    search = Search(
+        plan,
+        prepared,
+        pool,
+        space,
+        start,
+        np.random.default_rng(settings.seed),
+        meter,
+        elites=top,
+        kept=top,
+        refused=dict(zip(kinds.tolist(), counts.tolist(), strict=True)),
+    )
+    if calls is None:
+        pace = meter.seconds / max(sum(meter.rows.values()) / 2, 1)
+        search.rows_a_turn = int(np.clip(SHARE_OF_TURN * budget / max(pace, 1e-9), FEWEST, MOST))
+    return search
+
+
+def _runner(plan: Plan, side: str, stack: ExitStack) -> Runner:
+    model: Model = getattr(plan, side)
+    if plan.progress is not None:
+        plan.progress(Progress(f"loading the {side}", side))
+    try:
+        return stack.enter_context(adapter(model.framework).open(model))
+    except LikewiseError as error:
+        error.side = side
+        raise
+
+
+def _prepared(plan: Plan, reference: Runner, candidate: Runner) -> Prepared:
+    prepared = prepare(plan, reference, candidate)
+    if isinstance(prepared, Incident):
+        raise ModelError(prepared.message, remedy=prepared.remedy, side=prepared.side)
+    pairing = prepared.pairing
+    doubts = [entry.message for entry in pairing.incidents] + [entry.message for entry in pairing.mismatches]
+    if doubts or not pairing.pairs:
+        message = doubts[0] if doubts else "no output of one model can be compared with one of the other"
+        raise PairingError(message, remedy="Run `likewise check` first; name outputs with --pair or --ignore")
+    return prepared
+
+
+def _names(prepared: Prepared, pool: Pool) -> list[str]:
+    """The columns that either model takes, in the order of the data."""
+    used: set[str] = set()
+    for side in (prepared.reference, prepared.candidate):
+        used.update(pool.inputs if side.feed.columns is None else side.feed.columns)
+    return [name for name in pool.inputs if name in used]
+
+
+def _measured(
+    plan: Plan, prepared: Prepared, pool: Pool, space: Space, meter: Meter, until: float, most: int | None
+) -> Found:
+    """The real rows, as many as time and calls allow; the first are always measured."""
+    parts: list[Found] = []
+    stop, length = 0, FIRST
+    while stop < len(pool):
+        if parts and (time.monotonic() > until or (most is not None and meter.most_calls >= most)):
+            break
+        start, stop = stop, min(stop + length, len(pool))
+        length = min(GROWTH * length, CHUNK)
+        if plan.progress is not None:
+            plan.progress(Progress("comparing the data", first=start, last=stop - 1, done=start, total=len(pool)))
+        rows = space.real(np.arange(start, stop))
+        parts.append(measure(prepared, rows, pools.batch_of(pool, space, rows), meter, size=plan.batch_size))
+    return gathered(parts)
+
+
+def _searched(search: Search, began: float, budget: float, calls: int | None) -> tuple[MoveFacts, ...]:
+    """Let the moves work, and leave time and calls for making the worst input small."""
+
+    def tell(worst: float) -> None:
+        if search.plan.progress is not None:
+            known = f", worst {worst:.4g}× the tolerance" if math.isfinite(worst) else ""
+            search.plan.progress(Progress(f"searching{known}", done=search.tried))
+
+    left = budget - (time.monotonic() - began)
+    most = None if calls is None else calls - min(64, max(calls // 5, 12), calls // 3) - LAST
+    search.ended = deadline(SHARE_FOR_MOVES * left, most, search.meter)
+    facts = run(search, extensions("tasks.stress.moves"), tell)
+    left = budget - (time.monotonic() - began)
+    most = None if calls is None else max(1, calls - LAST)
+    search.ended = deadline(max(left, 0.1 * budget), most, search.meter)
+    return facts

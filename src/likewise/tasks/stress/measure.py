@@ -1,4 +1,4 @@
-"""How far apart two models are on rows under change, measured by the code of the gate.
+"""How far two models are apart on rows under change, measured by the code of the gate.
 
 A row that a model refuses is found by halving the batch. Refused by both it says nothing; refused by
 one alone it is a difference of another kind, and is kept apart.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
+from likewise.tasks.stress.space import Rows, together
 
 CALLS_TO_ISOLATE = 64
 """Calls of one model spent on finding the rows of one batch that it refuses."""
@@ -28,29 +30,48 @@ CALLS_TO_ISOLATE = 64
 BARELY = 1.0 + sys.float_info.epsilon
 """The severity of a changed label where nothing tells how sure the reference was: just beyond."""
 
+ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE, BOTH, NOT_TOLD = range(5)
+"""Who refused a row. The last: finding out would have taken too many calls."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
-    """What each row of a batch showed. Severity is zero where a row was not answered by both.
+class Found:
+    """Rows and what each showed, all figures of a row from one and the same call.
 
-    `refused` is 0 for a row that both answered, 1 if only the reference refused it, 2 if only the
-    candidate, 3 if both, 4 where finding out would have taken too many calls. `apart` is the absolute
-    difference that the severity is of, NaN where no output holds numbers.
+    Severity is the difference in units of the tolerance, zero where a row was not answered by both. `apart` is the
+    absolute difference that the severity is of, NaN where no output holds numbers.
     """
 
+    rows: Rows
     severity: Array
     beyond: Array
-    refused: Array
     apart: Array
+    refused: Array
 
-    def take(self, positions: Array) -> Measured:
+    def __len__(self) -> int:
+        return len(self.severity)
+
+    @property
+    def worst(self) -> float:
+        """The severity of the first row."""
+        return float(self.severity[0]) if len(self.severity) else 0.0
+
+    def take(self, positions: Array | list[int]) -> Found:
         """Some of the rows."""
-        return Measured(
-            self.severity[positions], self.beyond[positions], self.refused[positions], self.apart[positions]
-        )
+        at = np.asarray(positions, dtype=np.int64)
+        return Found(self.rows.take(at), self.severity[at], self.beyond[at], self.apart[at], self.refused[at])
+
+    def ranked(self) -> Found:
+        """All rows that were answered, the worst first; ties as they are."""
+        answered = np.flatnonzero(self.refused == ANSWERED)
+        return self.take(answered[np.argsort(-self.severity[answered], kind="stable")])
 
 
-ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE, BOTH, NOT_TOLD = range(5)
+def gathered(parts: Sequence[Found]) -> Found:
+    """Several after each other."""
+    names = ("severity", "beyond", "apart", "refused")
+    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+    return Found(together([part.rows for part in parts]), *columns)
 
 
 @dataclass(slots=True)
@@ -71,17 +92,20 @@ class Meter:
         self.seconds += seconds
 
 
-def measure(prepared: Prepared, batch: Batch, meter: Meter, *, size: int | None = None) -> Measured:
-    """Ask both models, and compare."""
+def measure(prepared: Prepared, rows: Rows, batch: Batch, meter: Meter, *, size: int | None = None) -> Found:
+    """Ask both models about rows, which `batch` holds in their form, and compare."""
     ours, theirs = (_answered(side, batch, meter, size) for side in (prepared.reference, prepared.candidate))
-    refused = _refused(ours, theirs)
+    refused = np.select(
+        [ours.answered & theirs.answered, ~(ours.told & theirs.told), theirs.answered, ours.answered],
+        [ANSWERED, NOT_TOLD, REFERENCE_ALONE, CANDIDATE_ALONE],
+        default=BOTH,
+    )
     severity, beyond, apart = np.zeros(len(batch)), np.zeros(len(batch), dtype=bool), np.full(len(batch), np.nan)
     good = np.flatnonzero(refused == ANSWERED)
     if len(good):
         asked = batch if len(good) == len(batch) else rows_at(batch, good)
-        reference, candidate = _rows(ours, good), _rows(theirs, good)
-        severity[good], beyond[good], apart[good] = compared(prepared, asked, reference, candidate)
-    return Measured(severity, beyond, refused, apart)
+        severity[good], beyond[good], apart[good] = compared(prepared, asked, ours.at(good), theirs.at(good))
+    return Found(rows, severity, beyond, apart, refused)
 
 
 def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> tuple[Array, Array, Array]:
@@ -94,16 +118,18 @@ def compared(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Te
             # One row of another shape makes all of a call so: the whole call is what differs.
             everywhere = np.full(len(batch), np.inf)
             return everywhere, np.ones(len(batch), dtype=bool), everywhere
-        own = severity_of(pair)
+        own = _severity(pair)
         severity = np.maximum(severity, own)
         beyond |= rows_beyond(pair)
         if _holds_numbers(pair):
-            worse = np.flatnonzero((own > decided) & ~_nothing(pair))
+            # Rows that are NaN through and through on both sides agree, and nothing was measured on them.
+            nothing = (rows_of(np.isnan(pair.reference)) & rows_of(np.isnan(pair.candidate))).all(axis=1)
+            worse = np.flatnonzero((own > decided) & ~nothing)
             apart[worse], decided[worse] = at_worst(pair, worse)[1], own[worse]
     return severity, beyond, apart
 
 
-def severity_of(pair: Pair) -> Array:
+def _severity(pair: Pair) -> Array:
     """How far each row is apart in units of what is tolerated, so that labels and numbers can be ranked together."""
     if not pair.reference.size:
         return np.zeros(len(pair.reference))
@@ -118,12 +144,6 @@ def severity_of(pair: Pair) -> Array:
     return np.where(differs, np.where(np.isnan(sure), BARELY, sure), 0.0)
 
 
-def _nothing(pair: Pair) -> Array:
-    """The rows that are NaN through and through on both sides: they agree, and nothing was measured on them."""
-    ours, theirs = rows_of(np.isnan(pair.reference)), rows_of(np.isnan(pair.candidate))
-    return np.asarray((ours & theirs).all(axis=1))
-
-
 def _holds_numbers(pair: Pair) -> bool:
     numeric = is_numeric(pair.reference) and is_numeric(pair.candidate)
     return numeric and pair.spec.kind is not Kind.LABEL and bool(pair.reference.size)
@@ -131,13 +151,21 @@ def _holds_numbers(pair: Pair) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Answers:
-    tensors: Tensors | None
+    """The answers to the rows that a model does not refuse. `told`: it is known whether it refuses a row."""
+
+    tensors: Tensors
     answered: Array
     told: Array
 
+    def at(self, positions: Array) -> Tensors:
+        """The answers to some rows, all of them answered."""
+        if len(positions) == len(self.answered):
+            return self.tensors
+        places = (np.cumsum(self.answered) - 1)[positions]
+        return {name: array[places] for name, array in self.tensors.items()}
+
 
 def _answered(side: Side, batch: Batch, meter: Meter, size: int | None) -> _Answers:
-    """The answers to the rows that a model does not refuse, and which those are."""
     parts: list[Tensors] = []
     answered, told = np.zeros(len(batch), dtype=bool), np.ones(len(batch), dtype=bool)
     waiting, calls = [(0, len(batch))], 0
@@ -149,34 +177,13 @@ def _answered(side: Side, batch: Batch, meter: Meter, size: int | None) -> _Answ
         part = batch if stop - start == len(batch) else batch.slice(start, stop)
         began = time.perf_counter()
         try:
-            found, _ = answers(side, part, size)
+            parts.append(answers(side, part, size)[0])
+            answered[start:stop] = True
         except LikewiseError:
-            found = None
+            if stop - start > 1:
+                middle = (start + stop) // 2
+                # In the order of the rows: answers are joined as they come.
+                waiting[:0] = [(start, middle), (middle, stop)]
         calls += 1
         meter.count(side.name, len(part), time.perf_counter() - began)
-        if found is not None:
-            parts.append(found)
-            answered[start:stop] = True
-        elif stop - start > 1:
-            middle = (start + stop) // 2
-            # In the order of the rows: answers are joined as they come.
-            waiting[:0] = [(start, middle), (middle, stop)]
-    return _Answers(joined(side, parts) if parts else None, answered, told)
-
-
-def _refused(ours: _Answers, theirs: _Answers) -> Array:
-    refused = np.select(
-        [ours.answered & theirs.answered, theirs.answered, ours.answered],
-        [ANSWERED, REFERENCE_ALONE, CANDIDATE_ALONE],
-        default=BOTH,
-    )
-    unknown = ~(ours.told & theirs.told)
-    return np.where(unknown & ~(ours.answered & theirs.answered), NOT_TOLD, refused)
-
-
-def _rows(found: _Answers, positions: Array) -> Tensors:
-    assert found.tensors is not None
-    if found.answered.all() and len(positions) == len(found.answered):
-        return found.tensors
-    places = np.cumsum(found.answered) - 1
-    return {name: array[places[positions]] for name, array in found.tensors.items()}
+    return _Answers(joined(side, parts) if parts else {}, answered, told)

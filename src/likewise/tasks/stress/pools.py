@@ -1,9 +1,7 @@
 """The real rows that a search starts from, taken apart into variables and put together again.
 
 What the models are given while searching has the form that the written file will have when it is read:
-an Arrow table of the data's own schema, or arrays.
-
-The rows found as a file of the data's own schema, which `check --data` takes.
+an Arrow table of the data's own schema, or arrays. `check --data` takes the file.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -105,36 +103,42 @@ def _bytes(inputs: Columns) -> int:
 def space_for(pool: Pool, names: Sequence[str], *, widen: float) -> Space:
     """The variables of the columns that the models take."""
     make = _arrow_column if pool.is_table else _array_column
-    return space_of([make(pool.inputs, name, widen) for name in names], len(pool))
+    return space_of([make(pool.inputs, name, widen) for name in names])
 
 
 def batch_of(pool: Pool, space: Space, rows: Rows) -> Batch:
     """Rows under change as the models are given them."""
+    known = {column.name: column for column in space.columns}
     inputs: Columns
     if isinstance(pool.inputs, ArrowColumns):
-        inputs = _as_table(pool.inputs, space, rows)
+        import pyarrow as pa
+
+        table = pool.inputs.table
+        arrays = [
+            _to_arrow(known[name], rows.cells[name], stored) if name in known else stored.take(pa.array(rows.base))
+            for name, stored in zip(table.column_names, table.columns, strict=True)
+        ]
+        inputs = ArrowColumns(pa.Table.from_arrays(arrays, schema=table.schema), names=tuple(pool.inputs))
     else:
-        known = {column.name: column for column in space.columns}
         inputs = ArrayColumns(
             {
-                name: _cells(known[name], array, rows) if name in known else array[rows.base]
+                name: _to_array(known[name], rows.cells[name], array) if name in known else array[rows.base]
                 for name, array in pool.inputs.items()
             }
         )
     return Batch(RowIds(np.arange(len(rows), dtype=np.int64)), inputs)
 
 
-def without(pool: Pool, positions: Array) -> Pool:
-    """The other rows."""
-    kept = np.setdiff1d(np.arange(len(pool)), positions)
-    names = None if pool.rows.names is None else pool.rows.names[kept]
-    return Pool(RowIds(pool.rows.numbers[kept], names), take(pool.inputs, kept), pool.complete)
+def kept(pool: Pool, positions: Array) -> Pool:
+    """Some of the rows."""
+    if len(positions) == len(pool):
+        return pool
+    return Pool(pool.rows.at(positions), take(pool.inputs, positions), pool.complete)
 
 
-def _cells(column: Column, array: Array, rows: Rows) -> Array:
-    cells = rows.cells[column.name]
+def _to_array(column: Column, cells: Array, stored: Array) -> Array:
     if column.places is not None:
-        return array[column.places[cells[:, 0]]]
+        return stored[column.places[cells[:, 0]]]
     return cells.reshape(len(cells), *column.shape)
 
 
@@ -184,21 +188,6 @@ def _codes(keys: Sequence[str]) -> tuple[Array, Array]:
     return codes.reshape(-1), places
 
 
-def _as_table(inputs: ArrowColumns, space: Space, rows: Rows) -> Columns:
-    import pyarrow as pa
-
-    table = inputs.table
-    known = {column.name: column for column in space.columns}
-    arrays: list[Any] = []
-    for name in table.column_names:
-        stored = table.column(name)
-        if name in known:
-            arrays.append(_to_arrow(known[name], rows.cells[name], stored))
-        else:
-            arrays.append(stored.take(pa.array(rows.base)))
-    return ArrowColumns(pa.Table.from_arrays(arrays, schema=table.schema), names=tuple(inputs))
-
-
 def _to_arrow(column: Column, cells: Array, stored: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     import pyarrow as pa
 
@@ -207,24 +196,14 @@ def _to_arrow(column: Column, cells: Array, stored: pa.ChunkedArray) -> pa.Chunk
     flat = np.ascontiguousarray(cells).reshape(-1)
     # Where the data has nulls, a missing number is one; elsewhere it is NaN.
     mask = np.isnan(flat) if flat.dtype.kind == "f" and stored.null_count else None
-    kind = stored.type
     if not column.shape:
-        return pa.array(flat, mask=mask).cast(kind)
-    parts = pa.FixedSizeListArray.from_arrays(pa.array(flat), cells.shape[1])
-    return parts.cast(kind)
-
-
-TABLE, ARRAYS = ".parquet", ".npz"
-
-
-def suffix(*, table: bool) -> str:
-    """What the file of such rows is called at its end."""
-    return TABLE if table else ARRAYS
+        return pa.array(flat, mask=mask).cast(stored.type)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), cells.shape[1]).cast(stored.type)
 
 
 def require_name(path: str, *, table: bool) -> None:
     """A usage error for a file that could not hold the rows."""
-    wanted = suffix(table=table)
+    wanted = ".parquet" if table else ".npz"
     if not path.lower().endswith(wanted):
         kind = "tables are written as Parquet" if table else "arrays are written as .npz"
         raise UsageError(f"--output is {path}: {kind}", remedy=f"Name a file that ends in {wanted}")

@@ -1,6 +1,7 @@
-"""From the end of a search to its result: the worst rows made small, written, read again and measured.
+"""From the end of a search to its result: the worst rows made small, written, read again, measured and judged.
 
-The command that measures the file again, with every option of the search that matters to it.
+A row is made small by putting values back as long as the difference stays: groups of them first, where many
+changed. All attempts of a round are one call.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,16 @@ from likewise.registry import open_source
 from likewise.report.stress import Change, MoveFacts, Refusals, StressedRow, StressResult
 from likewise.tasks.settings import Settings
 from likewise.tasks.stress import measure, pools
-from likewise.tasks.stress.minimise import STAYS, changes, minimised
+from likewise.tasks.stress.measure import Found, gathered
 from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import Ranked, Search, gathered
+from likewise.tasks.stress.search import Search, SpentError
 from likewise.tasks.stress.space import Rows
+
+STAYS = 0.9
+"""The part of the difference that must be left when values are put back."""
+
+GROUPS, MOST_GROUPS = 48, 256
+"""Groups of values that are put back in one call, first and where none of them can be."""
 
 WRITTEN = 5
 """Rows that are told and written, each from another real row and brought down to the fewest changes."""
@@ -57,20 +64,18 @@ def result(
     worst = _worst(search)
     told: tuple[StressedRow, ...] = ()
     measured: tuple[OutputFacts, ...] = ()
-    if worst is not None:
+    if len(worst):
         told, measured = _written(search, worst, output)
         if max(row.severity for row in told) < search.start.worst and not _has_worst_real(search, worst):
-            worst = gathered([worst, search.start.take(np.array([0]))])
+            worst = gathered([worst, search.start.take([0])]).ranked()
             told, measured = _written(search, worst, output)
     measures = {facts.name: dict(facts.measures) for facts in measured}
-    broken = _broken(policy, measures)
-    refusals = _refusals(search)
     final = replace(
         known,
         rows=told,
         measures=measures,
         max_abs_diff=_largest(measures),
-        file=output if worst is not None else None,
+        file=output if len(worst) else None,
         data_rows=len(search.pool),
         data_beyond=int(search.start.beyond.sum()),
         data_worst=search.start.worst,
@@ -81,11 +86,11 @@ def result(
         evaluated=dict(search.meter.rows),
         seconds_in_models=round(search.meter.seconds, 3),
         moves=facts,
-        refusals=refusals,
+        refusals=_refusals(search),
         notes=_notes(search, policy),
     )
     final = replace(final, notes=(*final.notes, *_doubts(final)))
-    outcome, headline = _judged(final, search, broken)
+    outcome, headline = _judged(final, search, _broken(policy, measures))
     return replace(final, outcome=outcome, headline=headline)
 
 
@@ -108,56 +113,95 @@ def _doubts(found: StressResult) -> list[str]:
     return notes
 
 
-def _worst(search: Search) -> Ranked | None:
+def _worst(search: Search) -> Found:
     """The worst rows, each from another real row, the worst of them with the fewest changes."""
-    kept = search.kept
-    lead = _nothing_worse(search)
-    seen = set() if lead is None else {int(lead.rows.base[0])}
-    chosen = [] if lead is None else [lead]
-    for place in range(len(kept)):
+    start, kept = search.start, search.kept
+    # The worst real row leads, if no change made it worse than putting values back is allowed to undo.
+    leads = start.worst > 0 and STAYS * kept.worst <= start.worst and bool(start.beyond[0] or not kept.beyond[0])
+    chosen = [start.take([0])] if leads else []
+    seen = {int(row.rows.base[0]) for row in chosen}
+    for place, base in enumerate(kept.rows.base.tolist()):
         if kept.severity[place] <= 0 or len(chosen) == WRITTEN:
             break
-        if int(kept.rows.base[place]) in seen:
+        if base in seen:
             continue
-        one = np.array([place])
-        row = minimised(search, kept.take(one))
+        row = _minimised(search, kept.take([place]))
         if chosen and search.ended():
             break
-        seen |= {int(kept.rows.base[place]), int(row.rows.base[0])}
+        seen |= {base, int(row.rows.base[0])}
         chosen.append(row)
-    return gathered(chosen, lead=lead is not None) if chosen else None
+    if not chosen:
+        return kept.take([])
+    return gathered([chosen[0], gathered(chosen[1:]).ranked()]) if leads and chosen[1:] else gathered(chosen).ranked()
 
 
-def _nothing_worse(search: Search) -> Ranked | None:
-    """The worst real row as it is, if no change made it worse than putting values back is allowed to undo."""
-    start, kept = search.start, search.kept
-    as_bad = STAYS * kept.worst <= start.worst and bool(start.beyond[0] or not kept.beyond[0])
-    return start.take(np.array([0])) if start.worst > 0 and as_bad else None
+def _minimised(search: Search, row: Found) -> Found:
+    """The row nearest to a real one that is still nearly as bad, and no less bad than every real one if it was."""
+    severity, best = row.worst, row
+    # The same row, told as a change of the real row that it shares most values with.
+    unlike = search.space.differs(row.rows, search.space.real(np.arange(len(search.pool)))).sum(axis=1)
+    if unlike.min() < unlike[int(row.rows.base[0])]:
+        best = replace(row, rows=Rows(np.array([int(np.argmin(unlike))]), row.rows.cells))
+    needed = severity if math.isinf(severity) else max(STAYS * severity, min(severity, search.start.worst))
+    groups = GROUPS
+    try:
+        while len(changed := _changed(search, best.rows)):
+            parts = np.array_split(changed, min(groups, len(changed)))
+            found = _put_back(search, best, parts, needed)
+            if found is not None:
+                best = found
+            elif len(parts) == len(changed) or groups >= MOST_GROUPS:
+                break
+            else:
+                groups = min(4 * groups, MOST_GROUPS)
+    except SpentError:
+        pass
+    return best
 
 
-def _has_worst_real(search: Search, worst: Ranked) -> bool:
+def _changed(search: Search, row: Rows) -> Array:
+    """The variables in which a row differs from the real row it began as."""
+    return np.flatnonzero(search.space.differs(row, search.space.real(row.base))[0])
+
+
+def _put_back(search: Search, best: Found, parts: list[Array], needed: float) -> Found | None:
+    """The best attempt of a round: each group alone, then as many together as go; None if none goes."""
+    found, good = _attempts(search, best, parts, needed)
+    order = good[np.argsort(-found.severity[good], kind="stable")]
+    if len(order) < 2:
+        return found.take(order) if len(order) else None
+    prefixes = [np.concatenate([parts[place] for place in order[:length]]) for length in range(1, len(order) + 1)]
+    more, held = _attempts(search, best, prefixes, needed)
+    return more.take(held[-1:]) if len(held) else found.take(order[:1])
+
+
+def _attempts(search: Search, best: Found, parts: list[Array], needed: float) -> tuple[Found, Array]:
+    """One row an attempt, with one group of values put back, and which of them are still bad enough."""
+    rows = best.rows.take(np.zeros(len(parts), dtype=np.int64))
+    at = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    found = search.measure(search.space.copied(rows, at, np.concatenate(parts), rows.base[at]))
+    # A row that was beyond the tolerance has to stay beyond it.
+    return found, np.flatnonzero((found.severity >= needed) & (found.beyond | ~best.beyond[0]))
+
+
+def _has_worst_real(search: Search, worst: Found) -> bool:
     """Is the worst real row among these, as it is?"""
     here = np.flatnonzero(worst.rows.base == search.start.rows.base[0])
-    return any(not len(changes(search, worst.rows.take(np.array([place])))) for place in here.tolist())
+    return any(not len(_changed(search, worst.rows.take([place]))) for place in here.tolist())
 
 
 def _written(
-    search: Search, worst: Ranked, output: str | None
+    search: Search, worst: Found, output: str | None
 ) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
-    """The rows as they are in the file, read again; without a file as they would be there."""
-    batch = batch_of(search.pool, search.space, worst.rows)
+    """The rows as they are in the file, read again and measured as the gate does; without a file as they would be."""
+    rows, prepared = worst.rows, search.prepared
+    batch = batch_of(search.pool, search.space, rows)
     if output is not None:
         pools.write(output, batch)
         batch = joined(list(open_source(output).batches(len(worst))))
-    return _told(search, worst, batch)
-
-
-def _told(search: Search, worst: Ranked, batch: Batch) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
-    """The rows of the file, measured as the gate measures them."""
-    rows = worst.rows
-    prepared, size = search.prepared, search.batch_size
-    reference, _ = answers(prepared.reference, batch, size)
-    candidate, _ = answers(prepared.candidate, batch, size)
+    reference, candidate = (
+        answers(side, batch, search.plan.batch_size)[0] for side in (prepared.reference, prepared.candidate)
+    )
     for side in ("reference", "candidate"):
         search.meter.count(side, len(batch), 0.0)
     measured = outputs(prepared, observe(prepared, batch, reference, candidate))
@@ -165,7 +209,7 @@ def _told(search: Search, worst: Ranked, batch: Batch) -> tuple[tuple[StressedRo
     shown = _by_row(measured)
     told = []
     for position in range(len(rows)):
-        own = changes(search, rows.take(np.array([position])))
+        own = _changed(search, rows.take([position]))
         name, entry = shown.get(position, ("", {}))
         told.append(
             StressedRow(
@@ -192,28 +236,26 @@ def _by_row(measured: Sequence[OutputFacts]) -> dict[int, tuple[str, Mapping[str
     found: dict[int, tuple[str, Mapping[str, Any]]] = {}
     for facts in measured:
         for entry in facts.details.get("worst_rows", {}).get("rows", []):
-            number = int(entry["number"])
-            before = found.get(number)
-            # A difference that is measured says more than a label that changed with it.
+            before = found.get(int(entry["number"]))
             if before is None or _weight(entry) > _weight(before[1]):
-                found[number] = (facts.name, entry)
+                found[int(entry["number"])] = (facts.name, entry)
     return found
 
 
 def _weight(entry: Mapping[str, Any]) -> tuple[bool, float]:
+    """A difference that is measured says more than a label that changed with it."""
     return "abs_diff" in entry, float(entry["severity"])
 
 
 def _changes(search: Search, rows: Rows, batch: Batch, position: int, variables: Array) -> tuple[Change, ...]:
-    space, pool = search.space, search.pool
     told = []
     for variable in variables[:SHOWN].tolist():
-        column = space.columns[int(space.owner[variable])]
-        element = int(space.element[variable])
-        before, after = pool.inputs[column.name][int(rows.base[position])], batch.inputs[column.name][position]
+        column, element = search.space.column(variable)
+        before = search.pool.inputs[column.name][int(rows.base[position])]
+        after = batch.inputs[column.name][position]
         if column.is_number and column.shape:
             before, after = np.asarray(before).reshape(-1)[element], np.asarray(after).reshape(-1)[element]
-        told.append(Change(space.name(variable), plain(before), plain(after)))
+        told.append(Change(search.space.name(variable), plain(before), plain(after)))
     return tuple(told)
 
 
@@ -221,15 +263,12 @@ def _refusals(search: Search) -> Refusals:
     examples = []
     for kind, row in search.one_sided:
         batch = batch_of(search.pool, search.space, row)
-        own = changes(search, row)
+        changes = _changes(search, row, batch, 0, _changed(search, row))
         examples.append(
             {
                 "refused_by": "reference" if kind == measure.REFERENCE_ALONE else "candidate",
                 "base": search.pool.rows.name(int(row.base[0])),
-                "changes": [
-                    {"column": change.column, "before": change.before, "after": change.after}
-                    for change in _changes(search, row, batch, 0, own)
-                ],
+                "changes": [asdict(change) for change in changes],
             }
         )
     counts = search.refused
@@ -249,25 +288,23 @@ def _number(value: float) -> float | None:
 
 def _largest(measures: Mapping[str, Mapping[str, float]]) -> float | None:
     values = [of["max_abs_diff"] for of in measures.values() if "max_abs_diff" in of]
-    broken = [value for value in values if value != value]
-    return broken[0] if broken else max(values, default=None)
+    return next((value for value in values if value != value), max(values, default=None))
 
 
 def _broken(policy: Policy, measures: Mapping[str, Mapping[str, float]]) -> list[str]:
     """The limits that the worst rows do not keep."""
-    found = []
-    for limit in policy.limits:
-        for name, measured in measures.items():
-            if limit.measure not in ROWWISE or limit.output not in (None, name) or limit.measure not in measured:
-                continue
-            value = measured[limit.measure]
-            if not value <= limit.bound:
-                found.append(f"{name}.{limit.measure} is {figure(value)}, above its limit of {figure(limit.bound)}")
-    return found
+    return [
+        f"{name}.{limit.measure} is {figure(measured[limit.measure])}, above its limit of {figure(limit.bound)}"
+        for limit in policy.limits
+        for name, measured in measures.items()
+        if limit.measure in ROWWISE and limit.output in (None, name) and limit.measure in measured
+        if not measured[limit.measure] <= limit.bound
+    ]
 
 
 def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple[Outcome, str]:
-    alone = found.refusals.reference_only + found.refusals.candidate_only
+    refused = found.refusals
+    alone = refused.reference_only + refused.candidate_only
     beyond = [row for row in found.rows if row.beyond or row.beyond_in_search]
     if any(row.changed for row in beyond) or (beyond and not found.data_beyond):
         times = _times(max(max(row.severity, row.severity_in_search) for row in beyond))
@@ -278,18 +315,18 @@ def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple
         return Outcome.FAIL, broken[0]
     if alone:
         return Outcome.FAIL, f"{alone:,} of the rows tried are refused by one model and answered by the other"
-    if not len(search.space.free()):
-        return Outcome.INCONCLUSIVE, "no column takes more than one value, so that there was nothing to change"
     numbers = any(spec.kind is not Kind.LABEL for spec in search.prepared.pairing.pairs)
-    if numbers and np.isnan(search.start.apart).all():
-        return Outcome.INCONCLUSIVE, "no answer to a real row is a number on both sides: there was nothing to measure"
-    if not search.tried or not search.answered:
-        return Outcome.INCONCLUSIVE, "there was no time to search: not one changed row was compared"
-    if found.refusals.not_told:
-        return (
-            Outcome.INCONCLUSIVE,
-            f"{found.refusals.not_told:,} of the rows tried were refused in calls of many and not looked at singly",
-        )
+    why = None
+    if not len(search.space.free()):
+        why = "no column takes more than one value, so that there was nothing to change"
+    elif numbers and np.isnan(search.start.apart).all():
+        why = "no answer to a real row is a number on both sides: there was nothing to measure"
+    elif not search.answered:
+        why = "there was no time to search: not one changed row was compared"
+    elif refused.not_told:
+        why = f"{refused.not_told:,} of the rows tried were refused in calls of many and not looked at singly"
+    if why is not None:
+        return Outcome.INCONCLUSIVE, why
     return Outcome.PASS, f"{search.answered:,} changed rows were compared and none is beyond tolerance"
 
 
@@ -320,7 +357,7 @@ LISTED = {"ignore": "ignore", "trusted": "trust"}
 
 
 def command(settings: Settings, result: StressResult) -> str:
-    """What to type to see the rows of the file judged as they were."""
+    """What to type to see the rows of the file judged as they were, with every option that matters to it."""
     words = ["likewise", "check", result.reference, result.candidate, "--data", str(result.file), *_options(settings)]
     return shlex.join(words)
 
@@ -333,18 +370,12 @@ def _options(settings: Settings) -> Iterator[str]:
         yield from ("--nan-equal", "false")
     for name, option in NAMED.items():
         for key, value in getattr(settings, name).items():
-            yield from (f"--{option}", f"{key}={_text(value)}")
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            yield from (f"--{option}", f"{key}={text}")
     for name, option in LISTED.items():
         for value in getattr(settings, name):
             yield from (f"--{option}", value)
     axis = settings.batch_axis
     if axis is not None:
-        yield from ("--batch-axis", _axes(axis) if isinstance(axis, Mapping) else str(axis))
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _axes(axes: Mapping[str, int]) -> str:
-    return ",".join(f"{name}:{axis}" for name, axis in axes.items())
+        axes = ",".join(f"{name}:{along}" for name, along in axis.items()) if isinstance(axis, Mapping) else str(axis)
+        yield from ("--batch-axis", axes)

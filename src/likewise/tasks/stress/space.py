@@ -7,8 +7,8 @@ one of the values observed. Missing is a value where it was observed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -55,6 +55,11 @@ class Column:
         drawn: Array = self.values[random.integers(0, len(self.values), len(elements)), elements]
         return drawn
 
+    def known(self, element: int) -> Array:
+        """The distinct values of an element, in order; missing is none of them."""
+        values = np.unique(self.values[:, element])
+        return values[~np.isnan(values)] if values.dtype.kind == "f" else values
+
     def conform(self, values: Array, elements: Array) -> Array:
         """The nearest values that the data could hold."""
         if self.places is not None:
@@ -80,9 +85,7 @@ class Column:
         values = values.copy()
         for element in np.unique(elements[self.listed[elements]]).tolist():
             here = np.flatnonzero(elements == element)
-            known = np.unique(self.values[:, element])
-            known = known[~np.isnan(known)] if known.dtype.kind == "f" else known
-            if len(known):
+            if len(known := self.known(element)):
                 values[here] = known[np.clip(np.searchsorted(known, values[here]), 0, len(known) - 1)]
         return values
 
@@ -97,8 +100,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.base)
 
-    def take(self, positions: Array) -> Rows:
+    def take(self, positions: Array | list[int]) -> Rows:
         return Rows(self.base[positions], {name: cells[positions] for name, cells in self.cells.items()})
+
+    def or_else(self, others: Rows, mask: Array) -> Rows:
+        """These rows where the mask says so, the others elsewhere."""
+        cells = {name: np.where(mask[:, None], cells, others.cells[name]) for name, cells in self.cells.items()}
+        return Rows(np.where(mask, self.base, others.base), cells)
 
 
 Draw: TypeAlias = Callable[[Column, Array, Array, Array], Array]
@@ -110,31 +118,28 @@ class Space:
     """All variables of the rows; `owner` and `element` say where each lies."""
 
     columns: tuple[Column, ...]
-    rows: int
     owner: Array
     element: Array
-    positions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def variables(self) -> int:
         return len(self.owner)
 
     @property
-    def cells(self) -> int:
-        """Bytes of one row."""
+    def row_bytes(self) -> int:
         return sum(column.width * column.values.dtype.itemsize for column in self.columns)
+
+    def column(self, variable: int) -> tuple[Column, int]:
+        """The column that a variable lies in, and its element there."""
+        return self.columns[int(self.owner[variable])], int(self.element[variable])
 
     def name(self, variable: int) -> str:
         """What a person calls a variable: `age`, or `X[3]`, or `image[0,12,7]`."""
-        column = self.columns[int(self.owner[variable])]
+        column, element = self.column(variable)
         if not column.shape:
             return column.name
-        index = np.unravel_index(int(self.element[variable]), column.shape)
+        index = np.unravel_index(element, column.shape)
         return f"{column.name}[{','.join(str(int(along)) for along in index)}]"
-
-    def may_miss(self, variable: int) -> bool:
-        """Is this a number that is missing in some real row?"""
-        return bool(self.columns[int(self.owner[variable])].gaps[int(self.element[variable])])
 
     def real(self, positions: Array) -> Rows:
         """Real rows, as they are."""
@@ -142,26 +147,26 @@ class Space:
 
     def numbers(self) -> Array:
         """The variables that are numbers and take more than one value."""
-        free = [c.is_number & ~c.listed & (c.high > c.low) for c in self.columns]
-        return np.flatnonzero(np.concatenate(free)) if free else np.zeros(0, np.int64)
+        return self.where(lambda c: c.is_number & ~c.listed & (c.high > c.low))
 
     def free(self) -> Array:
         """The variables that can be changed at all."""
-        able = [
-            (c.high > c.low) | (c.gaps & ~np.isnan(c.values.astype(np.float64)).all(axis=0))
-            if c.is_number and c.values.dtype.kind != "b"
-            else c.values.min(axis=0) < c.values.max(axis=0)
-            for c in self.columns
-        ]
-        return np.flatnonzero(np.concatenate(able)) if able else np.zeros(0, np.int64)
+        return self.where(
+            lambda c: (
+                (c.high > c.low) | (c.gaps & ~np.isnan(c.values.astype(np.float64)).all(axis=0))
+                if c.is_number and c.values.dtype.kind != "b"
+                else c.values.min(axis=0) < c.values.max(axis=0)
+            )
+        )
+
+    def where(self, holds: Callable[[Column], Array]) -> Array:
+        """The variables of which something holds, told for each element of a column."""
+        return np.flatnonzero(np.concatenate([np.zeros(0, bool), *map(holds, self.columns)]))
 
     def rewritten(self, rows: Rows, at: Array, variables: Array, draw: Draw) -> Rows:
         """The rows with new values: request i changes variable `variables[i]` of row `at[i]`."""
         cells = dict(rows.cells)
-        owners = self.owner[variables]
-        for number in np.unique(owners).tolist():
-            here = np.flatnonzero(owners == number)
-            column, elements = self.columns[number], self.element[variables[here]]
+        for column, elements, here in self._by_column(variables):
             array = cells[column.name].copy()
             now = array[at[here], elements]
             array[at[here], elements] = column.conform(draw(column, elements, now, here), elements)
@@ -175,56 +180,46 @@ class Space:
     def copied(self, rows: Rows, at: Array, variables: Array, donors: Array) -> Rows:
         """The rows with values of real rows, as they are: request i takes that of real row `donors[i]`."""
         cells = dict(rows.cells)
-        owners = self.owner[variables]
-        for number in np.unique(owners).tolist():
-            here = np.flatnonzero(owners == number)
-            column, elements = self.columns[number], self.element[variables[here]]
-            array = cells[column.name].copy()
-            array[at[here], elements] = column.values[donors[here], elements]
-            cells[column.name] = array
+        for column, elements, here in self._by_column(variables):
+            cells[column.name] = cells[column.name].copy()
+            cells[column.name][at[here], elements] = column.values[donors[here], elements]
         return Rows(rows.base, cells)
 
     def spans(self, variables: Array) -> Array:
         """The ranges of variables that are numbers."""
         found = np.empty(len(variables))
-        owners = self.owner[variables]
-        for number in np.unique(owners).tolist():
-            here = np.flatnonzero(owners == number)
-            column, elements = self.columns[number], self.element[variables[here]]
+        for column, elements, here in self._by_column(variables):
             found[here] = column.high[elements].astype(np.float64) - column.low[elements].astype(np.float64)
         return found
-
-    def differs(self, rows: Rows, others: Rows) -> Array:
-        """Which variables of each row differ from the row at the same place."""
-        parts = []
-        for column in self.columns:
-            one, other = rows.cells[column.name], others.cells[column.name]
-            unlike = one != other
-            if one.dtype.kind == "f":
-                unlike &= ~(np.isnan(one) & np.isnan(other))
-            parts.append(unlike)
-        return np.concatenate(parts, axis=1) if parts else np.zeros((len(rows), 0), bool)
 
     def as_numbers(self, rows: Rows, variables: Array) -> Array:
         """The values of variables that are numbers, one line a row, as float64."""
         found = np.empty((len(rows), len(variables)))
+        for column, elements, here in self._by_column(variables):
+            found[:, here] = rows.cells[column.name][:, elements]
+        return found
+
+    def differs(self, rows: Rows, others: Rows) -> Array:
+        """Which variables of each row differ from the row at the same place, or from the only one."""
+        parts = [np.zeros((len(others), 0), bool)]
+        for one, other in ((rows.cells[column.name], others.cells[column.name]) for column in self.columns):
+            unlike = one != other
+            parts.append(unlike & ~(np.isnan(one) & np.isnan(other)) if one.dtype.kind == "f" else unlike)
+        return np.concatenate(parts, axis=1)
+
+    def _by_column(self, variables: Array) -> Iterator[tuple[Column, Array, Array]]:
+        """Each column with the elements that are meant, and where these stand among the variables."""
         owners = self.owner[variables]
         for number in np.unique(owners).tolist():
             here = np.flatnonzero(owners == number)
-            found[:, here] = rows.cells[self.columns[number].name][:, self.element[variables[here]]]
-        return found
+            yield self.columns[number], self.element[variables[here]], here
 
 
-def space_of(columns: Sequence[Column], rows: int) -> Space:
+def space_of(columns: Sequence[Column]) -> Space:
     """The variables of some columns."""
     widths = [column.width for column in columns]
-    owner = np.repeat(np.arange(len(columns)), widths)
-    element = np.concatenate([np.arange(width) for width in widths]) if widths else np.zeros(0, np.int64)
-    space = Space(tuple(columns), rows, owner, element)
-    if space.variables > MOST_LISTED:
-        return space
-    names = {space.name(variable): variable for variable in range(space.variables)}
-    return Space(tuple(columns), rows, owner, element, names)
+    element = np.concatenate([np.zeros(0, np.int64), *map(np.arange, widths)])
+    return Space(tuple(columns), np.repeat(np.arange(len(columns)), widths), element)
 
 
 def together(parts: Sequence[Rows]) -> Rows:
@@ -241,18 +236,15 @@ def number_column(name: str, array: Array, *, widen: float = 0.0) -> Column:
     width = values.shape[1]
     shared = array.ndim > 2
     looked_at = values.reshape(-1, 1) if shared else values
-    floating = values.dtype.kind == "f"
+    truth, floating = values.dtype.kind == "b", values.dtype.kind == "f"
     finite = np.isfinite(looked_at) if floating else np.ones(looked_at.shape, bool)
-    kept = looked_at if not floating else np.where(finite, looked_at, np.nan)
     gaps = np.isnan(looked_at).any(axis=0) if floating else np.zeros(looked_at.shape[1], bool)
-    low, high = _ends(kept, finite)
+    low, high = _ends(looked_at, finite)
     whole = ~(floating & (finite & (looked_at != np.round(looked_at))).any(axis=0))
-    listed = np.zeros(len(low), bool)
-    if values.dtype.kind == "b":
-        listed[:] = True
-    elif len(low) <= MOST_LISTED:
-        listed = whole & np.array([len(np.unique(kept[finite[:, e], e])) <= FEW for e in range(len(low))])
-    if widen and values.dtype.kind != "b":
+    listed = np.full(len(low), truth)
+    if not truth and len(low) <= MOST_LISTED:
+        listed = whole & np.array([len(np.unique(looked_at[finite[:, e], e])) <= FEW for e in range(len(low))])
+    if widen and not truth:
         low, high = _widened(low, high, whole & ~listed, ~listed, widen, values.dtype)
     bounds = [np.broadcast_to(entry, width) for entry in (low, high, whole, gaps, listed)]
     return Column(name, values, tuple(array.shape[1:]), *bounds)
@@ -266,23 +258,24 @@ def choice_column(name: str, codes: Array, places: Array) -> Column:
     )
 
 
-def _ends(kept: Array, finite: Array) -> tuple[Array, Array]:
-    if kept.dtype.kind != "f":
-        return kept.min(axis=0), kept.max(axis=0)
-    low = np.where(finite, kept, np.inf).min(axis=0)
-    high = np.where(finite, kept, -np.inf).max(axis=0)
-    none = ~finite.any(axis=0)
-    return np.where(none, 0, low).astype(kept.dtype), np.where(none, 0, high).astype(kept.dtype)
+def _ends(values: Array, finite: Array) -> tuple[Array, Array]:
+    """The smallest and the largest number of each element; zero where there is none."""
+    if values.dtype.kind != "f":
+        return values.min(axis=0), values.max(axis=0)
+    low, high = np.where(finite, values, np.inf).min(axis=0), np.where(finite, values, -np.inf).max(axis=0)
+    some = finite.any(axis=0)
+    return np.where(some, low, 0).astype(values.dtype), np.where(some, high, 0).astype(values.dtype)
 
 
 def _widened(low: Array, high: Array, whole: Array, able: Array, share: float, dtype: np.dtype) -> tuple[Array, Array]:
     reach = (high.astype(np.float64) - low.astype(np.float64)) * share
     reach = np.where(able, np.where(whole, np.floor(reach), reach), 0.0)
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    wide = [
-        np.clip(end.astype(np.float64) + sign * reach, limits.min, limits.max) for end, sign in ((low, -1), (high, 1))
+    wider = [
+        _as_type(np.clip(end.astype(np.float64) + by, limits.min, limits.max), dtype)
+        for end, by in ((low, -reach), (high, reach))
     ]
-    return np.where(able, _as_type(wide[0], dtype), low), np.where(able, _as_type(wide[1], dtype), high)
+    return np.where(able, wider[0], low), np.where(able, wider[1], high)
 
 
 def _as_type(values: Array, dtype: np.dtype) -> Array:

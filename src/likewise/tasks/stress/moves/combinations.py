@@ -1,12 +1,4 @@
-"""Categories exchanged for others that were observed, rare ones as often as common ones; missing where it was.
-
-Notable values of two columns together that no real row has: ends of ranges, rare categories, missing, zero.
-
-Most faults that single columns do not show need two conditions. Pairs are gone through one after the
-other, so that each is tried once before any is tried twice.
-
-Several columns at once: crossed with real rows and with one another, and moved along their differences.
-"""
+"""Several columns at once: categories exchanged, notable values paired, rows crossed with one another."""
 
 from __future__ import annotations
 
@@ -15,21 +7,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.tasks.stress.search import Search
+from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Column, Rows, Space, together
 
+MOST_POINTS = 700
+"""Notable values that are paired; of more, some are drawn."""
 
-class Categories:
-    """Exchanges one category a row, or all of them."""
+MOST_VALUES = 96
+"""Values of one category that are paired: the rarest."""
 
-    name = "categories"
+PAIRS_A_ROW = 3
+"""Pairs that one row may hold, if they are of different columns."""
 
-    def applies(self, search: Search) -> bool:
-        return len(_able(search.space)) > 0
+MOST_MIXED = 4_096
+"""Variables up to which each is exchanged by itself; beyond, whole blocks are another move's business."""
 
-    def turn(self, search: Search) -> None:
-        space, random = search.space, search.random
-        able = search.memory.setdefault("categories", _able(space))
+ROWS_LOOKED_AT = 4_096
+"""Real rows in which pairs of values are looked for."""
+
+
+def _categories(search: Search) -> Turn | None:
+    """One category of a row, or all of them, exchanged for others that were observed, rare ones as often as common."""
+    space, random = search.space, search.random
+    few = space.where(lambda c: c.listed | c.gaps if c.places is None else np.full(1, len(c.places) > 1))
+    able = np.intersect1d(few, space.free())
+
+    def turn() -> None:
         rows = search.parents(search.count)
         chosen = np.zeros((len(rows), len(able)), dtype=bool)
         chosen[np.arange(len(rows)), random.integers(0, len(able), len(rows))] = True
@@ -42,15 +45,7 @@ class Categories:
 
         search.measure(space.rewritten(rows, at, able[which], draw))
 
-
-def _able(space: Space) -> Array:
-    """Variables that take one of a few values, or that may be missing."""
-    found = [
-        np.full(1, len(column.places) > 1) if column.places is not None else (column.listed | column.gaps)
-        for column in space.columns
-    ]
-    marked = np.flatnonzero(np.concatenate(found)) if found else np.zeros(0, np.int64)
-    return np.intersect1d(marked, space.free())
+    return turn if len(able) else None
 
 
 def _other(column: Column, elements: Array, random: np.random.Generator) -> Array:
@@ -65,17 +60,6 @@ def _other(column: Column, elements: Array, random: np.random.Generator) -> Arra
     return np.where(missing, np.nan, found) if missing.any() else found
 
 
-MOST_POINTS = 700
-"""Notable values that are paired; of more, some are drawn."""
-
-MOST_VALUES = 96
-"""Values of one category that are paired: the rarest."""
-
-
-PAIRS_A_ROW = 3
-"""Pairs that one row may hold, if they are of different columns."""
-
-
 @dataclass(slots=True)
 class _Tour:
     """Notable values, the pairs of them in the order in which they are tried, and how far that is."""
@@ -86,26 +70,26 @@ class _Tour:
     place: int = 0
 
 
-class Pairs:
-    """Gives two columns notable values, and others too where a row has room."""
+def _pairs(search: Search) -> Turn | None:
+    """Notable values of two columns that no real row has together: ends of ranges, rare categories, missing, zero.
 
-    name = "pairs"
+    Most faults that single columns do not show need two conditions. Pairs are gone through one after the
+    other, so that each is tried once before any is tried twice.
+    """
+    tour: _Tour | None = None
 
-    def applies(self, search: Search) -> bool:
-        return len(search.space.free()) > 1
-
-    def turn(self, search: Search) -> None:
-        if "pairs" not in search.memory:
-            search.memory["pairs"] = _tour(search)
-        tour: _Tour = search.memory["pairs"]
+    def turn() -> None:
+        nonlocal tour
+        tour = tour or _tour(search)
         if tour.place >= len(tour.order):
             search.random.shuffle(tour.order)
             tour.place = 0
         at, points = _packed(tour, search.count)
-        if not len(at):
-            return
-        rows = search.parents(int(at[-1]) + 1)
-        search.measure(search.space.assigned(rows, at, tour.variables[points], tour.values[points]))
+        if len(at):
+            rows = search.parents(int(at[-1]) + 1)
+            search.measure(search.space.assigned(rows, at, tour.variables[points], tour.values[points]))
+
+    return turn if len(search.space.free()) > 1 else None
 
 
 def _packed(tour: _Tour, count: int) -> tuple[Array, Array]:
@@ -131,7 +115,7 @@ def _tour(search: Search) -> _Tour:
     variables, values = _points(search.space, search.random)
     held = _held(search.space, variables, values)
     one, other = np.triu_indices(len(variables), 1)
-    together = (held.astype(np.float32) @ held.T.astype(np.float32)) > 0
+    together = (held @ held.T) > 0
     new = (variables[one] != variables[other]) & ~together[one, other]
     order = np.stack([one[new], other[new]], axis=1)
     search.random.shuffle(order)
@@ -146,8 +130,7 @@ def _points(space: Space, random: np.random.Generator) -> tuple[Array, Array]:
     if len(free) > MOST_POINTS // 3:
         free = np.sort(random.choice(free, MOST_POINTS // 3, replace=False))
     for variable in free.tolist():
-        column = space.columns[int(space.owner[variable])]
-        found = _notable(column, int(space.element[variable]))
+        found = _notable(*space.column(variable))
         variables += [variable] * len(found)
         values += found
     chosen = np.arange(len(variables))
@@ -180,34 +163,28 @@ def _missing(values: Array) -> Array:
 
 def _held(space: Space, variables: Array, values: Array) -> Array:
     """Which real rows hold which point, one line a point."""
-    held = np.zeros((len(variables), min(space.rows, 4_096)), dtype=bool)
-    for place, (variable, value) in enumerate(zip(variables.tolist(), values.tolist(), strict=True)):
-        column = space.columns[int(space.owner[variable])]
-        present = column.values[: held.shape[1], int(space.element[variable])]
-        held[place] = _missing(present) if value != value else present == value
-    return held
+    held = []
+    for variable, value in zip(variables.tolist(), values.tolist(), strict=True):
+        column, element = space.column(variable)
+        present = column.values[:ROWS_LOOKED_AT, element]
+        held.append(_missing(present) if value != value else present == value)
+    return np.array(held, dtype=np.float32)
 
 
-MOST = 4_096
-"""Variables up to which each is exchanged by itself; beyond, whole blocks are another move's business."""
+def _mixing(search: Search) -> Turn | None:
+    """Several values of a row crossed with real rows and with the worst, or moved along the differences of two."""
+    numbers = search.space.numbers()
 
-
-class Mixing:
-    """Exchanges several values a row at the same time."""
-
-    name = "mixing"
-
-    def applies(self, search: Search) -> bool:
-        return 1 < search.space.variables <= MOST
-
-    def turn(self, search: Search) -> None:
+    def turn() -> None:
         count = search.count
         rows = search.parents(count)
         third = count // 3
         crossed = _crossed(search, rows.take(np.arange(third)), _real(search, third))
         married = _crossed(search, rows.take(np.arange(third, 2 * third)), _elites(search, third))
-        moved = _moved(search, rows.take(np.arange(2 * third, count)))
+        moved = _moved(search, rows.take(np.arange(2 * third, count)), numbers)
         search.measure(together([crossed, married, moved]))
+
+    return turn if 1 < search.space.variables <= MOST_MIXED else None
 
 
 def _real(search: Search, count: int) -> Rows:
@@ -231,10 +208,9 @@ def _crossed(search: Search, rows: Rows, others: Rows) -> Rows:
     return Rows(rows.base, cells)
 
 
-def _moved(search: Search, rows: Rows) -> Rows:
+def _moved(search: Search, rows: Rows, numbers: Array) -> Rows:
     """Numbers moved along the difference of two other rows, as differential evolution does."""
     space, random = search.space, search.random
-    numbers = search.memory.setdefault("numbers", space.numbers())
     if not len(numbers):
         return _crossed(search, rows, _real(search, len(rows)))
     one, other = _elites(search, len(rows)), _real(search, len(rows))
@@ -252,8 +228,4 @@ def _moved(search: Search, rows: Rows) -> Rows:
     return space.rewritten(rows, at, numbers[which], draw)
 
 
-EXTENSIONS = (
-    Categories(),
-    Pairs(),
-    Mixing(),
-)
+EXTENSIONS = (Move("categories", _categories), Move("pairs", _pairs), Move("mixing", _mixing))

@@ -1,7 +1,4 @@
-"""Slopes inside a PyTorch module: of its answers, and of the units inside it that real rows hardly use.
-
-Gradient steps through a PyTorch reference: towards its extremes, and into units that real rows hardly use.
-"""
+"""Gradient steps through a PyTorch reference: towards its extremes, and into units that real rows hardly use."""
 
 from __future__ import annotations
 
@@ -14,19 +11,27 @@ from typing import Any
 import numpy as np
 
 from likewise.compare.call import Side
+from likewise.compare.feed import Route
 from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import InputSpec
 from likewise.errors import LikewiseError
 from likewise.models.torch import describe, open
 from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import Search
+from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space, together
 
 MOST_UNITS = 20_000
 """Units of one layer beyond which it is left out: its slopes would fill the memory."""
 
+STEPS = 8
+"""Gradient steps from a start; the models are compared after every second one."""
+
+PROBES = 2_048
+"""Real rows that show how often a unit is used."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inside:
+class _Inside:
     """What a module gives for some rows: its answers and its layers, side by side, one line a row.
 
     `inputs` are the tensors that slopes are taken of.
@@ -36,7 +41,7 @@ class Inside:
     inputs: Mapping[str, Any]
 
 
-def look(side: Side, batch: Batch) -> Inside | None:
+def _look(side: Side, batch: Batch) -> _Inside | None:
     """Run the module with slopes; None where it gives nothing that has any."""
     import torch
 
@@ -56,10 +61,10 @@ def look(side: Side, batch: Batch) -> Inside | None:
         if tensor.requires_grad and tensor.is_floating_point() and tensor.ndim and len(tensor) == len(batch)
     ]
     found = [tensor for tensor in found if tensor.shape[1] <= MOST_UNITS]
-    return Inside(torch.cat(found, dim=1), inputs) if found else None
+    return _Inside(torch.cat(found, dim=1), inputs) if found else None
 
 
-def slopes(inside: Inside, units: Array, signs: Array) -> dict[str, Array]:
+def _slopes(inside: _Inside, units: Array, signs: Array) -> dict[str, Array]:
     """For each row the slope of one unit, by input."""
     import torch
 
@@ -72,31 +77,26 @@ def slopes(inside: Inside, units: Array, signs: Array) -> dict[str, Array]:
     }
 
 
-def by_variable(side: Side, space: Space, found: Mapping[str, Array], rows: int) -> Array:
+def _by_variable(side: Side, space: Space, found: Mapping[str, Array], rows: int) -> Array:
     """The slopes of the data's own variables, one line a row; zero where a variable reaches no such input."""
     total = np.zeros((rows, space.variables))
     starts = {column.name: int(np.flatnonzero(space.owner == n)[0]) for n, column in enumerate(space.columns)}
+    widths = {column.name: column.width for column in space.columns}
     routes = side.feed.routes
-    pairs: list[tuple[str, str, int | None]]
     if routes is None:
-        pairs = [(name, name, None) for name in found if name in starts]
-    else:
-        pairs = []
-        for route in routes:
-            many = route.stacked or route.split is not None
-            pairs += [(route.input.name, name, place if many else None) for place, name in enumerate(route.columns)]
-    splits = {route.input.name: route.split for route in routes or () if route.split is not None}
-    for given, name, place in pairs:
-        if given not in found or name not in starts:
+        routes = tuple(Route(InputSpec(name), (name,)) for name in found)
+    for route in routes:
+        if route.input.name not in found:
             continue
-        slope, start = found[given].reshape(rows, -1), starts[name]
-        column = space.columns[int(space.owner[start])]
-        if given in splits:
-            total[:, start + splits[given]] += slope[:, 0]
-        elif place is not None:
-            total[:, start] += slope[:, place]
-        elif slope.shape[1] == column.width:
-            total[:, start : start + column.width] += slope
+        slope = found[route.input.name].reshape(rows, -1)
+        for place, name in ((place, name) for place, name in enumerate(route.columns) if name in starts):
+            start, width = starts[name], widths[name]
+            if route.split is not None:
+                total[:, start + route.split] += slope[:, 0]
+            elif route.stacked:
+                total[:, start] += slope[:, place]
+            elif slope.shape[1] == width:
+                total[:, start : start + width] += slope
     return total
 
 
@@ -125,13 +125,6 @@ def _layers(module: Any) -> Iterator[list[Any]]:
             handle.remove()
 
 
-STEPS = 8
-"""Gradient steps from a start; the models are compared after every second one."""
-
-PROBES = 2_048
-"""Real rows that show how often a unit is used."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
     """What the units do on real rows: `order` has the least used first, `sign` the way to use them."""
@@ -141,45 +134,40 @@ class _Units:
     starts: Array
 
 
-class Gradients:
+def _gradients(search: Search) -> Turn | None:
     """Follows the gradient of one unit a row."""
+    side, model = search.prepared.reference, search.plan.reference
+    if model.framework != "torch" or side.fixed_batch or model.batch_axis or "batch_axis" in model.options:
+        return None
+    able = search.space.numbers()
+    if not len(able):
+        return None
+    try:
+        units = _survey(search)
+    except (LikewiseError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        return None
+    if units is None:
+        return None
+    place = 0
 
-    name = "gradients"
-
-    def applies(self, search: Search) -> bool:
-        side = search.prepared.reference
-        model = search.case.plan.reference
-        if model.framework != "torch" or side.fixed_batch or model.batch_axis or "batch_axis" in model.options:
-            return False
-        if not len(search.space.numbers()):
-            return False
-        try:
-            found = _survey(search)
-        except (LikewiseError, RuntimeError, TypeError, ValueError, NotImplementedError):
-            return False
-        if found is None:
-            return False
-        search.memory["gradients"] = [found, 0]
-        return True
-
-    def turn(self, search: Search) -> None:
-        units, place = search.memory["gradients"]
+    def turn() -> None:
+        nonlocal place
         count = max(4, search.count // (STEPS // 2))
         chosen = units.order[np.arange(place, place + count) % len(units.order)]
-        search.memory["gradients"][1] = place + count
+        place += count
         # Half go on from the worst rows, half start where the unit is nearest to being used.
-        fresh = search.space.real(units.starts[chosen])
-        rows = search.parents(count)
-        real = search.random.random(count) < 0.5
-        cells = {name: np.where(real[:, None], fresh.cells[name], cell) for name, cell in rows.cells.items()}
-        rows = Rows(np.where(real, fresh.base, rows.base), cells)
+        rows = search.space.real(units.starts[chosen])
+        rows = rows.or_else(search.parents(count), search.random.random(count) < 0.5)
         signs = units.sign[chosen] * np.where(search.random.random(count) < 0.85, 1.0, -1.0)
         reached = []
         for step in range(STEPS):
-            rows = _stepped(search, rows, chosen, signs, 0.5 ** (step // 2) * search.random.uniform(0.1, 0.5))
+            length = 0.5 ** (step // 2) * search.random.uniform(0.1, 0.5)
+            rows = _stepped(search, able, rows, chosen, signs, length)
             if step % 2:
                 reached.append(rows)
         search.measure(together(reached))
+
+    return turn
 
 
 def _survey(search: Search) -> _Units | None:
@@ -187,7 +175,7 @@ def _survey(search: Search) -> _Units | None:
     positions = np.arange(min(len(search.pool), PROBES, max(64, search.count * 8)))
     rows = search.space.real(positions)
     inside = _looked(search, rows)
-    if inside is None or not slopes(inside, np.zeros(len(rows), np.int64), np.ones(len(rows))):
+    if inside is None or not _slopes(inside, np.zeros(len(rows), np.int64), np.ones(len(rows))):
         return None
     values = inside.units.detach().numpy()
     used = (values > 0).mean(axis=0)
@@ -196,22 +184,21 @@ def _survey(search: Search) -> _Units | None:
     return _Units(np.argsort(rare, kind="stable"), sign, positions[np.argmax(values * sign, axis=0)])
 
 
-def _looked(search: Search, rows: Rows) -> Inside | None:
+def _looked(search: Search, rows: Rows) -> _Inside | None:
     began = time.perf_counter()
-    inside = look(search.prepared.reference, batch_of(search.pool, search.space, rows))
+    inside = _look(search.prepared.reference, batch_of(search.pool, search.space, rows))
     # The way back through the module costs about as much as the way there.
     search.meter.count("reference", 2 * len(rows), time.perf_counter() - began)
     return inside
 
 
-def _stepped(search: Search, rows: Rows, units: Array, signs: Array, length: float) -> Rows:
+def _stepped(search: Search, able: Array, rows: Rows, units: Array, signs: Array, length: float) -> Rows:
     """One step up the slope, each number in units of its range."""
     space = search.space
     inside = _looked(search, rows)
     if inside is None:
         return rows
-    slope = by_variable(search.prepared.reference, space, slopes(inside, units, signs), len(rows))
-    able = search.memory.setdefault("numbers", space.numbers())
+    slope = _by_variable(search.prepared.reference, space, _slopes(inside, units, signs), len(rows))
     span = space.spans(able)
     steep = slope[:, able] * span
     largest = np.abs(steep).max(axis=1, keepdims=True)
@@ -224,4 +211,4 @@ def _stepped(search: Search, rows: Rows, units: Array, signs: Array, length: flo
     return space.assigned(rows, at, np.tile(able, len(rows)), there.reshape(-1))
 
 
-EXTENSION = Gradients()
+EXTENSION = Move("gradients", _gradients)

@@ -1,32 +1,35 @@
-"""The trees of a model, and rows that reach a chosen node of them.
+"""Rows that reach every leaf of a tree model, values on every threshold, and none where one may be missing.
 
 A path is satisfied with values of real rows: whatever stands between a column and the trees (a scaler, an
 encoder), a value that goes left in one row goes left in another. Only a value *at* a threshold has to be
 made, by turning what comes before around where that is a monotone function of one column.
-
-Rows that reach every leaf of a tree model, values on every threshold, and none where one may be missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from likewise.contracts.comparison import Comparison
 from likewise.contracts.data import Array
+from likewise.contracts.verdict import Outcome, Verdict
 from likewise.errors import LikewiseError
 from likewise.explain import tree_reading
-from likewise.explain.case import Case
+from likewise.explain.case import Case, Sample
+from likewise.explain.tree_reading import Reading
 from likewise.models.trees import walk
 from likewise.models.trees.ensemble import Ensemble
-from likewise.tasks.stress.search import Search
+from likewise.tasks.stress.pools import batch_of
+from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space
 
-if TYPE_CHECKING:
-    from likewise.explain.tree_reading import Reading
+SAMPLE = 1_024
+"""Real rows whose way through trees is followed."""
 
+MOST_VARIABLES = 4_096
+"""Variables beyond which no tree is looked for."""
 
 ALIKE = 1e-5
 """Thresholds that are this close are the same ones, rounded."""
@@ -66,9 +69,10 @@ class Forest:
     """Trees, the real rows as they see them, and the variable behind each of their columns (-1: not known).
 
     `donors` are the real rows that `seen` shows. `goes` says which of them a split sends left, one line a
-    split; `place` is the line of each node.
+    split; `place` is the line of each node. `above` is the node above each, `left_of` whether it stands left there.
     """
 
+    space: Space
     ensemble: Ensemble
     seen: Array
     donors: Array
@@ -88,18 +92,22 @@ class Forest:
         numeric[numeric] = self.variables[ensemble.feature[numeric]] >= 0
         return np.flatnonzero(numeric & np.isfinite(ensemble.threshold))
 
-    def gaps(self, space: Space) -> Array:
+    def gaps(self) -> Array:
         """The splits of a variable that may be missing."""
         splits = np.flatnonzero(~self.ensemble.is_leaf)
-        owners = self.variables[self.ensemble.feature[splits]]
-        return splits[[owner >= 0 and space.may_miss(owner) for owner in owners.tolist()]]
+        missing = self.space.where(lambda column: column.gaps)
+        return splits[np.isin(self.variables[self.ensemble.feature[splits]], missing)]
 
     def leaves(self) -> Array:
         """All leaves, those that the fewest real rows reach first."""
         found = np.flatnonzero(self.ensemble.is_leaf)
         return found[np.argsort(self.visits[found], kind="stable")]
 
-    def reaching(self, space: Space, node: int, random: np.random.Generator) -> Recipe | None:
+    def variable(self, node: int) -> int:
+        """The variable that a split compares."""
+        return int(self.variables[self.ensemble.feature[node]])
+
+    def reaching(self, node: int, random: np.random.Generator) -> Recipe | None:
         """A row that reaches a node: the real row that is nearest, with the fewest values of others."""
         steps, sides = self._path(node)
         allowed = self.goes[self.place[steps]] == sides[:, None] if len(steps) else np.ones((1, len(self.seen)), bool)
@@ -113,29 +121,29 @@ class Forest:
         for variable in np.unique(columns[~allowed[:, chosen]]).tolist():
             if variable < 0:
                 return None
-            fitting = np.flatnonzero(allowed[columns == variable].all(axis=0))
+            own = columns == variable
+            fitting = np.flatnonzero(allowed[own].all(axis=0))
             if len(fitting):
                 recipe.copied.append((variable, int(self.donors[fitting[random.integers(0, len(fitting))]])))
                 continue
-            own = columns == variable
-            made = self._between(space, steps[own], sides[own])
+            made = self._between(steps[own], sides[own])
             if made is None:
                 return None
             recipe.made.append((variable, made))
         return recipe
 
-    def at_threshold(self, node: int, space: Space, random: np.random.Generator) -> float | None:
+    def at_threshold(self, node: int, random: np.random.Generator) -> float | None:
         """A value of the data on a threshold or a last digit beside it."""
         threshold = float(self.ensemble.threshold[node])
         column = int(self.ensemble.feature[node])
-        if self._is_direct(space, column):
+        if self._is_direct(column):
             with np.errstate(over="ignore"):
                 single = np.float32(threshold)
                 towards = np.float32(random.choice([-np.inf, np.inf]))
                 choices = [threshold, float(single), float(np.nextafter(single, towards))]
                 choices.append(float(np.nextafter(threshold, float(towards))))
             return choices[int(random.integers(0, len(choices)))]
-        value = self._raw(space, column, threshold)
+        value = self._raw(column, threshold)
         if value is None:
             return None
         unit = float(np.spacing(np.float32(abs(value))))
@@ -151,53 +159,48 @@ class Forest:
             nodes.append(node)
         return np.array(nodes, dtype=np.int64), np.array(sides, dtype=bool)
 
-    def _between(self, space: Space, nodes: Array, sides: Array) -> float | None:
+    def _between(self, nodes: Array, sides: Array) -> float | None:
         """A number that no real row has, within all thresholds of a path; None if there is none."""
         ensemble = self.ensemble
         if len(np.unique(ensemble.feature[nodes])) != 1 or (ensemble.group[nodes] >= 0).any():
             return None
-        column = int(ensemble.feature[nodes[0]])
         upper = float(ensemble.threshold[nodes[sides]].min(initial=np.inf))
         lower = float(ensemble.threshold[nodes[~sides]].max(initial=-np.inf))
-        if not lower < upper:
+        held, element = self.space.column(self.variable(nodes[0]))
+        if not lower < upper or not held.is_number:
             return None
-        variable = int(self.variables[column])
-        held = space.columns[int(space.owner[variable])]
-        if not held.is_number:
+        column = int(ensemble.feature[nodes[0]])
+        ends = [self._raw(column, end) for end in (lower, upper) if np.isfinite(end)]
+        told = [end for end in ends if end is not None]
+        if len(told) < len(ends):
             return None
-        ends = [self._raw(space, column, end) for end in (lower, upper) if np.isfinite(end)]
-        if None in ends:
-            return None
-        element = int(space.element[variable])
-        told = [float(end) for end in ends if end is not None]
         if len(told) == 2:
-            return (told[0] + told[1]) / 2
+            return sum(told) / 2
         return float(held.low[element]) if np.isfinite(upper) else float(held.high[element])
 
-    def _is_direct(self, space: Space, column: int) -> bool:
+    def _is_direct(self, column: int) -> bool:
         """Do the trees see a column of the data as it is?"""
         if column not in self.direct:
-            raw, seen = self._both(space, column)
+            raw, seen = self._both(column)
             with np.errstate(over="ignore"):
                 same = raw is not None and bool((raw.astype(np.float32) == seen.astype(np.float32)).all())
             self.direct[column] = same
         return self.direct[column]
 
-    def _raw(self, space: Space, column: int, value: float) -> float | None:
+    def _raw(self, column: int, value: float) -> float | None:
         """The value of the data that the trees see as this one; None where no monotone function tells."""
         if column not in self.inverses:
-            self.inverses[column] = _inverse(*self._both(space, column))
+            self.inverses[column] = _inverse(*self._both(column))
         inverse = self.inverses[column]
         return None if inverse is None else float(np.interp(value, *inverse))
 
-    def _both(self, space: Space, column: int) -> tuple[Array | None, Array]:
+    def _both(self, column: int) -> tuple[Array | None, Array]:
         """A column as the data has it and as the trees see it, where both are numbers."""
         seen = self.seen[:, column]
-        variable = int(self.variables[column])
-        held = space.columns[int(space.owner[variable])]
+        held, element = self.space.column(int(self.variables[column]))
         if not held.is_number:
             return None, seen
-        raw = held.values[self.donors, int(space.element[variable])].astype(np.float64)
+        raw = held.values[self.donors, element].astype(np.float64)
         both = np.isfinite(raw) & np.isfinite(seen)
         return raw[both], seen[both]
 
@@ -245,10 +248,10 @@ def _forest(trees: Reading, space: Space, donors: Array) -> Forest | None:
     ensemble, rows = trees.ensemble, trees.rows
     assert rows is not None
     seen = walk.as_compared(ensemble, rows)
-    width = max(int(ensemble.feature.max(initial=-1)) + 1, 0)
-    if seen.shape[1] < width:
+    if seen.shape[1] < int(ensemble.feature.max(initial=-1)) + 1:
         return None
-    variables = np.array([_variable(trees.name(column), space) for column in range(seen.shape[1])], dtype=np.int64)
+    known = {space.name(variable): variable for variable in range(space.variables)}
+    variables = np.array([_variable(trees.name(column), known) for column in range(seen.shape[1])], dtype=np.int64)
     above = np.full(len(ensemble.feature), -1, dtype=np.int64)
     left_of = np.zeros(len(ensemble.feature), dtype=bool)
     splits = np.flatnonzero(~ensemble.is_leaf)
@@ -264,59 +267,73 @@ def _forest(trees: Reading, space: Space, donors: Array) -> Forest | None:
         goes[start : start + step] = walk.goes_left(ensemble, np.repeat(some, kept), values).reshape(-1, kept)
     place = np.full(len(ensemble.feature), -1, dtype=np.int64)
     place[splits] = np.arange(len(splits))
-    return Forest(ensemble, seen[:kept], donors[:kept], variables, above, left_of, visits, goes, place)
+    return Forest(space, ensemble, seen[:kept], donors[:kept], variables, above, left_of, visits, goes, place)
 
 
-def _variable(name: str, space: Space) -> int:
+def _variable(name: str, known: Mapping[str, int]) -> int:
     """The variable behind a column that trees see; an encoder's `city_Paris` is `city`."""
-    if name in space.positions:
-        return space.positions[name]
+    if name in known:
+        return known[name]
     bare = name.rpartition("__")[2]
-    starts = [known for known in space.positions if bare.startswith(f"{known}_")]
-    return space.positions[max(starts, key=len)] if starts else -1
+    starts = [entry for entry in known if bare.startswith(f"{entry}_")]
+    return known[max(starts, key=len)] if starts else -1
 
 
 @dataclass(slots=True)
 class _Tour:
-    """What is still to be visited."""
+    """Nodes, each with the number of its forest, visited one after the other; and how to make a row for one."""
 
-    forests: list[Forest]
-    leaves: Array
-    splits: Array
-    gaps: Array
-    leaf: int = 0
-    split: int = 0
-    gap: int = 0
+    nodes: Array
+    recipe: Callable[[int, int], Recipe | None]
+    place: int = 0
+
+    def next(self, count: int) -> list[Recipe]:
+        """The rows for the next nodes, of those that a row can be made for."""
+        at = np.arange(self.place, self.place + min(count, len(self.nodes)))
+        self.place += len(at)
+        made = [self.recipe(*self.nodes[place % len(self.nodes)].tolist()) for place in at.tolist()]
+        return [recipe for recipe in made if recipe is not None]
 
 
-class TreePaths:
+def _tree_paths(search: Search) -> Turn | None:
     """Visits the leaves that the fewest real rows reach, and the thresholds in random order."""
+    if search.space.variables > MOST_VARIABLES:
+        return None
+    donors = np.arange(min(len(search.pool), SAMPLE))
+    forests = read(_case(search, donors), search.space, donors)
+    if not forests:
+        return None
+    random = search.random
 
-    name = "tree paths"
+    def leaf(number: int, node: int) -> Recipe | None:
+        return forests[number].reaching(node, random)
 
-    def applies(self, search: Search) -> bool:
-        sample = search.case.sample
-        if sample is None or search.space.variables > 4_096:
-            return False
-        found = read(search.case, search.space, np.asarray(sample.batch.rows.numbers))
-        if not found:
-            return False
-        leaves = _numbered([forest.leaves() for forest in found])
-        splits = _numbered([forest.splits() for forest in found])
-        gaps = _numbered([forest.gaps(search.space) for forest in found])
-        search.random.shuffle(splits)
-        search.random.shuffle(gaps)
-        search.memory["tree paths"] = _Tour(found, leaves, splits, gaps)
-        return True
+    def gap(number: int, node: int) -> Recipe | None:
+        """Reaches a split without the value that it asks for."""
+        return _with(forests[number].reaching(node, random), forests[number].variable(node), float("nan"))
 
-    def turn(self, search: Search) -> None:
-        tour: _Tour = search.memory["tree paths"]
-        third = search.count // 3 if len(tour.gaps) else search.count // 2
-        recipes = _to_leaves(search, tour, third)
-        recipes += _to_gaps(search, tour, third)
-        recipes += _to_splits(search, tour, third)
+    def split(number: int, node: int) -> Recipe | None:
+        value = forests[number].at_threshold(node, random)
+        recipe = forests[number].reaching(node, random)
+        return None if value is None else _with(recipe, forests[number].variable(node), value)
+
+    leaves = _Tour(_numbered([forest.leaves() for forest in forests]), leaf)
+    splits = _Tour(_numbered([forest.splits() for forest in forests]), split)
+    gaps = _Tour(_numbered([forest.gaps() for forest in forests]), gap)
+    random.shuffle(splits.nodes)
+    random.shuffle(gaps.nodes)
+
+    def turn() -> None:
+        third = search.count // 3 if len(gaps.nodes) else search.count // 2
+        recipes = [recipe for tour in (leaves, gaps, splits) for recipe in tour.next(third)]
         if recipes:
             search.measure(rows_of(recipes, search.space))
+
+    return turn
+
+
+def _with(recipe: Recipe | None, variable: int, value: float) -> Recipe | None:
+    return None if recipe is None else replace(recipe, made=[*recipe.made, (variable, value)])
 
 
 def _numbered(found: list[Array]) -> Array:
@@ -324,43 +341,22 @@ def _numbered(found: list[Array]) -> Array:
     return np.concatenate([np.stack([np.full(len(nodes), index), nodes], axis=1) for index, nodes in enumerate(found)])
 
 
-def _to_leaves(search: Search, tour: _Tour, count: int) -> list[Recipe]:
-    found = []
-    for _ in range(min(count, len(tour.leaves))):
-        index, node = tour.leaves[tour.leaf % len(tour.leaves)].tolist()
-        tour.leaf += 1
-        recipe = tour.forests[index].reaching(search.space, node, search.random)
-        if recipe is not None:
-            found.append(recipe)
-    return found
+def _case(search: Search, positions: Array) -> Case:
+    """The models opened up, with real rows and without answers: what trees are given needs inputs only."""
+    prepared, plan = search.prepared, replace(search.plan, progress=None)
+    batch = batch_of(search.pool, search.space, search.space.real(positions))
+    return Case(
+        plan,
+        Comparison(),
+        Verdict(Outcome.INCONCLUSIVE, "", (), (), None),
+        float("inf"),
+        plan.tolerance,
+        {"reference": prepared.reference.runner, "candidate": prepared.candidate.runner},
+        prepared.reference,
+        prepared.candidate,
+        prepared.pairing.pairs,
+        Sample(batch, {}, {}, (), np.zeros(len(batch), dtype=bool), complete=False),
+    )
 
 
-def _to_gaps(search: Search, tour: _Tour, count: int) -> list[Recipe]:
-    """Rows that reach a split without the value that it asks for."""
-    found = []
-    for _ in range(min(count, len(tour.gaps))):
-        index, node = tour.gaps[tour.gap % len(tour.gaps)].tolist()
-        tour.gap += 1
-        forest = tour.forests[index]
-        recipe = forest.reaching(search.space, node, search.random)
-        if recipe is not None:
-            recipe.made.append((int(forest.variables[forest.ensemble.feature[node]]), float("nan")))
-            found.append(recipe)
-    return found
-
-
-def _to_splits(search: Search, tour: _Tour, count: int) -> list[Recipe]:
-    found = []
-    for _ in range(min(count, len(tour.splits))):
-        index, node = tour.splits[tour.split % len(tour.splits)].tolist()
-        tour.split += 1
-        forest = tour.forests[index]
-        value = forest.at_threshold(node, search.space, search.random)
-        recipe = forest.reaching(search.space, node, search.random)
-        if value is not None and recipe is not None:
-            recipe.made.append((int(forest.variables[forest.ensemble.feature[node]]), value))
-            found.append(recipe)
-    return found
-
-
-EXTENSION = TreePaths()
+EXTENSION = Move("tree paths", _tree_paths)
