@@ -107,9 +107,7 @@ def _case(model, sample):
     plan = Plan(described, describe_model(lambda rows: rows), source, Tolerance(0.0, 0.0))
     rows = Sample(sample, {}, {}, (), np.zeros(len(sample), dtype=bool), complete=False)
     verdict = Verdict(Outcome.INCONCLUSIVE, "", (), (), None)
-    return Case(
-        plan, Comparison(), verdict, float("inf"), stack, plan.tolerance, {"reference": runner}, side, None, (), rows
-    )
+    return Case(plan, Comparison(), verdict, float("inf"), plan.tolerance, {"reference": runner}, side, None, (), rows)
 
 
 @pytest.fixture(scope="module")

@@ -278,12 +278,7 @@ class Probe(Protocol):
 
 
 def _graph_with_weights(case: Case, side: str) -> ModelProto:
-    """The graph with everything stored beside the file."""
-    import onnx
-
-    target = case.model(side).target
-    proto = describe.read(target)
-    return proto if isinstance(target, bytes | onnx.ModelProto) else onnx.load(str(target))
+    return describe.with_weights(case.model(side).target)
 
 
 def _editable(case: Case, side: str) -> ModelProto | None:
