@@ -8,7 +8,7 @@ rows agree then. What a probe found comes back as `Explained`. Every call of a m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -239,15 +239,20 @@ class Case:
     def agreeing(
         self, batch: Batch, reference: Tensors, candidate: Tensors, specs: Sequence[PairSpec] | None = None
     ) -> Array:
-        """The rows on which these answers agree: the one comparison of all experiments, which is the gate's."""
-        agrees = np.ones(len(batch), dtype=bool)
-        for pair in self.pairs(batch, reference, candidate, specs):
-            agrees &= False if isinstance(pair, Mismatch) else ~rows_beyond(pair)
-        return agrees
+        """The rows on which these answers agree."""
+        return rows_agreeing(self.pairs(batch, reference, candidate, specs), len(batch))
 
     def failing_pairs(self) -> tuple[Pair, ...]:
         """The pairs of outputs on which rows of the sample fail."""
         return tuple(pair for pair in self.required.pairs if rows_beyond(pair).any())
+
+
+def rows_agreeing(pairs: Iterable[Pair | Mismatch], rows: int) -> Array:
+    """The rows on which all pairs of outputs agree: the one comparison of all experiments, which is the gate's."""
+    agrees = np.ones(rows, dtype=bool)
+    for pair in pairs:
+        agrees &= False if isinstance(pair, Mismatch) else ~rows_beyond(pair)
+    return agrees
 
 
 class Probe(Protocol):

@@ -44,6 +44,9 @@ SOME = 256
 NEARER = 0.5
 """A change takes a difference away if no more than this part of it is left, in the mean over failing rows."""
 
+AS_MUCH = 0.95
+"""Fewer changes do as much as all of them if so much of what those heal is healed."""
+
 PATIENCE = 0.3
 """The part of the time left that one search may take: a known cause must not be lost over its culprit."""
 
@@ -370,6 +373,49 @@ def smallest(things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool]) -
                 kept = rest
         size = size // 2 if size > 1 else 0
     return tuple(kept)
+
+
+def fewest(
+    case: Case,
+    things: Sequence[Thing],
+    does: Callable[[Trial, Sequence[Thing]], Effect | None],
+    *,
+    enough: float = ENOUGH,
+) -> tuple[tuple[Thing, ...], Effect] | None:
+    """The fewest things that, changed, explain as much as all of them do, and the effect on all rows; else None."""
+    trial = Trial.some(case)
+    together = does(trial, things) if things else None
+    if together is None or not together.explains or together.share < enough:
+        return None
+    bar = AS_MUCH * together.share
+
+    def as_much(some: Sequence[Thing]) -> bool:
+        effect = does(trial, some)
+        return effect is not None and effect.share >= bar
+
+    few = smallest(things, as_much)
+    whole = does(Trial.whole(case), few)
+    return (few, whole) if whole is not None and whole.explains and whole.share >= enough else None
+
+
+def first(
+    case: Case,
+    things: Iterable[Thing],
+    does: Callable[[Trial, Thing], Effect | None],
+    *,
+    enough: float = ENOUGH,
+    trial: Trial | None = None,
+) -> tuple[Thing, Effect] | None:
+    """The first thing that, changed, explains: on some rows, and then on all. None if none does in time."""
+    for thing in searching(case, things):
+        for rows in (trial or Trial.some(case), Trial.whole(case)):
+            effect = does(rows, thing)
+            if effect is None or not effect.explains or effect.share < enough:
+                break
+        else:
+            assert effect is not None
+            return thing, effect
+    return None
 
 
 def association(marked: Array, failing: Array) -> float:
