@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from likewise.contracts.report import ParityError, Report
     from likewise.contracts.verdict import Outcome, Policy
     from likewise.errors import LikewiseError
+    from likewise.report.files import load
     from likewise.tasks.bench import bench
-    from likewise.tasks.check import check, explain, inspect, judge, load, record
+    from likewise.tasks.check import check, explain
     from likewise.tasks.export import export
+    from likewise.tasks.inspect import inspect
+    from likewise.tasks.judge import judge
     from likewise.tasks.noise import noise
     from likewise.tasks.quantize import quantize
+    from likewise.tasks.record import record
     from likewise.tasks.stress import stress
 
 
@@ -50,9 +54,15 @@ _HOMES = {
     "Policy": "likewise.contracts.verdict",
     "Report": "likewise.contracts.report",
     "bench": "likewise.tasks.bench",
+    "check": "likewise.tasks.check",
+    "explain": "likewise.tasks.check",
     "export": "likewise.tasks.export",
+    "inspect": "likewise.tasks.inspect",
+    "judge": "likewise.tasks.judge",
+    "load": "likewise.report.files",
     "noise": "likewise.tasks.noise",
     "quantize": "likewise.tasks.quantize",
+    "record": "likewise.tasks.record",
     "stress": "likewise.tasks.stress",
 }
 
@@ -60,7 +70,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     # Imported when used, so that `import likewise` costs next to nothing.
     if name in __all__:
-        return getattr(import_module(_HOMES.get(name, "likewise.tasks.check")), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'likewise' has no attribute {name!r}")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import data_only
-from likewise.tasks.check import save
+from likewise.report.files import save
 from planting import command, expect, planted, rows
 
 

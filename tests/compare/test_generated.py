@@ -21,7 +21,8 @@ from likewise.data.random_values import Between, Cells, Column, Normal, OneOf, P
 from likewise.data.readers.generated import GeneratedSource
 from likewise.errors import UsageError
 from likewise.registry import describe_model, open_source
-from likewise.tasks.check import judge, render
+from likewise.report.files import render
+from likewise.tasks.judge import judge
 
 CITIES = ("Oslo", "Paris", "Rome")
 QUICK = {"explain": False, "edge": "off", "batch_sizes": ()}

@@ -23,9 +23,9 @@ from likewise.compare.variations.axes import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError
+from likewise.report import files as report_files
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
-from likewise.tasks import check
 
 ROWS, LENGTH, WIDTH = 24, 6, 4
 RNG = np.random.default_rng(5)
@@ -399,7 +399,7 @@ def test_shapes_are_kept_in_the_report_and_told(nets):
     report = checked(*nets.traced, {"x": SERIES}, shapes={"seq": (9,)})
     read = loads(JSON.render(report), name="report")
     assert suites(read)["seq=9"].headline == suites(report)["seq=9"].headline
-    assert "seq=9" in check.render(report, "terminal")
+    assert "seq=9" in report_files.render(report, "terminal")
 
 
 def test_the_command_takes_lengths(nets, tmp_path):

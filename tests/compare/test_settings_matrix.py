@@ -19,7 +19,7 @@ from likewise.compare.variations import settings
 from likewise.contracts.verdict import Outcome, Severity, SuiteVerdict
 from likewise.errors import UsageError
 from likewise.judge.variations import setting_findings
-from likewise.tasks import check as verify
+from likewise.report import files as report_files
 from likewise.tasks.settings import load_gates
 
 LEVELS = ["disable", "basic", "extended", "all"]
@@ -90,7 +90,7 @@ def test_every_setting_has_its_rows_and_differences(diverging, images):
         (output,) = suite.comparison.outputs
         expected = 0.0 if "disable" in suite.name else worst
         assert output.measures["max_abs_diff"] == pytest.approx(expected)
-    shown = verify.render(diverging, "terminal", width=120)
+    shown = report_files.render(diverging, "terminal", width=120)
     lines = [line.split() for line in shown.splitlines() if line.startswith("optimization=")]
     assert [line[-1] for line in lines] == ["✓"] * 2 + ["✗"] * 6
     assert {line[2] for line in lines} == {"64"}
@@ -103,7 +103,7 @@ def _without_padding(x):
 
 
 def test_the_report_is_read_back_and_judged_again(diverging, tmp_path):
-    verify.save(diverging, tmp_path / "report.json")
+    report_files.save(diverging, tmp_path / "report.json")
     again = likewise.load(tmp_path / "report.json")
     assert [suite.name for suite in again.verdict.suites] == [suite.name for suite in diverging.verdict.suites]
     assert likewise.judge(again, abs_tol=100.0).outcome is Outcome.PASS
@@ -163,7 +163,7 @@ def test_a_provider_that_is_not_there_is_listed_and_does_not_block(images):
     (finding,) = found(report, "setting-not-covered")
     assert finding.severity is Severity.NOTE
     assert "providers=CUDA: CUDAExecutionProvider is not on this machine" in finding.message
-    assert "not covered" in verify.render(report, "terminal")
+    assert "not covered" in report_files.render(report, "terminal")
 
 
 def test_a_matrix_of_which_nothing_could_be_tried_is_inconclusive(images):

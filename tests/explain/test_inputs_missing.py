@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 import data_only
-from likewise.tasks.check import record
+from likewise.tasks.record import record
 
 FOREST = RandomForestClassifier(15, max_depth=5, random_state=0)
 

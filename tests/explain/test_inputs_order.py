@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import data_only
-from likewise.tasks.check import record
+from likewise.tasks.record import record
 
 SCALES = np.array([1, 50_000, 40, 0.3, 10, 1_000])
 

@@ -7,9 +7,9 @@ import pytest
 
 import data_only
 import likewise
+from likewise.report import files as report_files
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
-from likewise.tasks import check as verify
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
 
 COUNT = 100
@@ -398,12 +398,12 @@ def test_a_report_keeps_what_was_seen_in_other_batches():
     report = data_only.check(lambda X: {"value": X}, sorting(), {"X": TABLE[np.argsort(TABLE[:, 0])]})
     read = loads(JSON.render(report), name="report")
     assert read.comparison.batch_orders == report.comparison.batch_orders
-    again = verify.judge(read, abs_tol=100.0)
+    again = likewise.judge(read, abs_tol=100.0)
     assert again.outcome == "PASS"
-    assert verify.judge(read, abs_tol=1e-3).outcome == "FAIL"
+    assert likewise.judge(read, abs_tol=1e-3).outcome == "FAIL"
 
 
 def test_the_sizes_are_told_in_short():
     report = data_only.check(reference, product(None), {"X": np.tile(TABLE, (3, 1))})
-    told = " ".join(verify.render(report, "terminal").split())
+    told = " ".join(report_files.render(report, "terminal").split())
     assert "batch sizes 1–4, 7–9, 31–33, 127, 128 too, and rows in other places" in told

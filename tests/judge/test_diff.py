@@ -28,6 +28,7 @@ from likewise.errors import UsageError
 from likewise.judge.baseline import against
 from likewise.judge.diff import diff, told
 from likewise.judge.diff.measures import Scale, moved, weigh
+from likewise.report import files as report_files
 from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads
 from likewise.tasks import check as verify
@@ -239,7 +240,7 @@ def asking(report, **settings):
 def suite(report, *, shift, blocks=False, name="extremes"):
     facts = SuiteFacts("edge", name, "Extremes", checked(shift).comparison, blocks=blocks)
     comparison = replace(report.comparison, suites=(*report.comparison.suites, facts))
-    return verify.judge(replace(report, comparison=comparison))
+    return likewise.judge(replace(report, comparison=comparison))
 
 
 def test_a_suite_that_is_gone_or_fails_is_worse(runs):
@@ -262,7 +263,7 @@ NAMES = [f"extremes-{number}" for number in range(16)]
 def with_suites(report, *, shift, kind="edge", names=NAMES, blocks=False):
     comparison = checked(shift).comparison
     facts = tuple(SuiteFacts(kind, name, "Extremes", comparison, blocks=blocks) for name in names)
-    return verify.judge(replace(report, comparison=replace(report.comparison, suites=facts)))
+    return likewise.judge(replace(report, comparison=replace(report.comparison, suites=facts)))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def swept(report, *, values):
         return replace(known, size=size, outputs=outputs)
 
     sizes = tuple(at(size, largest) for size, largest in zip((1, 2, 3, 32), values, strict=True))
-    return verify.judge(replace(report, comparison=replace(report.comparison, batch_sizes=sizes)))
+    return likewise.judge(replace(report, comparison=replace(report.comparison, batch_sizes=sizes)))
 
 
 def test_batch_sizes_are_one_line_for_each_measure(runs):
@@ -354,7 +355,7 @@ def test_more_is_better_is_told_by_what_is_missing():
 
 def test_terms_come_before_figures_and_nothing_beyond_a_wider_tolerance_is_not_told(runs, tmp_path):
     path = tmp_path / "accepted.json"
-    verify.save(runs["old"], path)
+    report_files.save(runs["old"], path)
     wider = checked(0.03, abs_tol=0.2, baseline=path)
     assert wider.outcome is Outcome.FAIL
     assert wider.verdict.headline.endswith(".max_abs_diff was loosened from 0.1 to 0.2")
@@ -369,7 +370,7 @@ def test_terms_come_before_figures_and_nothing_beyond_a_wider_tolerance_is_not_t
 
 def test_a_headline_says_that_the_baseline_fails_itself(runs, tmp_path):
     path = tmp_path / "accepted.json"
-    verify.save(likewise.judge(runs["old"], limits={"cosine": 1.5}), path)
+    report_files.save(likewise.judge(runs["old"], limits={"cosine": 1.5}), path)
     report = checked(0.03, baseline=path)
     assert report.verdict.headline.startswith("baseline, a FAIL itself: ")
 
@@ -395,7 +396,7 @@ def stored(example_folder):
         replace(facts, kind="edge", name=f"made {facts.name}", blocks=False) for facts in report.comparison.suites
     )
     comparison = replace(report.comparison, suites=(*report.comparison.suites, *edge))
-    return verify.render(verify.judge(replace(report, comparison=comparison)), "json")
+    return report_files.render(likewise.judge(replace(report, comparison=comparison)), "json")
 
 
 def edited(text, edit):
@@ -485,7 +486,7 @@ def test_less_of_anything_in_a_stored_report_is_worse_and_short(stored, edit, me
     assert len(terminal(found, width=80, colour=False).splitlines()) <= 36
     paths = [tmp_path / name for name in ("old.json", "new.json")]
     for report, path in zip((old, new), paths, strict=True):
-        verify.save(report, path)
+        report_files.save(report, path)
     assert CliRunner().invoke(command_line.EXTENSION, [*map(str, paths)]).exit_code == 1
     # What the accepted run does not block on is a warning, and everything else fails.
     held = against(old, new, max_worse=10)
@@ -584,7 +585,7 @@ def test_the_same_files_are_known_by_their_hash_and_findings_without_their_figur
 @pytest.fixture
 def baseline(runs, tmp_path):
     path = tmp_path / "accepted.json"
-    verify.save(runs["old"], path)
+    report_files.save(runs["old"], path)
     return path
 
 
@@ -614,11 +615,11 @@ def test_the_verdict_that_is_told_before_anything_else_knows_the_baseline(baseli
 
 def test_suites_that_do_not_block_do_not_block_by_way_of_a_baseline(runs, tmp_path):
     path = tmp_path / "accepted.json"
-    verify.save(suite(runs["old"], shift=0.02), path)
+    report_files.save(suite(runs["old"], shift=0.02), path)
     report = checked(0.02, baseline=path)
     assert report.passed
     assert [f.severity for f in report.verdict.findings if f.code == "baseline"] == [Severity.WARNING]
-    verify.save(suite(runs["old"], shift=0.02, blocks=True), path)
+    report_files.save(suite(runs["old"], shift=0.02, blocks=True), path)
     assert checked(0.02, baseline=path).outcome is Outcome.FAIL
 
 
@@ -630,9 +631,9 @@ def test_a_baseline_that_cannot_be_used_is_never_ignored(runs, baseline, tmp_pat
     assert "half.json is not JSON" in report.verdict.headline
     assert checked(0.02, TABLE + 0.001, baseline=baseline).outcome is Outcome.INCONCLUSIVE
     assert checked(0.2, TABLE + 0.001, baseline=baseline).outcome is Outcome.FAIL
-    verify.save(data_only.check(right, crash, TABLE, **LIMITS), half)
+    report_files.save(data_only.check(right, crash, TABLE, **LIMITS), half)
     assert checked(0.02, baseline=half).outcome is Outcome.INCONCLUSIVE
-    verify.save(runs["beyond"], half)
+    report_files.save(runs["beyond"], half)
     told = [finding.message for finding in checked(0.02, baseline=half).verdict.findings]
     assert told == ["baseline: the accepted run is a FAIL itself"]
 
@@ -659,7 +660,7 @@ def test_judging_again_keeps_the_baseline_or_says_that_it_is_not_there(runs, bas
     assert likewise.judge(runs["worse"], baseline=str(baseline)).outcome is Outcome.FAIL
     with pytest.raises(UsageError, match="without --baseline"):
         likewise.judge(runs["worse"], max_worse=5)
-    verify.save(runs["worse"], baseline)
+    report_files.save(runs["worse"], baseline)
     again = likewise.judge(report, limits={"cosine": 0.1})
     assert again.outcome is Outcome.INCONCLUSIVE
     assert "not the file" in again.verdict.headline
@@ -688,8 +689,8 @@ def command(*words, cwd):
 def folder(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for name, report in runs.items():
-        verify.save(report, folder / f"{name}.json")
-    verify.save(checked(0.02, TABLE + 0.001), folder / "elsewhere.json")
+        report_files.save(report, folder / f"{name}.json")
+    report_files.save(checked(0.02, TABLE + 0.001), folder / "elsewhere.json")
     return folder
 
 
@@ -752,7 +753,7 @@ def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
 def test_every_format_tells_what_the_baseline_says(baseline, format):
     report = checked(0.03, baseline=baseline)
     wide = {"width": 400} if format == "terminal" else {}
-    text = " ".join(verify.render(report, format, **wide).replace("\\", "").split())
+    text = " ".join(report_files.render(report, format, **wide).replace("\\", "").split())
     assert "baseline: value.max_abs_diff went from 0.02 to 0.03" in text.replace("Baseline", "baseline")
     assert "baseline: value.mean_abs_diff went from" in text.replace("Baseline", "baseline")
     if format in ("terminal", "markdown"):

@@ -27,6 +27,7 @@ import likewise
 from likewise.compare.call import answers
 from likewise.compare.engines import local
 from likewise.compare.observe import Partial, finish, observe, prepare
+from likewise.compare.session import Session
 from likewise.contracts.comparison import Comparison, Plan, Tolerance
 from likewise.contracts.data import Batch, Source
 from likewise.registry import adapter, describe_model, extensions, open_source
@@ -216,7 +217,8 @@ def facts(comparison: Comparison) -> str:
 
 def local_comparison(plan: Plan) -> Comparison:
     engine = next(engine for engine in extensions("compare.engines") if engine.name == "local")
-    return engine.run(plan)[0]
+    with Session(plan.reference, plan.candidate) as session:
+        return engine.run(plan, session).comparison
 
 
 @pytest.mark.parametrize(("shards", "size", "seed"), [(1, ROWS, 0), (1, 90, 1), (5, ROWS, 2), (5, 41, 3)])

@@ -11,8 +11,8 @@ import pytest
 
 import data_only
 from likewise.models.recorded.store import atomically
+from likewise.report import files as report_files
 from likewise.report.console import drawn, printable
-from likewise.tasks import check
 
 HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
 
@@ -26,7 +26,7 @@ def test_a_name_moves_no_cursor_and_changes_no_colour():
 def test_no_control_character_of_a_name_is_in_a_report(colour):
     frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
     report = data_only.check(lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame)
-    text = check.render(report, "terminal", colour=colour)
+    text = report_files.render(report, "terminal", colour=colour)
     assert "income" in text
     for evil in ("\x1b[8m", "\x1b]", "\x07", "\r", "\x9b", "\u202e"):
         assert evil not in text
@@ -37,7 +37,7 @@ def test_no_control_character_of_a_name_is_in_a_report(colour):
 def test_no_control_character_of_a_name_is_in_a_page(format):
     frame = pd.DataFrame({HOSTILE: np.arange(9.0)})
     report = data_only.check(lambda rows: {HOSTILE: rows[HOSTILE]}, lambda rows: {HOSTILE: rows[HOSTILE] + 1}, frame)
-    text = check.render(report, format)
+    text = report_files.render(report, format)
     assert "income" in text
     assert not any(evil in text for evil in ("\x1b", "\x07", "\x9b", "\u202e"))
 

@@ -18,7 +18,7 @@ import data_only
 import likewise
 from likewise.contracts.verdict import Check, Outcome
 from likewise.registry import extensions
-from likewise.tasks.check import render
+from likewise.report.files import render
 
 HOSTILE = '"><script>alert(1)</script> | `x` *b* [link](http://a.example) @someone \x01\n# heading'
 
@@ -159,7 +159,7 @@ def test_github_gets_a_summary_and_an_annotation(example_folder, tmp_path):
 
 
 def test_a_finished_run_is_rendered_again(reports, tmp_path):
-    from likewise.tasks.check import save
+    from likewise.report.files import save
 
     save(reports["fail"], tmp_path / "report.json")
     command = [sys.executable, "-m", "likewise", "report", str(tmp_path / "report.json")]
@@ -173,7 +173,7 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
 
 
 def test_a_run_that_is_judged_again_is_written_in_every_format(reports, tmp_path):
-    from likewise.tasks.check import save
+    from likewise.report.files import save
 
     save(reports["fail"], tmp_path / "report.json")
 

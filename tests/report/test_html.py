@@ -25,10 +25,10 @@ from likewise.contracts.comparison import Stratum
 from likewise.contracts.report import GraphNode, GraphView
 from likewise.errors import DataError
 from likewise.report import bench as stored
+from likewise.report.files import render
 from likewise.report.formats.html import FOLDER
 from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
 from likewise.report.formats.json import loads
-from likewise.tasks.check import render
 
 ROWS = 400
 

@@ -13,10 +13,10 @@ import pytest
 import data_only
 from likewise.contracts.comparison import GeneratedColumn, Tolerance
 from likewise.contracts.report import GraphNode, GraphView
+from likewise.report.files import render
 from likewise.report.formats.html.cells import telling_digits, value_cell
 from likewise.report.formats.html.charts import graph_data
 from likewise.report.formats.json import loads
-from likewise.tasks.check import render
 
 SIZES = (1, 3, 4, 7)
 

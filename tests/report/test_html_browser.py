@@ -14,7 +14,7 @@ from browsing import every, one, size
 from making_reports import HOSTILE, hostile, with_everything
 
 import data_only
-from likewise.tasks.check import render
+from likewise.report.files import render
 
 
 @pytest.fixture(scope="module")

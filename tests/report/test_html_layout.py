@@ -9,7 +9,7 @@ from browsing import every, one, size
 from making_reports import with_everything
 
 import data_only
-from likewise.tasks.check import render
+from likewise.report.files import render
 
 LAPTOP, PHONE = 1280, 390
 

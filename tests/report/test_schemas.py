@@ -19,7 +19,7 @@ from likewise.contracts.comparison import Mismatch, Stratum, SuiteFacts
 from likewise.contracts.report import Diagnosis, Explanation
 from likewise.contracts.verdict import Outcome
 from likewise.judge import verdict
-from likewise.tasks.check import render, save
+from likewise.report.files import render, save
 
 SCHEMAS = Path(__file__).parent / "schemas"
 HOSTILE = '"><script>alert(1)</script> ]]> <!-- & \x00\x01\x1f\ufffe \ud800 [a](b) {0} %s\n\t\u202e'

@@ -121,7 +121,7 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
 
 def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
     """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
-    from likewise.tasks.check import render
+    from likewise.report.files import render
 
     shown = "" if look is None else render(report, "terminal", **look)
     files = {path: render(report, name) for name, path in formats}

@@ -99,6 +99,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     if apart:
         remote.prepare(job["settings"]["reference"])
     from likewise.compare.variations import edge
+    from likewise.report.files import render
     from likewise.tasks import check
     from likewise.tasks.settings import settings_from
 
@@ -107,7 +108,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     def judged(report: Report, before: str) -> None:
         within = {check.EXPLAINING: settings.explain_budget, check.EDGE: edge.SECONDS}.get(before)
-        channel.send(type="judged", result=check.render(complete(report), "json"), before=before, within=within)
+        channel.send(type="judged", result=render(complete(report), "json"), before=before, within=within)
 
     look = job["look"]
     if look is not None:
@@ -122,15 +123,15 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
 
 def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:
-    from likewise.tasks import check
+    from likewise.tasks.record import record
 
-    return check.record(progress=channel.progress, **job["arguments"])
+    return record(progress=channel.progress, **job["arguments"])
 
 
 def _inspect(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks import check
+    from likewise.tasks.inspect import inspect
 
-    return check.inspect(**job["arguments"])
+    return inspect(**job["arguments"])
 
 
 def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from likewise.compare import feed
 from likewise.compare import pair as pairing
 from likewise.compare import strata as strata_
@@ -25,7 +27,6 @@ from likewise.contracts.comparison import (
     Pair,
     PairSpec,
     Plan,
-    Progress,
     Stratum,
     Summary,
     Tolerance,
@@ -43,16 +44,21 @@ REFERENCE, CANDIDATE = "reference", "candidate"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Two models that can be compared, and how."""
+    """Two models that can be compared, and how; `first` are the rows by which that was decided."""
 
     reference: Side
     candidate: Side
     pairing: pairing.Pairing
     tolerance: Tolerance
-    varied: bool
+    first: Batch
     notes: tuple[str, ...]
     outputs: frozenset[str] = frozenset()
     nan_equal: bool = True
+
+    @property
+    def row_bytes(self) -> int:
+        """What the inputs of one row take."""
+        return max(1, sum(array.nbytes for array in self.first.inputs.values()) // len(self.first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Inci
         candidate_side,
         paired,
         plan.tolerance,
-        _varied(first),
+        first,
         tuple(notes),
         frozenset(candidate_answers),
         plan.nan_equal,
@@ -126,8 +132,18 @@ def observe(
     metrics: frozenset[str] | None = None,
 ) -> Partial:
     """Reduce the answers of both models to one batch, by all metrics or by those that are named."""
-    import numpy as np
+    return observe_rows(prepared, batch, reference, candidate, metrics=metrics)[0]
 
+
+def observe_rows(
+    prepared: Prepared,
+    batch: Batch,
+    reference: Tensors,
+    candidate: Tensors,
+    *,
+    metrics: frozenset[str] | None = None,
+) -> tuple[Partial, Array]:
+    """The same, and which of the rows are beyond."""
     summaries: dict[str, dict[str, Summary]] = {}
     mismatches: set[Mismatch] = set()
     for name in sorted(candidate.keys() - prepared.outputs):
@@ -148,13 +164,14 @@ def observe(
         beyond |= rows_beyond(pair)
         if batch.rows.strata is not None and numeric:
             distances[spec.name] = strata_.row_distances(pair)
-    return Partial(
+    observed = Partial(
         rows=len(batch),
         rows_beyond=int(np.count_nonzero(beyond)),
         summaries=summaries,
         mismatches=frozenset(mismatches),
         strata={} if batch.rows.strata is None else strata_.counted(batch.rows.strata, beyond, distances),
     )
+    return observed, beyond
 
 
 def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
@@ -173,7 +190,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         rows=partial.rows,
         expected_rows=plan.expected_rows,
         rows_beyond=partial.rows_beyond,
-        varied=prepared.varied,
+        varied=_varied(prepared.first),
         tolerance=plan.tolerance,
         nan_equal=plan.nan_equal,
         outputs=outputs(prepared, partial),
@@ -210,8 +227,6 @@ def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
 
 def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Array] | Mismatch:
     """Both answers in one shape, without broadcasting; or why they cannot be."""
-    import numpy as np
-
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
     if spec.expand is not None and reference.size == len(reference):
@@ -270,8 +285,6 @@ def paired(
 
 def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:
     """How far the best class is ahead of the next, and how much of that both scores may move."""
-    import numpy as np
-
     scores = scores.astype(np.float64).reshape(len(scores), -1)
     if scores.shape[1] == 1:
         other = 1.0 - scores if kind is Kind.PROBABILITY else -scores
@@ -285,20 +298,17 @@ def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Arr
 
 def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
     """The model's answers to the first rows, or why it gives none."""
-    told = Progress("first rows", side.name, 0, len(first) - 1)
-    if plan.progress is not None:
-        plan.progress(told)
+    plan.tell("first rows", side.name, first)
     try:
         found, _ = answers(side, first, plan.batch_size)
-        if plan.progress is not None:
-            plan.progress(replace(told, finished=True))
-        return found
     except ModelError as error:
         if len(first) > 1 and first.stacked and _answers_one_row(side, first):
             error.remedy = (
                 "It does answer the first row alone; if it takes one row a call: --batch-size 1 --fixed-batch"
             )
         raise
+    plan.tell("first rows", side.name, first, finished=True)
+    return found
 
 
 def _answers_one_row(side: Side, first: Batch) -> bool:

@@ -3,11 +3,8 @@
 A metric looks at one `Pair` of arrays and returns a `Summary`: immutable, bounded, mergeable in
 any order. That is why a comparison gives the same bits whatever the batch size, the number of
 shards or the order they finish in. A `Comparison` is plain data: it can be stored and judged again.
-
-Inputs made to find trouble: what production will send sooner or later and the data does not hold.
-
-A suite makes rows from real ones and from what the models say about themselves. It does not run
-anything: both models are asked by `trying`, and the answers are judged apart from the data.
+A `Suite` makes inputs to find trouble with from real rows and from what the models say about
+themselves; it runs nothing, and what both models answer is judged apart from the data.
 """
 
 from __future__ import annotations
@@ -268,9 +265,6 @@ class Plan:
     """All an engine needs to compare two models; a description, so that any worker can carry it out.
 
     `shapes` are lengths by the name of an axis; None leaves the choice to us, none at all tries none.
-    `apart`: a reference that holds Python's lock may run in a process of its own. `beside` is carried out
-    after the data was compared, while both models are open: it is given the plan, the models as they were
-    prepared, the first rows with their answers (or None), and what was compared, and returns what it measured.
     """
 
     reference: Model
@@ -286,18 +280,22 @@ class Plan:
     ignore: tuple[str, ...] = ()
     stratify: str | None = None
     expected_rows: int | None = None
-    apart: bool = False
-    beside: Callable[[Plan, Any, Any, Comparison], tuple[SuiteFacts, ...]] | None = None
     progress: Callable[[Progress], None] | None = None
 
-
-class Engine(Protocol):
-    """Where a plan is carried out. Every engine gives the same comparison."""
-
-    @property
-    def name(self) -> str: ...
-
-    def run(self, plan: Plan) -> tuple[Comparison, RunFacts]: ...
+    def tell(
+        self,
+        phase: str,
+        side: str | None = None,
+        batch: Batch | None = None,
+        *,
+        done: int | None = None,
+        finished: bool = False,
+    ) -> None:
+        """Let whoever follows the run know what is being done, and with which rows."""
+        if self.progress is not None:
+            numbers = batch.rows.numbers if batch is not None and len(batch) else (0, 0)
+            total = None if done is None else self.expected_rows
+            self.progress(Progress(phase, side, int(numbers[0]), int(numbers[-1]), done or 0, total, finished))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,25 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import replace
+
+import numpy as np
 
 from likewise.compare.call import answers
 from likewise.compare.observe import Prepared, prepare, rows_beyond
+from likewise.compare.session import Head, Run, Session
+from likewise.compare.variations.batches import DRIFTS
 from likewise.contracts.causes import CAUSES
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
-from likewise.data.rows import joined, rows_at
+from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample
 from likewise.explain.facts import graph, shape, slices, unusual
-from likewise.registry import adapter, extensions
+from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
 FAILING_ROWS, AGREEING_ROWS = 2_048, 6_144
@@ -45,30 +49,39 @@ UNNAMED = re.compile(r"output(\.\d+)?")
 
 
 def explain(
-    plan: Plan, comparison: Comparison, policy: Policy, verdict: Verdict, *, budget: float
+    plan: Plan,
+    session: Session,
+    ran: Run,
+    comparison: Comparison,
+    policy: Policy,
+    verdict: Verdict,
+    *,
+    budget: float,
 ) -> tuple[tuple[Diagnosis, ...], Explanation]:
-    """The causes of a failure, the best explanation first, and what was looked at."""
+    """The causes of a failure, the best explanation first, and what was looked at.
+
+    The models are those of the session, and the rows those that the run has kept, where they are enough.
+    """
     began = time.monotonic()
-    with ExitStack() as stack:
-        case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
-        notes = list(_open(case, stack, began + SHARE_FOR_SAMPLE * budget))
-        case.deadline -= SHARE_FOR_GRAPH * budget
-        explained, excluded, not_tested = _investigate(case)
-        case.deadline = began + budget
-        best = _ranked(case, explained)
-        # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
-        found = Explanation(
-            rows=len(case.sample) if case.sample is not None else 0,
-            failing_rows=int(case.sample.failing.sum()) if case.sample is not None else 0,
-            complete=case.sample is not None and case.sample.complete,
-            excluded=tuple(dict.fromkeys(excluded)),
-            not_tested=(*notes, *not_tested),
-        )
-        if case.sample is not None and case.sample.failing.any():
-            found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
-            view, not_shown = graph.around_culprit(case, best[0] if best else None)
-            found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
-        return tuple(_diagnosis(case, entry) for entry in best), found
+    case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
+    notes = list(_open(case, session, ran, began + SHARE_FOR_SAMPLE * budget))
+    case.deadline -= SHARE_FOR_GRAPH * budget
+    explained, excluded, not_tested = _investigate(case)
+    case.deadline = began + budget
+    best = _ranked(case, explained)
+    # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
+    found = Explanation(
+        rows=len(case.sample) if case.sample is not None else 0,
+        failing_rows=int(case.sample.failing.sum()) if case.sample is not None else 0,
+        complete=case.sample is not None and case.sample.complete,
+        excluded=tuple(dict.fromkeys(excluded)),
+        not_tested=(*notes, *not_tested),
+    )
+    if case.sample is not None and case.sample.failing.any():
+        found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
+        view, not_shown = graph.around_culprit(case, best[0] if best else None)
+        found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
+    return tuple(_diagnosis(case, entry) for entry in best), found
 
 
 def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tolerance:
@@ -86,19 +99,18 @@ def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tole
     return Tolerance(max(largest) / 2, 0.0) if largest else comparison.tolerance
 
 
-def _open(case: Case, stack: ExitStack, until: float) -> Iterator[str]:
-    """Open both models, and collect rows with their answers; what could not be done is said."""
-    plan = case.plan
+def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]:
+    """Take both models as they are open, and rows with their answers; what could not be done is said."""
     for side in ("reference", "candidate"):
-        model = getattr(plan, side)
-        try:
-            case.runners[side] = stack.enter_context(adapter(model.framework).open(model))
-        except LikewiseError as error:
-            yield f"nothing that needs the {side}: it cannot be opened: {error.message}"
+        if side not in session.refused:
+            with suppress(LikewiseError):
+                case.runners[side] = session.here(side)
+        if side in session.refused:
+            yield f"nothing that needs the {side}: it cannot be opened: {session.refused[side]}"
     if len(case.runners) < 2:
         return
     try:
-        prepared = _prepared(case)
+        prepared = _prepared(case, ran.prepared)
     except LikewiseError as error:
         yield f"nothing that needs answers: {error.message}"
         return
@@ -111,21 +123,25 @@ def _open(case: Case, stack: ExitStack, until: float) -> Iterator[str]:
     case.reference, case.candidate = prepared.reference, prepared.candidate
     case.specs = tuple(_as_judged(spec, case.verdict) for spec in prepared.pairing.pairs)
     try:
-        case.sample = _collect(case, until)
+        case.sample = _collect(case, _at_hand(case, ran, prepared), until)
     except LikewiseError as error:
         yield f"nothing that needs answers: {error.message}"
 
 
-def _prepared(case: Case) -> Prepared | Incident:
+def _prepared(case: Case, known: Prepared | None) -> Prepared | Incident:
     """How both are fed and paired; outputs that the reference does not name are paired by their order, to look further.
 
     The verdict stays what it is: only a user can say that the order means something.
     """
     plan, runners = replace(case.plan, progress=None), case.runners
-    prepared = prepare(plan, runners["reference"], runners["candidate"])
+    if known is None:
+        prepared = prepare(plan, runners["reference"], runners["candidate"])
+    else:
+        # The run may have asked a reference that lives in another process.
+        prepared = replace(known, reference=replace(known.reference, runner=runners["reference"]))
     if isinstance(prepared, Incident) or plan.pair or not (prepared.pairing.incidents or prepared.pairing.mismatches):
         return prepared
-    first = next(plan.source.batches(1))
+    first = prepared.first.slice(0, 1)
     ours = list(answers(replace(prepared.reference, outputs=None), first)[0])
     theirs = list(answers(prepared.candidate, first)[0])
     if len(ours) != len(theirs) or not all(UNNAMED.fullmatch(name) for name in ours):
@@ -142,39 +158,67 @@ def _as_judged(spec: PairSpec, verdict: Verdict) -> PairSpec:
     return spec
 
 
-def _collect(case: Case, until: float) -> Sample | None:
-    """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
-    import numpy as np
+def _at_hand(case: Case, ran: Run, prepared: Prepared) -> list[Head] | None:
+    """The rows that the run has kept, if nothing is gained by reading the data again; else None.
 
+    They are all there are; or the first ones and later ones that fail, as far as failing means what it meant then.
+    """
+    kept, known = ran.kept, ran.prepared
+    if kept is None or known is None or not kept.parts or case.comparison.incidents:
+        return None
+    if prepared.pairing is not known.pairing:
+        return None
+    as_measured = case.specs == known.pairing.pairs and case.tolerance == case.comparison.tolerance
+    return kept.parts if kept.rows == case.comparison.rows or (kept.full and as_measured) else None
+
+
+def _batch_tells(comparison: Comparison) -> bool:
+    """May answers depend on the rows that are asked together? Experiments ask about the whole sample at once."""
+    swept = (*comparison.batch_sizes, *comparison.batch_orders)
+    moves = (fact.measures.get(name, 0.0) for facts in swept for fact in facts.outputs for name in DRIFTS)
+    return not swept or any(not facts.outputs or facts.reference for facts in swept) or any(moves)
+
+
+def _chunks(case: Case, at_hand: list[Head] | None) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
+    """Rows with the answers of both models and which of them fail; nobody is asked about what is known."""
+    if at_hand is None or _batch_tells(case.comparison):
+        kept = None if at_hand is None else rebatched((head.batch for head in at_hand), CHUNK_ROWS)
+        for chunk in kept or case.plan.source.batches(CHUNK_ROWS):
+            yield chunk, *_answered(case, chunk)
+        return
+    for head in at_hand:
+        yield head.batch, head.reference, head.candidate, _beyond(case, head.batch, head.reference, head.candidate)
+
+
+def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | None:
+    """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
     parts: list[tuple[Batch, Tensors, Tensors, Array]] = []
     failing = agreeing = 0
-    complete, last = True, -1
+    complete = at_hand is None or sum(len(head.batch) for head in at_hand) == case.comparison.rows
     worst = _worst(case.comparison)
     # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
     all_named = case.comparison.rows_beyond <= len(worst)
-    for chunk in case.plan.source.batches(CHUNK_ROWS):
-        if not chunk.stacked and parts:
-            complete = False
-            break
-        ours, theirs, beyond = _answered(case, chunk)
+    for chunk, ours, theirs, beyond in _chunks(case, at_hand):
         keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
         others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
         if not chunk.stacked:
             if beyond.any():
                 parts.append((chunk, ours, theirs, beyond))
+                complete = case.comparison.rows == 1
+                break
             continue
         failing, agreeing = failing + len(keep), agreeing + len(others)
-        last = int(chunk.rows.numbers[-1]) if len(chunk) else last
         complete = complete and len(keep) + len(others) == len(chunk)
         parts.append(_taken(chunk, ours, theirs, beyond, np.sort(np.concatenate([keep, others]))))
-        if failing >= FAILING_ROWS or time.monotonic() > until or (all_named and agreeing >= AGREEING_ROWS):
+        enough = at_hand is None and all_named and agreeing >= AGREEING_ROWS
+        if failing >= FAILING_ROWS or time.monotonic() > until or enough:
             complete = False
             break
     if not parts:
         return None
-    if parts[0][0].stacked:
-        missing = sorted(number for number in worst if number > last)
-        parts.extend(_rows_by_number(case, missing, until))
+    if parts[0][0].stacked and (at_hand is None or failing < case.comparison.rows_beyond):
+        there = {int(number) for part in parts for number in part[0].rows.numbers}
+        parts.extend(_rows_by_number(case, sorted(worst - there), until))
     batch = joined([part[0] for part in parts])
     reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])
     beyond = np.concatenate([part[3] for part in parts])
@@ -185,16 +229,19 @@ def _collect(case: Case, until: float) -> Sample | None:
 
 
 def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
-    import numpy as np
-
     case.require_time()
     ours, _ = answers(case.side("reference"), chunk)
     case.require_time()
     theirs, _ = answers(case.side("candidate"), chunk)
+    return ours, theirs, _beyond(case, chunk, ours, theirs)
+
+
+def _beyond(case: Case, chunk: Batch, ours: Tensors, theirs: Tensors) -> Array:
+    """Which rows fail."""
     beyond = np.zeros(len(chunk), dtype=bool)
     for pair in _pairs(case, chunk, ours, theirs):
         beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
-    return ours, theirs, beyond
+    return beyond
 
 
 def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
@@ -216,8 +263,6 @@ def _rows_by_number(
     case: Case, numbers: Sequence[int], until: float
 ) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
     """Single rows from further on in the data: read there, and both models asked about them alone."""
-    import numpy as np
-
     wanted = np.array(numbers, dtype=np.int64)
     if not len(wanted):
         return
@@ -237,8 +282,6 @@ def _worst(comparison: Comparison) -> set[int]:
 
 
 def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
-    import numpy as np
-
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -17,6 +17,7 @@ import data_only
 import likewise
 from likewise.compare.variations import edge
 from likewise.contracts.verdict import Outcome
+from likewise.report import files as report_files
 from likewise.tasks import check as verify
 from likewise.tasks import settings as config
 
@@ -98,7 +99,7 @@ def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
     assert code == 0, shown
     told = "Cut short: the worker exited with code 9 while trying the edge suite 'missing-values'"
     assert told in " ".join(shown.split())
-    assert verify.load(folder / "crash.json").passed
+    assert report_files.load(folder / "crash.json").passed
 
 
 def test_where_edge_cases_block_a_death_is_inconclusive(folder):
@@ -116,25 +117,25 @@ def judged(folder):
         lambda rows: rows, lambda rows: np.clip(rows, -0.2, 1.2), {"x": x}, abs_tol=0.5, edge="fail"
     )
     path = folder / "clipped.json"
-    verify.save(report, path)
+    report_files.save(report, path)
     return path
 
 
 def test_a_stored_report_is_judged_again_with_its_suites(judged):
-    stored = verify.load(judged)
+    stored = report_files.load(judged)
     failing = {suite.name for suite in stored.verdict.suites if suite.outcome is Outcome.FAIL}
     assert "beyond-range" in failing
     assert stored.outcome is Outcome.FAIL
-    wider = verify.judge(stored, abs_tol=20.0)
+    wider = likewise.judge(stored, abs_tol=20.0)
     past = next(suite for suite in wider.verdict.suites if suite.name == "beyond-range")
     assert past.outcome is Outcome.PASS
-    narrower = verify.judge(stored, abs_tol=0.001)
+    narrower = likewise.judge(stored, abs_tol=0.001)
     assert {suite.name for suite in narrower.verdict.suites if suite.outcome is Outcome.FAIL} >= failing
     assert narrower.outcome is Outcome.FAIL
 
 
 def test_limits_that_speak_of_rows_as_they_come_do_not_speak_of_suites(judged):
-    again = verify.judge(verify.load(judged), limits={"mean_abs_diff": 1e-12, "rank_agreement": 0.5})
+    again = likewise.judge(report_files.load(judged), limits={"mean_abs_diff": 1e-12, "rank_agreement": 0.5})
     for suite in again.verdict.suites:
         assert all(check.measure not in ("mean_abs_diff", "rank_agreement") for check in suite.checks)
 
@@ -156,7 +157,7 @@ def test_another_word_makes_no_sense(folder):
 
 def test_recorded_answers_have_none_to_rows_that_were_not_recorded(folder, linear):
     path = folder / "golden.parquet"
-    verify.record(linear[0], table(), path)
+    likewise.record(linear[0], table(), path)
     report = data_only.check(str(path), linear[1], table(), edge="report")
     assert report.passed
     (only,) = report.verdict.suites

@@ -48,12 +48,12 @@ def diff(
     from likewise.cli.gates import colour, width, write
     from likewise.judge import diff as diffing
     from likewise.report import diff as changes
-    from likewise.tasks import check
+    from likewise.report.files import load
 
     if as_json and markdown == "-":
         raise UsageError("standard output is for the JSON", remedy="Give --markdown a file")
     allowed = diffing.ALLOW if allow is None else allow
-    found = diffing.diff(check.load(old), check.load(new), allow=allowed, other_data=other_data, names=(old, new))
+    found = diffing.diff(load(old), load(new), allow=allowed, other_data=other_data, names=(old, new))
     if markdown is not None:
         write({markdown: changes.markdown(found)})
     if as_json:

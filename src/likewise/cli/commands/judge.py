@@ -28,7 +28,8 @@ def judge(
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
     from likewise.cli.gates import colour, drawn, show, width, write
-    from likewise.tasks import check
+    from likewise.report.files import load, save
+    from likewise.tasks.judge import judge as judge_again
     from likewise.tasks.settings import require_baseline, require_own_files
 
     require_baseline(given["baseline"], max_worse=None)
@@ -38,9 +39,9 @@ def judge(
     if as_json and printed:
         raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     require_own_files({"report": report, "baseline": given["baseline"]}, [("json", output), *formats.items()])
-    judged = check.judge(check.load(report), **terms)
+    judged = judge_again(load(report), **terms)
     if output is not None:
-        check.save(judged, Path(output))
+        save(judged, Path(output))
     look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
     carried = drawn(judged, None if as_json or printed else look, [*formats.items()])
     write(carried.files)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def report(*, report: str, bench: str | None, quiet: bool, debug: bool, **given: Any) -> None:
     """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew."""
     from likewise.cli.gates import colour, drawn, show, width, write
-    from likewise.tasks import check
+    from likewise.report.files import load
 
-    found = check.load(report)
+    found = load(report)
     if bench is not None:
         found = replace(found, bench=_bench_of(found, bench))
     formats = options.stated(**given).get("formats", {})

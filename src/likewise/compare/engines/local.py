@@ -12,20 +12,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from os import PathLike
 
 from likewise.compare.call import RowCountError, Side, answers, joined
-from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe, prepare
-from likewise.compare.variations.batches import ROWS, Head, sweep, sweep_orders, with_drift, with_reference
+from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
+from likewise.compare.session import Head, Kept, Run, Session
+from likewise.compare.variations.batches import ROWS
 from likewise.compare.variations.lengths import require_known
-from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, Progress, RunFacts
+from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Model, Runner
 from likewise.errors import LikewiseError, UsageError
-from likewise.models.remote import ModelProcessEnded, RemoteRunner, open_elsewhere
-from likewise.registry import adapter
+from likewise.models.remote import ModelProcessEnded, RemoteRunner
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
@@ -44,23 +41,23 @@ class LocalEngine:
 
     name = "local"
 
-    def run(self, plan: Plan) -> tuple[Comparison, RunFacts]:
-        with ExitStack() as stack:
-            try:
-                reference, candidate = _open_both(plan, stack)
-                details = {"reference": dict(reference.details), "candidate": dict(candidate.details)}
-                prepared = prepare(plan, reference, candidate)
-                if isinstance(prepared, Prepared):
-                    require_known(plan, prepared)
-            except UsageError:
-                raise
-            except LikewiseError as error:
-                return _refused(plan, error), RunFacts()
-            if isinstance(prepared, Incident):
-                return _empty(plan, incidents=(prepared,)), RunFacts(details=details)
-            if not prepared.pairing.pairs:
-                return finish(prepared, Partial(), replace(plan, expected_rows=None)), RunFacts(details=details)
-            return _Run(plan, prepared, apart=isinstance(reference, RemoteRunner)).carry_out(details)
+    def run(self, plan: Plan, session: Session) -> Run:
+        try:
+            reference, candidate = session.both()
+            details = {REFERENCE: dict(reference.details), CANDIDATE: dict(candidate.details)}
+            prepared = prepare(plan, reference, candidate)
+            if isinstance(prepared, Prepared):
+                require_known(plan, prepared)
+        except UsageError:
+            raise
+        except LikewiseError as error:
+            return Run(_nothing(plan, _ended(error)))
+        if isinstance(prepared, Incident):
+            return Run(_nothing(plan, Partial(incidents=(prepared,))), RunFacts(details=details))
+        if not prepared.pairing.pairs:
+            comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
+            return Run(comparison, RunFacts(details=details), prepared)
+        return _Run(plan, prepared, isinstance(reference, RemoteRunner), Kept(prepared.row_bytes)).carry_out(details)
 
 
 @dataclass(slots=True)
@@ -69,41 +66,26 @@ class _Run:
 
     plan: Plan
     prepared: Prepared
-    apart: bool = False
+    apart: bool
+    kept: Kept
     sizes: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: {"reference": 0.0, "candidate": 0.0})
+    seconds: dict[str, float] = field(default_factory=lambda: {REFERENCE: 0.0, CANDIDATE: 0.0})
     concurrent: bool = False
     partial: Partial = field(default_factory=Partial)
     head: Head | None = None
 
-    def carry_out(self, details: Mapping[str, Json]) -> tuple[Comparison, RunFacts]:
+    def carry_out(self, details: Mapping[str, Json]) -> Run:
         began = time.perf_counter()
         try:
             self._compare()
         except UsageError:
             raise
         except LikewiseError as error:
-            self._stop(error)
+            self.partial = self.partial.merge(_ended(error))
         comparison = finish(self.prepared, self.partial, self.plan)
-        if self.head is not None and self.plan.batch_sizes and not comparison.incidents:
-            comparison = self._swept(comparison, self.head)
-        if self.plan.beside is not None and not comparison.incidents:
-            comparison = replace(comparison, suites=self.plan.beside(self.plan, self.prepared, self.head, comparison))
         seconds = {**self.seconds, "total": time.perf_counter() - began}
-        return comparison, RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
-
-    def _swept(self, comparison: Comparison, head: Head) -> Comparison:
-        """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
-        self._report("batch sizes", CANDIDATE, head.batch)
-        sizes = sweep(self.prepared, head, self.plan.batch_sizes)
-        orders = sweep_orders(self.prepared, head, self.plan.batch_sizes)
-        self._report("batch sizes", CANDIDATE, head.batch, finished=True)
-        if not adapter(self.plan.reference.framework).answers_only:
-            self._report("batch sizes", REFERENCE, head.batch)
-            sizes, orders = (with_reference(self.prepared, head, facts) for facts in (sizes, orders))
-            self._report("batch sizes", REFERENCE, head.batch, finished=True)
-        drifted = with_drift(comparison.outputs, (*sizes, *orders))
-        return replace(comparison, batch_sizes=sizes, batch_orders=orders, outputs=drifted)
+        facts = RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
+        return Run(comparison, facts, self.prepared, self.head, self.kept)
 
     def _compare(self) -> None:
         chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
@@ -149,17 +131,17 @@ class _Run:
         return self._ask(self.prepared.candidate, chunk)
 
     def _ask(self, side: Side, chunk: Batch) -> _Answer:
-        self._report("comparing", side.name, chunk)
+        self._tell(side.name, chunk)
         began = time.perf_counter()
         try:
             tensors, casts = answers(side, chunk, self.sizes[side.name])
         except ModelProcessEnded:
             # It is known which of the two it was: the other is not to be blamed.
-            self._report("comparing", _other(side.name), chunk, finished=True)
+            self._tell(_other(side.name), chunk, finished=True)
             raise
         ended = time.perf_counter()
         self.seconds[side.name] += ended - began
-        self._report("comparing", side.name, chunk, finished=True)
+        self._tell(side.name, chunk, finished=True)
         return _Answer(tensors, casts, began, ended)
 
     def _sized(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
@@ -203,31 +185,22 @@ class _Run:
 
     def _reduce(self, answered: _Answers) -> None:
         ours, theirs = answered.reference.result(), answered.candidate.result()
-        observed = observe(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
+        observed, beyond = observe_rows(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
+        together = Head(answered.chunk, ours.tensors, theirs.tensors)
         if self.head is None and answered.chunk.stacked:
-            self.head = Head(answered.chunk, ours.tensors, theirs.tensors).slice(ROWS)
+            self.head = together.slice(ROWS)
+        self.kept.add(together, beyond)
         self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
-
-    def _stop(self, error: LikewiseError) -> None:
-        if isinstance(error, RowCountError) and error.side == CANDIDATE:
-            ended = Partial(mismatches=frozenset({Mismatch(error.code, error.message)}))
-        else:
-            ended = Partial(incidents=(_incident(error),))
-        self.partial = self.partial.merge(ended)
 
     def _chunk_rows(self) -> int:
         """Rows read at once: bounded in bytes, and a multiple of the batch size asked for."""
-        first = next(self.plan.source.batches(1))
-        width = max(1, sum(array.nbytes for array in first.inputs.values()))
-        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))
+        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // self.prepared.row_bytes))
         step = self.prepared.candidate.fixed_batch or self.plan.batch_size
         return step * max(1, rows // step) if step else rows
 
-    def _report(self, phase: str, side: str, chunk: Batch, *, finished: bool = False) -> None:
-        if self.plan.progress is not None and len(chunk):
-            first, last = int(chunk.rows.numbers[0]), int(chunk.rows.numbers[-1])
-            done, total = self.partial.rows, self.plan.expected_rows
-            self.plan.progress(Progress(phase, side, first, last, done, total, finished))
+    def _tell(self, side: str, chunk: Batch, *, finished: bool = False) -> None:
+        if len(chunk):
+            self.plan.tell("comparing", side, chunk, done=self.partial.rows, finished=finished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +229,7 @@ def _faster_at_once(paces: list[float]) -> bool:
 
 
 def _other(side: str) -> str:
-    return CANDIDATE if side == "reference" else "reference"
+    return CANDIDATE if side == REFERENCE else REFERENCE
 
 
 def _done(answer: _Answer) -> Future[_Answer]:
@@ -298,66 +271,21 @@ def _read_ahead(batches: Callable[[int], Iterator[Batch]], size: int) -> Iterato
         stopped.set()
 
 
-def _goes_apart(plan: Plan) -> bool:
-    """Is the reference one that can be opened anywhere, and that would keep the candidate waiting for Python's lock?"""
-    stored = isinstance(plan.reference.target, str | PathLike)
-    return plan.apart and stored and adapter(plan.reference.framework).holds_interpreter
-
-
-def _open_both(plan: Plan, stack: ExitStack) -> tuple[Runner, Runner]:
-    """Both models; a reference that goes apart is opened while the candidate is. Its error is the one that counts."""
-    if not _goes_apart(plan):
-        return _open(plan.reference, "reference", stack, plan), _open(plan.candidate, "candidate", stack, plan)
-    reference = stack.enter_context(open_elsewhere(plan.reference, "reference"))
-    try:
-        candidate = _open(adapter(plan.candidate.framework).sharing(plan.candidate), "candidate", stack, plan)
-    finally:
-        _tell_loading(plan, "reference")
-        with _naming("reference"):
-            reference.arrive()
-    return reference, candidate
-
-
-def _open(model: Model, side: str, stack: ExitStack, plan: Plan) -> Runner:
-    _tell_loading(plan, side)
-    with _naming(side):
-        return stack.enter_context(adapter(model.framework).open(model))
-
-
-def _tell_loading(plan: Plan, side: str) -> None:
-    if plan.progress is not None:
-        plan.progress(Progress(f"loading the {side}", side))
-
-
-@contextmanager
-def _naming(side: str) -> Iterator[None]:
-    """Errors say which of the two could not be opened."""
-    try:
-        yield
-    except LikewiseError as error:
-        error.side = side
-        error.message = f"the {side} cannot be opened: {error.message}"
-        raise
-
-
-def _refused(plan: Plan, error: LikewiseError) -> Comparison:
+def _ended(error: LikewiseError) -> Partial:
+    """What is left of rows that could not be compared: a difference where the candidate gave another number of them."""
     if isinstance(error, RowCountError) and error.side == CANDIDATE:
-        return _empty(plan, mismatches=(Mismatch(error.code, error.message),))
-    return _empty(plan, incidents=(_incident(error),))
+        return Partial(mismatches=frozenset({Mismatch(error.code, error.message)}))
+    return Partial(incidents=(Incident(error.code, error.message, error.remedy, error.side),))
 
 
-def _empty(plan: Plan, *, incidents: tuple[Incident, ...] = (), mismatches: tuple[Mismatch, ...] = ()) -> Comparison:
+def _nothing(plan: Plan, ended: Partial) -> Comparison:
     return Comparison(
         expected_rows=plan.expected_rows,
         tolerance=plan.tolerance,
         nan_equal=plan.nan_equal,
-        incidents=incidents,
-        mismatches=mismatches,
+        incidents=ended.incidents,
+        mismatches=tuple(ended.mismatches),
     )
-
-
-def _incident(error: LikewiseError) -> Incident:
-    return Incident(error.code, error.message, error.remedy, error.side)
 
 
 EXTENSION = LocalEngine()

@@ -9,15 +9,37 @@ where it depends on the batch, no candidate can be like it at every size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 
 from likewise.compare.call import RowCountError, answers
-from likewise.compare.observe import Prepared, align, needed_to_judge_again, observe, outputs, paired, rows_beyond
-from likewise.contracts.comparison import BatchSizeFacts, Incident, Mismatch, OutputFacts, PairSpec
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.compare.observe import (
+    CANDIDATE,
+    REFERENCE,
+    Prepared,
+    align,
+    needed_to_judge_again,
+    observe,
+    outputs,
+    paired,
+    rows_beyond,
+)
+from likewise.compare.session import Head
+from likewise.contracts.comparison import (
+    BatchSizeFacts,
+    Comparison,
+    Incident,
+    Mismatch,
+    OutputFacts,
+    PairSpec,
+    Plan,
+)
+from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
-from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
+from likewise.registry import adapter
 
 DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 """Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""
@@ -39,28 +61,18 @@ JUDGED = frozenset({"closeness", "agreement"})
 DRIFTS = ("batch_drift", "position_drift", "reference_drift")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The first rows and what both models answered to them in the main run."""
-
-    batch: Batch
-    reference: Tensors
-    candidate: Tensors
-
-    def slice(self, stop: int) -> Head:
-        return Head(
-            self.batch.slice(0, stop),
-            {name: array[:stop] for name, array in self.reference.items()},
-            {name: array[:stop] for name, array in self.candidate.items()},
-        )
-
-    def at(self, positions: Array) -> Head:
-        """Some of the rows, in the order of the positions."""
-        return Head(
-            rows_at(self.batch, positions),
-            {name: array[positions] for name, array in self.reference.items()},
-            {name: array[positions] for name, array in self.candidate.items()},
-        )
+def run(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> Comparison:
+    """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
+    tell = partial(plan.tell, "batch sizes", batch=head.batch, done=comparison.rows)
+    tell(CANDIDATE)
+    sizes, orders = sweep(prepared, head, plan.batch_sizes), sweep_orders(prepared, head, plan.batch_sizes)
+    tell(CANDIDATE, finished=True)
+    if not adapter(plan.reference.framework).answers_only:
+        tell(REFERENCE)
+        sizes, orders = with_reference(prepared, head, sizes), with_reference(prepared, head, orders)
+        tell(REFERENCE, finished=True)
+    drifted = with_drift(comparison.outputs, (*sizes, *orders))
+    return replace(comparison, batch_sizes=sizes, batch_orders=orders, outputs=drifted)
 
 
 def sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
@@ -92,8 +104,6 @@ def rows_swept(available: int, size: int) -> int:
 
 def orders(available: int, size: int) -> dict[str, Array]:
     """Which rows go where: from end to end, the middle to the front, among rows from far away, one too many."""
-    import numpy as np
-
     first = np.arange(min(size, available))
     far = first * available // len(first)
     found = {
@@ -130,7 +140,7 @@ def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> BatchS
     except LikewiseError as error:
         incident = Incident("batch-size", f"{where} {error.message}", error.remedy, error.side)
         return BatchSizeFacts(size, 0, incidents=(incident,), order=order)
-    partial = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
+    observed = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
     measure = "position_drift" if order and order != LEFT_OVER else "batch_drift"
     facts = tuple(
         replace(
@@ -141,9 +151,9 @@ def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> BatchS
                 measure: drift(own_output(fact.pair, fact.pair.candidate), part.candidate, again),
             },
         )
-        for fact in outputs(prepared, partial)
+        for fact in outputs(prepared, observed)
     )
-    mismatches = tuple(sorted(partial.mismatches, key=lambda m: m.message))
+    mismatches = tuple(sorted(observed.mismatches, key=lambda m: m.message))
     return BatchSizeFacts(size, len(part.batch), facts, mismatches, order=order)
 
 
@@ -180,8 +190,6 @@ def own_output(spec: PairSpec, output: str) -> PairSpec:
 
 def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
     """How far a model's own answers move: the largest difference, or the share of other labels."""
-    import numpy as np
-
     if own.reference not in before or own.candidate not in after:
         return float("inf")
     aligned = align(own, before[own.reference], after[own.candidate])

@@ -13,7 +13,7 @@ from typing import Any
 
 from likewise.compare import feed as feeding
 from likewise.compare.call import Side, answers
-from likewise.contracts.comparison import FRACTIONS_UNTRIED, Progress
+from likewise.contracts.comparison import FRACTIONS_UNTRIED
 from likewise.contracts.data import Batch
 from likewise.contracts.models import InputSpec, Model, Runner, Shape, Signature
 from likewise.data.random_values import Between, Cells, Column, OneOf, Padded, Part, Places, WithGaps, Words
@@ -114,39 +114,41 @@ def planned_for(
     models: Mapping[str, Model],
     *,
     feed: Mapping[str, str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    opened: Callable[[str], Runner] | None = None,
 ) -> Planned:
-    """What rows the models take, by side; the first that declares its inputs names the columns."""
-    feed = feed or {}
+    """What rows the models take, by side; the first that declares its inputs names the columns.
+
+    `opened` gives the open model of a side; without it models are opened for this alone.
+    """
     with ExitStack() as stack:
-        opened = [_opened(side, model, stack, progress) for side, model in models.items()]
-        telling = [one for one in opened if one.inputs]
-        if not telling:
-            names = " and ".join(one.model.name for one in opened)
-            raise DataError(
-                f"rows cannot be generated: nothing tells what {names} takes",
-                remedy="Give data, or compare with a model that declares its inputs, such as an ONNX file",
-            )
-        columns = _columns(telling, feed, sizes := Sizes())
-        # A function that is asked beside a graph with an input a column gets the DataFrame that users have.
-        table = telling[0].runner.signature.table or (len(columns) > 1 and not any(c.shape for c in columns))
-        for size in ALTERNATIVES if sizes.free and not _taken(opened, columns, feed, table=table) else ():
-            tried = _columns(telling, feed, Sizes(everywhere=size))
-            if _taken(opened, tried, feed, table=table):
-                columns = tried
-                break
-        return Planned(columns, {one.side: one.runner.signature for one in opened}, table)
+
+        def opened_here(side: str) -> Runner:
+            return stack.enter_context(adapter(models[side].framework).open(models[side]))
+
+        find = opened or opened_here
+        return _planned([_telling(side, model, find(side)) for side, model in models.items()], feed or {})
 
 
-def _opened(side: str, model: Model, stack: ExitStack, progress: Callable[[Progress], None] | None) -> Opened:
-    if progress is not None:
-        progress(Progress(f"loading the {side}", side))
-    try:
-        runner = stack.enter_context(adapter(model.framework).open(model))
-    except LikewiseError as error:
-        error.side = side
-        error.message = f"the {side} cannot be opened: {error.message}"
-        raise
+def _planned(opened: Sequence[Opened], feed: Mapping[str, str]) -> Planned:
+    telling = [one for one in opened if one.inputs]
+    if not telling:
+        names = " and ".join(one.model.name for one in opened)
+        raise DataError(
+            f"rows cannot be generated: nothing tells what {names} takes",
+            remedy="Give data, or compare with a model that declares its inputs, such as an ONNX file",
+        )
+    columns = _columns(telling, feed, sizes := Sizes())
+    # A function that is asked beside a graph with an input a column gets the DataFrame that users have.
+    table = telling[0].runner.signature.table or (len(columns) > 1 and not any(c.shape for c in columns))
+    for size in ALTERNATIVES if sizes.free and not _taken(opened, columns, feed, table=table) else ():
+        tried = _columns(telling, feed, Sizes(everywhere=size))
+        if _taken(opened, tried, feed, table=table):
+            columns = tried
+            break
+    return Planned(columns, {one.side: one.runner.signature for one in opened}, table)
+
+
+def _telling(side: str, model: Model, runner: Runner) -> Opened:
     found = (read(runner.native, runner.signature) for read in READERS)
     return Opened(side, model, runner, next((clues for clues in found if clues is not None), Clues()))
 

@@ -15,11 +15,11 @@ import time
 from dataclasses import replace
 
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared
+from likewise.compare.session import Head
 from likewise.compare.variations.axes import Axis, at_length, axes_of, fixed_places, named_axis
-from likewise.compare.variations.batches import Head
 from likewise.compare.variations.padding import KIND, mask_of, try_padding, with_real_positions
 from likewise.compare.variations.refusals import try_rows
-from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, SuiteFacts
+from likewise.contracts.comparison import Comparison, Incident, Plan, SuiteFacts
 from likewise.contracts.data import Batch
 from likewise.data.rows import rows_at
 from likewise.errors import one_line
@@ -39,8 +39,8 @@ SECONDS = 20.0
 
 def require_known(plan: Plan, prepared: Prepared) -> None:
     """Refuse names of axes that mean nothing before anything is compared."""
-    first = next(plan.source.batches(1), None) if plan.shapes else None
-    if first is not None and first.stacked:
+    first = prepared.first
+    if first.stacked:
         for name in plan.shapes or ():
             named_axis(name, _known(prepared, first), first)
 
@@ -97,7 +97,8 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
     if size > MOST_BYTES:
         nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
         return SuiteFacts(*told, nothing, blocks, not_covered=f"a row would take {size:,} bytes, too many to make up")
-    _tell(plan, batch, f"trying {axis.name}={length}")
+    # Which of the two is asked is known only when one of them answers.
+    plan.tell(f"trying {axis.name}={length}", batch=batch)
     try:
         rows = at_length(_some(batch, size), axis, length)
         mask = mask_of(axis, batch)
@@ -112,7 +113,7 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
 
 
 def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blocks: bool) -> tuple[SuiteFacts, ...]:
-    _tell(plan, batch, f"trying padding along {axis.name}")
+    plan.tell(f"trying padding along {axis.name}", batch=batch)
     rows = _some(batch, _row_bytes(axis, batch, axis.length))
     try:
         return try_padding(plan, prepared, rows, axis, blocks=blocks)
@@ -165,10 +166,3 @@ def _some(batch: Batch, row_bytes: int) -> Batch:
 
     count = max(1, min(ROWS, len(batch), BYTES // row_bytes))
     return rows_at(batch, np.arange(count) * len(batch) // count)
-
-
-def _tell(plan: Plan, batch: Batch, doing: str) -> None:
-    """Both models are about to be asked; which of the two is known only when one of them answers."""
-    if plan.progress is not None:
-        first, last = int(batch.rows.numbers[0]), int(batch.rows.numbers[-1])
-        plan.progress(Progress(doing, None, first, last, 0, None))

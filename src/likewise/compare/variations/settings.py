@@ -16,7 +16,7 @@ from typing import Any
 from likewise.compare import feed as feeding
 from likewise.compare.call import RowCountError, answers
 from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish, needed_to_judge_again, observe
-from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, Progress, SuiteFacts
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Outcome, Severity, Verdict
@@ -143,8 +143,7 @@ def _set(model: Model, setting: Mapping[str, Any]) -> Model:
 
 
 def _ask_reference(plan: Plan, prepared: Prepared) -> list[_Asked]:
-    first = next(plan.source.batches(1), None)
-    width = 1 if first is None else max(1, sum(array.nbytes for array in first.inputs.values()))
+    width = prepared.row_bytes
     step = prepared.candidate.fixed_batch or plan.batch_size or 1
     size = step * max(1, min(CHUNK, BYTES // (8 * width)) // step)
     found: list[_Asked] = []
@@ -189,10 +188,7 @@ def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_A
     there = replace(prepared, candidate=replace(prepared.candidate, runner=runner, feed=feed))
     partial = Partial()
     for part in asked:
-        if plan.progress is not None:
-            numbers = part.batch.rows.numbers
-            told = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)
-            plan.progress(Progress(f"trying {name}", CANDIDATE, *told))
+        plan.tell(f"trying {name}", CANDIDATE, part.batch)
         candidate, _ = answers(there.candidate, part.batch, plan.batch_size)
         partial = partial.merge(observe(there, part.batch, part.reference, candidate))
     comparison = finish(there, partial, replace(plan, expected_rows=None))

@@ -16,7 +16,7 @@ import numpy as np
 
 from likewise.compare.call import Side, answers
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, rows_beyond
-from likewise.compare.variations.batches import Head
+from likewise.compare.session import Head
 from likewise.compare.variations.edge.rows import COLUMNS, all_features
 from likewise.compare.variations.refusals import try_rows
 from likewise.contracts.comparison import Comparison, Fed, Incident, Mismatch, Plan, Progress, Seen, Suite, SuiteFacts

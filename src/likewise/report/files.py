@@ -1,0 +1,41 @@
+"""Reports as files: read, drawn in any format, written so that no half of one is ever left."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.report import Renderer, Report
+from likewise.errors import DataError, UsageError, nearest
+from likewise.models.recorded.store import atomically
+from likewise.registry import extensions
+from likewise.report.formats import json as json_report
+
+
+def load(path: str | PathLike[str]) -> Report:
+    """A report from its file."""
+    try:
+        return json_report.loads(Path(path).read_bytes(), name=str(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def render(report: Report, format: str, **options: Any) -> str:
+    """The report as text: `json`, `terminal`, or any other file of the folder `formats`."""
+    renderers: tuple[Renderer, ...] = extensions("report.formats")
+    for renderer in renderers:
+        if renderer.format == format:
+            return _encodable(renderer.render(report, **options))
+    known = [renderer.format for renderer in renderers]
+    raise UsageError(f"there is no report format {format!r}{nearest(format, known)}")
+
+
+def save(report: Report, path: Path) -> None:
+    """Write a report so that a crash leaves either the old file or the new one."""
+    atomically(path, render(report, "json").encode())
+
+
+def _encodable(text: str) -> str:
+    """Half a character, as in the name of a file that is not UTF-8, would keep the whole text from being written."""
+    return text.encode("utf-8", "replace").decode()

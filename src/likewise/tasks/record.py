@@ -1,0 +1,57 @@
+"""A model's answers, stored for machines that do not have its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from likewise.compare.call import Side, answers
+from likewise.compare.feed import plan as plan_feed
+from likewise.compare.pair import observed
+from likewise.contracts.comparison import Progress
+from likewise.data import selection as selecting
+from likewise.errors import DataError
+from likewise.models.recorded.store import Writer
+from likewise.registry import adapter, describe_model, open_source
+from likewise.report import provenance
+
+
+def record(
+    model: Any,
+    data: Any,
+    output: str | PathLike[str],
+    *,
+    options: Mapping[str, Any] | None = None,
+    trusted: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+    **selection: Any,
+) -> int:
+    """Store a model's answers, for machines that do not have its framework. Returns the number of rows."""
+    described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
+    feed = selection.pop("feed", {})
+    row_id = selection.get("row_id")
+    source = selecting.select(open_source(data), **selection)
+    with adapter(described.framework).open(described) as runner:
+        first = next(source.batches(1), None)
+        if first is None or not first.stacked:
+            raise DataError(f"{source.location} holds no rows", remedy="Give a table or arrays to record answers for")
+        fed = plan_feed(first, runner.signature, side="reference", mapping=feed)
+        side = Side("reference", described.name, runner, fed)
+        artefact = provenance.model_artefact(described.target, described, {})
+        with Writer(
+            Path(output),
+            model=artefact.name,
+            sha256=artefact.sha256,
+            fingerprint=source.fingerprint,
+            inputs=fed.columns if fed.columns is not None and runner.signature.table else (),
+            keyed_by_name=row_id is not None,
+        ) as writer:
+            for batch in source.batches(16_384):
+                if progress is not None:
+                    first_row, last_row = int(batch.rows.numbers[0]), int(batch.rows.numbers[-1])
+                    progress(Progress("recording", "reference", first_row, last_row, writer.rows, source.rows))
+                tensors, _ = answers(side, batch)
+                writer.write(batch.rows, tensors, observed(runner.signature, tensors))
+            return writer.rows
