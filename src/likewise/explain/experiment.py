@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +21,9 @@ from likewise.compare.call import Side
 from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
-from likewise.explain.case import Case
+from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ class Change:
 
     `target` stands in the model's place (a graph, an estimator, a module), `options` are other settings of what runs
     it, `cells` other values in some cells of what it is asked, `size` the rows of one call. `opened` is the side where
-    it is open in another form already.
+    it is open in another form already. `whole`: it answers to the sample as it is and to no other rows, as values of
+    these rows are written into it.
     """
 
     side: str = "candidate"
@@ -114,6 +117,29 @@ class Change:
     cells: Sequence[Edit] = ()
     size: int | None = None
     opened: Side | None = None
+    whole: bool = False
+
+
+HEALED = "{failing rows healed}"
+"""Stands in an evidence for the failing rows that agree after the changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is shown if changes heal the failing rows: a cause, where it lies, the evidence in words, the remedy."""
+
+    cause: str
+    place: Place
+    evidence: str
+    remedy: str
+    changes: tuple[Change, ...]
+    simplicity: int = 1
+
+    def explained(self, effect: Effect) -> Explained:
+        evidence = self.evidence.replace(HEALED, effect.told)
+        return Explained(
+            self.cause, self.place, evidence, self.remedy, covered=effect.covered, simplicity=self.simplicity
+        )
 
 
 class Trial:
@@ -265,16 +291,36 @@ def run(case: Case, *changes: Change) -> Effect | None:
 
     A few rows are asked first: most changes lead nowhere, and models may be slow.
     """
-    few = Trial.few(case)
-    if len(few) < len(case.required) / 2:
-        first = few.run(*changes)
-        if first is None or not first.promising:
+    few, whole = Trial.few(case), Trial.whole(case)
+    with ExitStack() as stack:
+        ready = [_opened(case, change, stack) for change in changes]
+        if any(change is None for change in ready):
             return None
-    whole = Trial.whole(case)
-    answers = {change.side: whole.ask(change) for change in changes}
+        known = [change for change in ready if change is not None]
+        if len(few) < len(whole) / 2 and not any(change.whole for change in changes):
+            first = few.run(*known)
+            if first is None or not first.promising:
+                return None
+        answers = {change.side: whole.ask(change) for change in known}
     if any(given is None for given in answers.values()) or not whole.nearer(**answers):
         return None
     return whole.effect(**answers)
+
+
+def _opened(case: Case, change: Change, stack: ExitStack) -> Change | None:
+    """The change with its model open, so that it is opened once however often it is asked; None if it does not load."""
+    if change.opened is not None or (change.target is None and change.options is None):
+        return change
+    side = stack.enter_context(case.opened(change.side, target=change.target, options=change.options))
+    return None if side is None else replace(change, opened=side)
+
+
+def shown(case: Case, claims: Iterable[Claim]) -> Iterator[Explained]:
+    """The claims that their experiments bear out."""
+    for claim in claims:
+        effect = run(case, *claim.changes)
+        if effect is not None and effect.explains:
+            yield claim.explained(effect)
 
 
 def unoptimised(case: Case) -> Effect | None:
