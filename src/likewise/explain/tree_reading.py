@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Array
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case
-from likewise.models.boosters import derives_from
 from likewise.models.lightgbm import open as lgb
 from likewise.models.onnx import trees as onnx
 from likewise.models.sklearn.walk import names_after, steps_before
@@ -235,7 +234,7 @@ def _rows(case: Case, side: str, model: Any) -> Array | None:
         if any(part is None or part.ndim != 1 for part in parts):
             return None
         rows = np.stack([part for part in parts if part is not None], axis=1)
-    missing = getattr(model, "missing", None) if derives_from(model, "xgboost", open.WRAPPERS) else None
+    missing = getattr(model, "missing", None) if open.is_wrapper(model) else None
     if rows is not None and missing is not None and missing == missing:
         rows = np.where(rows == missing, np.nan, rows)
     return _known_only(model, rows)
@@ -254,8 +253,8 @@ def _as_numbers(array: Array) -> Array | None:
 
 def _codes(model: Any, fed: Any) -> Mapping[str, Any]:
     """The categories of each column that the model takes as codes."""
-    if derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
-        facts = lgb.facts_of(getattr(model, "booster_", model))
+    if lgb.is_model(model):
+        facts = lgb.facts_of(lgb.booster_of(model))
         try:
             found = lgb.categories_by_column(facts, fed.frame()) if facts.categories else {}
         except LikewiseError:
@@ -263,8 +262,8 @@ def _codes(model: Any, fed: Any) -> Mapping[str, Any]:
         # LightGBM writes underscores for blanks; the columns are fed in its order.
         told = dict(zip(facts.names or (), fed, strict=False))
         return {str(told.get(name, name)): categories for name, categories in found.items()}
-    if derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS)):
-        return open.categories_of(model.get_booster() if hasattr(model, "get_booster") else model)
+    if open.is_model(model):
+        return open.categories_of(open.booster_of(model))
     return {}
 
 

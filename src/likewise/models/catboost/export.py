@@ -28,7 +28,7 @@ class CatboostExporter:
     framework = "catboost"
 
     def claims(self, model: object) -> bool:
-        return derives_from(model, "catboost", open.MODELS)
+        return open.is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of CatBoost models"):

@@ -17,7 +17,10 @@ from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output
 
-MODELS = ("CatBoost",)
+
+def is_model(target: object) -> bool:
+    """Is this a model of CatBoost?"""
+    return derives_from(target, "catboost", ("CatBoost",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,7 @@ class CatboostAdapter(Adapter):
     modules = ("catboost",)
 
     def claims(self, target: object) -> bool:
-        return (
-            boosters.named(target, (".cbm",))
-            or boosters.begins(target, (".json",), JSON)
-            or derives_from(target, "catboost", MODELS)
-        )
+        return boosters.named(target, (".cbm",)) or boosters.begins(target, (".json",), JSON) or is_model(target)
 
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:

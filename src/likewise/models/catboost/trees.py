@@ -98,3 +98,10 @@ def _other(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
     node_of, output_of, value_of = (np.array(part) for part in zip(*leaves, strict=True))
     found: tuple[Array, Array, Array] = (node_of, output_of, value_of)
     return Tree(number, np.array(feature), np.array(threshold), left, right, found)
+
+
+def cut_to(model: Any, trees: int) -> Any:
+    """A copy that uses its first trees only."""
+    cut = model.copy()
+    cut.shrink(trees)
+    return cut

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.export import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
-from likewise.models.boosters import derives_from
 from likewise.models.lightgbm import open
 
 if TYPE_CHECKING:
@@ -27,14 +26,14 @@ class LightgbmExporter:
     framework = "lightgbm"
 
     def claims(self, model: object) -> bool:
-        return derives_from(model, "lightgbm", (*open.WRAPPERS, *open.BOOSTERS))
+        return open.is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of LightGBM models"):
             import lightgbm
             import onnxmltools  # noqa: F401
-        wrapper = request.model if derives_from(request.model, "lightgbm", open.WRAPPERS) else None
-        booster = request.model if wrapper is None else wrapper.booster_
+        wrapper = request.model if open.is_wrapper(request.model) else None
+        booster = open.booster_of(request.model)
         facts = open.facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
 

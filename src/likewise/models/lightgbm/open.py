@@ -16,9 +16,22 @@ from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output
 
-WRAPPERS = ("LGBMModel",)
-BOOSTERS = ("Booster",)
 _UNNAMED = re.compile(r"Column_\d+")
+
+
+def is_model(target: object) -> bool:
+    """Is this a booster of LightGBM, or one of its scikit-learn wrappers?"""
+    return derives_from(target, "lightgbm", ("LGBMModel", "Booster"))
+
+
+def is_wrapper(target: object) -> bool:
+    """Is this one of the scikit-learn wrappers, also a subclass of one?"""
+    return derives_from(target, "lightgbm", ("LGBMModel",))
+
+
+def booster_of(model: Any) -> Any:
+    """The booster in a wrapper, or the booster itself."""
+    return model.booster_ if is_wrapper(model) else model
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class LightgbmAdapter(Adapter):
         return (
             boosters.begins(target, (".txt", ".lgb", ".lgbm"), HEADER)
             or (boosters.begins(target, (".model",), HEADER) and os.path.exists(str(target)))
-            or derives_from(target, "lightgbm", (*WRAPPERS, *BOOSTERS))
+            or is_model(target)
         )
 
     @contextmanager
@@ -113,7 +126,7 @@ class LightgbmAdapter(Adapter):
         target = model.target
         if isinstance(target, str | os.PathLike):
             target = _load(target)
-        wrapper = target if derives_from(target, "lightgbm", WRAPPERS) else None
+        wrapper = target if is_wrapper(target) else None
         booster = target if wrapper is None else _booster_of(wrapper, model.name)
         facts = facts_of(booster)
         inputs, table = boosters.inputs_of(facts.names, facts.features)

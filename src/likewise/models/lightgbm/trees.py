@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.models.lightgbm.open import booster_of, is_wrapper
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
 
-def read(booster: Any) -> Ensemble:
+def read(model: Any) -> Ensemble:
     """The trees up to the best iteration, where training stopped early."""
+    booster = booster_of(model)
     dumped = booster.dump_model()
     each = int(dumped["num_tree_per_iteration"])
     trees = [_tree(index, entry, index % each) for index, entry in enumerate(dumped["tree_info"])]
@@ -93,15 +96,29 @@ def _tree(number: int, entry: dict[str, Any], output: int) -> Tree:
     )
 
 
-def without_linear_leaves(booster: Any) -> Any:
-    """A copy of a booster with the constants of its leaves only."""
+def without_linear_leaves(model: Any) -> Any:
+    """A copy with the constants of its leaves only."""
+    return _with_trees(model, booster_of(model).model_to_string().replace("\nis_linear=1\n", "\nis_linear=0\n"))
+
+
+def cut_to(model: Any, trees: int) -> Any:
+    """A copy that uses its first trees only; None if that is no whole number of rounds."""
+    booster = booster_of(model)
+    rounds, rest = divmod(trees, booster.num_model_per_iteration())
+    if rest:
+        return None
+    cut = _with_trees(model, booster.model_to_string(num_iteration=rounds))
+    if model is not booster:
+        cut._best_iteration = -1
+    return cut
+
+
+def _with_trees(model: Any, written: str) -> Any:
     import lightgbm
 
-    return lightgbm.Booster(model_str=booster.model_to_string().replace("\nis_linear=1\n", "\nis_linear=0\n"))
-
-
-def cut_to(booster: Any, rounds: int) -> Any:
-    """A copy of a booster with its first rounds only."""
-    import lightgbm
-
-    return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=rounds))
+    booster = lightgbm.Booster(model_str=written)
+    if not is_wrapper(model):
+        return booster
+    wrapper = copy(model)
+    wrapper._Booster = booster
+    return wrapper

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -194,15 +195,9 @@ def tensor_types(proto: ModelProto) -> dict[str, int]:
     kinds = TensorProto.DataType
     names = {f"tensor({kinds.Name(kind).lower()})": kind for kind in helper.get_all_tensor_dtypes()}
     try:
-        import onnxruntime as ort
-
         probe = copied(proto)
         probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
-        settings = ort.SessionOptions()
-        settings.log_severity_level = 4
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = ort.InferenceSession(probe.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-        for value in session.get_outputs():
+        for value in plain_session(probe).get_outputs():
             if value.type in names:
                 found.setdefault(value.name, names[value.type])
     except Exception:  # noqa: BLE001 - the runtime raises many types; the declared types remain

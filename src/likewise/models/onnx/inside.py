@@ -18,7 +18,7 @@ from likewise.contracts.models import Model
 from likewise.errors import ModelError, one_line
 from likewise.models.onnx import edits
 from likewise.models.onnx.edits import replace_reads, subgraphs
-from likewise.models.onnx.open import OPTIMIZATIONS
+from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -167,18 +167,12 @@ def _from_outside(graph: GraphProto) -> Iterator[str]:
 def rewritten(model: Model, proto: ModelProto) -> ModelProto:
     """What the runtime makes of a graph before it runs it."""
     import onnx
-    import onnxruntime as ort
 
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
-    level = OPTIMIZATIONS[model.options.get("optimization", "all")]
-    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "rewritten.onnx"
-        settings.optimized_model_filepath = str(path)
+        path = str(Path(folder) / "rewritten.onnx")
         try:
-            ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-            made = onnx.load(str(path))
+            plain_session(proto, optimization=model.options.get("optimization", "all"), saved=path)
+            made = onnx.load(path)
         except Exception as error:  # the runtime raises many types; all mean that there is nothing to look into
             raise ModelError(f"ONNX Runtime does not save what it makes of the graph: {one_line(error)}") from error
     edits.name_nodes(made.graph)

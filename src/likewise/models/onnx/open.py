@@ -79,6 +79,17 @@ def open_session(model: Model, proto: ModelProto) -> Session:
     return OrtSession(model) if plain else ReferenceSession(model, proto)
 
 
+def plain_session(proto: ModelProto, *, optimization: str = "disable", saved: str = "") -> Any:
+    """ONNX Runtime with a graph to be looked at: as it is written, or optimised, with what comes of that saved."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[optimization])
+    settings.optimized_model_filepath = saved
+    return ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+
+
 class OrtSession:
     """ONNX Runtime with the settings asked for, or an error; never something else in silence."""
 

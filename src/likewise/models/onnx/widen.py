@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.models.onnx import edits
+from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -116,19 +117,12 @@ def widened(proto: ModelProto, plan: Widening) -> ModelProto:
 
 def runnable(proto: ModelProto, plan: Widening) -> tuple[ModelProto, Widening] | None:
     """The wider graph with as few operators left narrow as the runtime asks for; None if it takes none."""
-    import onnxruntime as ort
-
     narrow = set(plan.narrow_ops)
     for _ in range(ATTEMPTS):
-        tried = Widening(
-            plan.types, plan.kinds, plan.to, frozenset(narrow), plan.narrow_nodes, plan.inputs, plan.outputs
-        )
+        tried = replace(plan, narrow_ops=frozenset(narrow))
         try:
             wide = widened(proto, tried)
-            settings = ort.SessionOptions()
-            settings.log_severity_level = 4
-            settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-            ort.InferenceSession(wide.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+            plain_session(wide)
         except Exception as error:  # noqa: BLE001 - the runtime raises many types, and says in words what it lacks
             more = set(_refused_operators(str(error), proto)) - narrow
             if not more:

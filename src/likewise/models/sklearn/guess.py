@@ -10,14 +10,13 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
-from likewise.models.boosters import derives_from
 from likewise.models.catboost import open as cat
 from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.lightgbm import open as lgb
 from likewise.models.sklearn.walk import followed, names_after, steps_before
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import Ensemble, Gap
-from likewise.models.xgboost import open
+from likewise.models.xgboost import open as xgb
 
 NOT_NEGATIVE = ("log", "log10", "log2", "log1p", "sqrt")
 """Functions of numpy that a FunctionTransformer may hold and that give NaN below zero."""
@@ -74,8 +73,7 @@ def _labels(signature: Signature) -> tuple[list[str], dict[str, Place]]:
 
 
 def _is_booster(native: Any) -> bool:
-    kinds = (("xgboost", (*open.WRAPPERS, *open.BOOSTERS)), ("lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)))
-    return any(derives_from(native, *kind) for kind in (*kinds, ("catboost", cat.MODELS)))
+    return xgb.is_model(native) or lgb.is_model(native) or cat.is_model(native)
 
 
 def _told_by_steps(
@@ -209,7 +207,7 @@ def _told_by_categories(model: Any, names: Sequence[str], places: Mapping[str, P
         if name in places:
             told = [None if value is None or value != value else value for value in values]
             clues.add(places[name], About.CATEGORIES, told, f"the categories of {type(model).__name__}")
-    if derives_from(model, "catboost", cat.MODELS):
+    if cat.is_model(model):
         facts = cat.facts_of(model)
         for name in (*facts.categorical, *facts.text):
             why = "CatBoost keeps no texts, only their hashes: a small vocabulary"
@@ -219,11 +217,11 @@ def _told_by_categories(model: Any, names: Sequence[str], places: Mapping[str, P
 
 
 def _categories(model: Any, names: Sequence[str]) -> dict[str, list[Any]]:
-    if derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS)):
-        kept = open.categories_of(model.get_booster() if hasattr(model, "get_booster") else model)
+    if xgb.is_model(model):
+        kept = xgb.categories_of(xgb.booster_of(model))
         return {name: list(values) for name, values in kept.items()}
-    if derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
-        facts = lgb.facts_of(getattr(model, "booster_", model))
+    if lgb.is_model(model):
+        facts = lgb.facts_of(lgb.booster_of(model))
         if len(facts.categorical) != len(facts.categories):
             return {}
         return {name: list(values) for name, values in zip(facts.categorical, facts.categories, strict=True)}
@@ -270,9 +268,9 @@ def _told_by_trees(
 
 def _takes_missing(model: Any) -> str:
     """Do the trees take missing values: `always`, where they have `learnt` it, or never (nothing)?"""
-    if derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS)):
+    if xgb.is_model(model):
         missing = getattr(model, "missing", None)
         return "always" if missing is None or missing != missing else ""
-    if derives_from(model, "lightgbm", (*lgb.WRAPPERS, *lgb.BOOSTERS)):
+    if lgb.is_model(model):
         return "learnt"
     return "always" if type(model).__name__.startswith("HistGradientBoosting") else ""

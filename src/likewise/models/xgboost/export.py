@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.export import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
-from likewise.models.boosters import derives_from
 from likewise.models.xgboost import open
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ class XgboostExporter:
     framework = "xgboost"
 
     def claims(self, model: object) -> bool:
-        return derives_from(model, "xgboost", (*open.WRAPPERS, *open.BOOSTERS))
+        return open.is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of XGBoost models"):
             import onnxmltools  # noqa: F401
             import xgboost
-        wrapper = request.model if derives_from(request.model, "xgboost", open.WRAPPERS) else None
-        booster = request.model if wrapper is None else wrapper.get_booster()
+        wrapper = request.model if open.is_wrapper(request.model) else None
+        booster = open.booster_of(request.model)
         facts = open.facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
         if wrapper is not None and facts.best_round is not None:

@@ -18,8 +18,20 @@ from likewise.errors import ModelError, UsageError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, output
 
-WRAPPERS = ("XGBModel",)
-BOOSTERS = ("Booster",)
+
+def is_model(target: object) -> bool:
+    """Is this a booster of XGBoost, or one of its scikit-learn wrappers?"""
+    return derives_from(target, "xgboost", ("XGBModel", "Booster"))
+
+
+def is_wrapper(target: object) -> bool:
+    """Is this one of the scikit-learn wrappers, also a subclass of one?"""
+    return derives_from(target, "xgboost", ("XGBModel",))
+
+
+def booster_of(model: Any) -> Any:
+    """The booster in a wrapper, or the booster itself."""
+    return model.get_booster() if is_wrapper(model) else model
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +205,7 @@ class XgboostAdapter(Adapter):
             boosters.named(target, (".ubj", ".xgb"))
             or boosters.begins(target, (".json",), JSON)
             or (boosters.begins(target, (".model", ".bin"), BINARY_JSON) and os.path.exists(str(target)))
-            or derives_from(target, "xgboost", (*WRAPPERS, *BOOSTERS))
+            or is_model(target)
         )
 
     @contextmanager
@@ -202,7 +214,7 @@ class XgboostAdapter(Adapter):
         target = model.target
         if isinstance(target, str | os.PathLike):
             target = _load(target)
-        if derives_from(target, "xgboost", WRAPPERS):
+        if is_wrapper(target):
             yield _open_wrapper(target, model)
         else:
             yield _open_booster(target, model)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
+from likewise.models.xgboost.open import booster_of, facts_of
 
 LOGARITHMIC = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft")
 
 
-def read(booster: Any, *, rounds: int | None = None) -> Ensemble | None:
-    """The trees of the first rounds, or of all; None for a booster without trees."""
+def read(model: Any) -> Ensemble | None:
+    """The trees that predict uses: a wrapper's up to the best round, where training stopped early; None without any."""
+    booster = booster_of(model)
+    best = None if booster is model else facts_of(booster).best_round
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
     grown = learner["gradient_booster"]
     dropped = grown.get("weight_drop")
@@ -23,7 +27,7 @@ def read(booster: Any, *, rounds: int | None = None) -> Ensemble | None:
         return None
     ends = model.get("iteration_indptr")
     stored = len(model["trees"])
-    used = stored if rounds is None or not ends else int(ends[min(rounds, len(ends) - 1)])
+    used = stored if best is None or not ends else int(ends[min(best + 1, len(ends) - 1)])
     shape = learner["learner_model_param"]
     outputs = max(int(shape["num_class"]), int(shape.get("num_target", 1)), 1)
     trees = [
@@ -83,7 +87,18 @@ def _base(shape: dict[str, str], objective: str, outputs: int) -> Array:
         return np.asarray(np.log(base)) if objective in LOGARITHMIC else base
 
 
-def count(booster: Any) -> int:
-    """How many trees a booster holds."""
+def cut_to(model: Any, trees: int) -> Any:
+    """A copy that uses its first trees only; None if that is no whole number of rounds."""
+    booster = booster_of(model)
     grown = json.loads(booster.save_config())["learner"]["gradient_booster"]
-    return int(grown.get("gbtree", grown).get("gbtree_model_param", {}).get("num_trees", 0))
+    count = int(grown.get("gbtree", grown).get("gbtree_model_param", {}).get("num_trees", 0))
+    rounds, rest = divmod(trees * booster.num_boosted_rounds(), max(count, 1))
+    if rest:
+        return None
+    cut = booster[:rounds]
+    cut.set_attr(best_iteration=None, best_score=None)
+    if model is booster:
+        return cut
+    wrapper = copy(model)
+    wrapper._Booster = cut
+    return wrapper
