@@ -23,6 +23,19 @@ INTEGERS = (2, 3, 4, 5, 21, 22)
 """Numbers of ONNX for the types of 8, 16 and 4 bits that quantised tensors have."""
 
 
+WEIGHT_PLACES = {
+    "DequantizeLinear": (0, 2),
+    "MatMulInteger": (1, 3),
+    "ConvInteger": (1, 3),
+    "DynamicQuantizeMatMul": (1, 3),
+    "MatMulIntegerToFloat": (1, 5),
+    "QLinearMatMul": (3, 5),
+    "QLinearConv": (3, 5),
+    "QGemm": (3, 5),
+}
+"""Where the weights and their zeros stand among the inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """One place where numbers become integers: an activation that is quantised.
@@ -113,27 +126,26 @@ def weights(proto: ModelProto) -> list[Weight]:
     stored = edits.constants(proto.graph)
     found = []
     for node in proto.graph.node:
-        if node.op_type == "DequantizeLinear" and node.input[0] in stored and stored[node.input[0]].ndim:
-            data = stored[node.input[0]].astype(np.float64)
-            scale = stored.get(node.input[1])
-            zero = stored.get(node.input[2]) if len(node.input) > 2 else None
-            if scale is None or edits.attribute(node, "block_size", 0):
-                continue
+        data, zero = WEIGHT_PLACES.get(node.op_type, (0, 0))
+        if node.op_type not in ("DequantizeLinear", "MatMulInteger", "ConvInteger") or node.input[data] not in stored:
+            continue
+        numbers = stored[node.input[data]].astype(np.float64)
+        restored = node.op_type == "DequantizeLinear"
+        if restored:
+            unknown = not numbers.ndim or edits.attribute(node, "block_size", 0)
+            scale = None if unknown else stored.get(node.input[1])
             axis = edits.attribute(node, "axis", 1)
-            step = _along(scale.astype(np.float64), data.ndim, axis)
-            offset = 0.0 if zero is None else _along(zero.astype(np.float64), data.ndim, axis)
-            one = np.ones((1,) * data.ndim)
-            found.append(Weight(node.input[0], (data - offset) * step, step / 2, one, node.name))
-        elif node.op_type in ("MatMulInteger", "ConvInteger") and node.input[1] in stored:
-            data = stored[node.input[1]].astype(np.float64)
-            zero = stored.get(node.input[3]) if len(node.input) > 3 else None
+        else:
             scale = _scale_behind(proto.graph, node, stored)
-            if scale is None:
-                continue
-            axis = 0 if node.op_type == "ConvInteger" else data.ndim - 1
-            step = _along(scale.astype(np.float64), data.ndim, axis)
-            offset = 0.0 if zero is None else _along(zero.astype(np.float64), data.ndim, axis)
-            found.append(Weight(node.input[1], (data - offset) * step, step / 2, step, node.name))
+            axis = 0 if node.op_type == "ConvInteger" else numbers.ndim - 1
+        if scale is None:
+            continue
+        step = _along(scale.astype(np.float64), numbers.ndim, axis)
+        offset = stored.get(node.input[zero]) if len(node.input) > zero else None
+        if offset is not None:
+            numbers = numbers - _along(offset.astype(np.float64), numbers.ndim, axis)
+        divisor = np.ones((1,) * numbers.ndim) if restored else step
+        found.append(Weight(node.input[data], numbers * step, step / 2, divisor, node.name))
     return found
 
 
@@ -258,11 +270,12 @@ def _operand(node: NodeProto, index: int, zero: int, floats: set[str]) -> tuple[
     return made, result
 
 
-def _float_product(node: NodeProto, floats: set[str]) -> Iterator[NodeProto]:
+def _float_product(node: NodeProto, floats: set[str], weights: str = "") -> Iterator[NodeProto]:
+    """The product of an integer operator in floats, with other weights where they are named."""
     from onnx import helper
 
     before, first = _operand(node, 0, 2, floats)
-    more, second = _operand(node, 1, 3, floats)
+    more, second = ([], weights) if weights else _operand(node, 1, 3, floats)
     yield from (*before, *more)
     operator = "MatMul" if node.op_type == "MatMulInteger" else "Conv"
     made = helper.make_node(operator, [first, second], [node.output[0]], name=node.name)
@@ -308,26 +321,9 @@ def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
             nodes.append(helper.make_node("Identity", [name], [node.output[0]], name=node.name))
             continue
         edits.set_constant(copy.graph, name, (values / known[node.name].divisor).astype(np.float32))
-        before, first = _operand(node, 0, 2, set())
-        operator = "MatMul" if node.op_type == "MatMulInteger" else "Conv"
-        made = helper.make_node(operator, [first, name], [node.output[0]], name=node.name)
-        made.attribute.extend(node.attribute)
-        nodes.extend([*before, made])
+        nodes.extend(_float_product(node, set(), name))
     edits.replace_nodes(copy.graph, nodes)
     return copy
-
-
-WEIGHT_PLACES = {
-    "DequantizeLinear": (0, 2),
-    "MatMulInteger": (1, 3),
-    "ConvInteger": (1, 3),
-    "DynamicQuantizeMatMul": (1, 3),
-    "MatMulIntegerToFloat": (1, 5),
-    "QLinearMatMul": (3, 5),
-    "QLinearConv": (3, 5),
-    "QGemm": (3, 5),
-}
-"""Where the weights and their zeros stand among the inputs."""
 
 
 def unsigned(proto: ModelProto) -> ModelProto | None:

@@ -29,7 +29,13 @@ UNARY = {
 BIAS = "__bias"
 """How the names of biases end that were integers before."""
 
-BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul", "QLinearMatMul": "MatMul", "QLinearConv": "Conv"}
+BINARY = {
+    "QLinearAdd": "Add",
+    "QLinearMul": "Mul",
+    "QLinearMatMul": "MatMul",
+    "QLinearConv": "Conv",
+    "QGemm": "Gemm",
+}
 
 
 def written_out(proto: ModelProto) -> ModelProto:
@@ -56,7 +62,6 @@ def _writer(node: NodeProto) -> Writer | None:
     if node.op_type in UNARY:
         return _unary
     return {
-        "QGemm": _gemm,
         "QLinearConcat": _concat,
         "DynamicQuantizeMatMul": _dynamic_matmul,
         "MatMulNBits": _few_bits,
@@ -78,15 +83,27 @@ def _dequantize(node: NodeProto, data: str, scale: str, zero: str, part: str, ax
     return made
 
 
-def _quantize(node: NodeProto, data: str, scale: str, zero: str) -> NodeProto:
+def _requantised(node: NodeProto, plain: NodeProto, scale: str, zero: str) -> Iterator[NodeProto]:
+    """The float operator, and the integers that the integer one gave; where it gave floats, these."""
     from onnx import helper
 
-    return helper.make_node(
-        "QuantizeLinear",
-        [name for name in (data, scale, zero) if name],
-        [node.output[0]],
-        name=f"{node.name}__quantize",
-    )
+    if not scale:
+        plain.output[0] = node.output[0]
+    yield plain
+    if scale:
+        inputs = [name for name in (plain.output[0], scale, zero) if name]
+        yield helper.make_node("QuantizeLinear", inputs, [node.output[0]], name=f"{node.name}__quantize")
+
+
+def _biased(node: NodeProto, product: NodeProto, bias: str) -> Iterator[NodeProto]:
+    """A product, with the bias added to it where there is one."""
+    from onnx import helper
+
+    if not bias:
+        product.output[0] = node.output[0]
+    yield product
+    if bias:
+        yield helper.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
 
 
 def _plain(node: NodeProto, operator: str, inputs: list[str], *, leave: tuple[str, ...] = ()) -> NodeProto:
@@ -108,18 +125,20 @@ def _per_channel(stored: dict[str, Array], scale: str, axis: int) -> int | None:
 
 
 def _binary(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_given(node, index) for index in range(8))
-    convolution = node.op_type == "QLinearConv"
+    a, a_scale, a_zero, b, b_scale, b_zero = (_given(node, index) for index in range(6))
+    places = (6, 7, 8) if node.op_type == "QGemm" else (8, 6, 7)
+    bias, y_scale, y_zero = (_given(node, place) for place in places)
+    if node.op_type == "QGemm":
+        channel = 0 if edits.attribute(node, "transB", 0) else 1
+    else:
+        channel = 0 if node.op_type == "QLinearConv" or b not in stored else max(stored[b].ndim - 1, 0)
     first = _dequantize(node, a, a_scale, a_zero, "a")
-    channel = 0 if convolution else max(stored[b].ndim - 1, 0) if b in stored else 0
     second = _dequantize(node, b, b_scale, b_zero, "b", _per_channel(stored, b_scale, channel))
     yield from (first, second)
     inputs = [first.output[0], second.output[0]]
-    if convolution and _given(node, 8):
-        inputs.append(_bias(node, graph, stored, _given(node, 8), a_scale, b_scale))
-    plain = _plain(node, BINARY[node.op_type], inputs)
-    yield plain
-    yield _quantize(node, plain.output[0], y_scale, y_zero)
+    if bias:
+        inputs.append(_bias(node, graph, stored, bias, a_scale, b_scale))
+    yield from _requantised(node, _plain(node, BINARY[node.op_type], inputs), y_scale, y_zero)
 
 
 def _bias(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bias: str, a_scale: str, b_scale: str) -> str:
@@ -135,26 +154,7 @@ def _unary(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[Nod
     first = _dequantize(node, _given(node, 0), _given(node, 1), _given(node, 2), "x")
     yield first
     plain = _plain(node, UNARY[node.op_type], [first.output[0]], leave=("opset", "channels_last"))
-    yield plain
-    yield _quantize(node, plain.output[0], _given(node, 3), _given(node, 4))
-
-
-def _gemm(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = (_given(node, index) for index in range(9))
-    first = _dequantize(node, a, a_scale, a_zero, "a")
-    channel = 0 if edits.attribute(node, "transB", 0) else 1
-    second = _dequantize(node, b, b_scale, b_zero, "b", _per_channel(stored, b_scale, channel))
-    yield from (first, second)
-    inputs = [first.output[0], second.output[0]]
-    if bias:
-        inputs.append(_bias(node, graph, stored, bias, a_scale, b_scale))
-    plain = _plain(node, "Gemm", inputs)
-    if not y_scale:
-        plain.output[0] = node.output[0]
-        yield plain
-        return
-    yield plain
-    yield _quantize(node, plain.output[0], y_scale, y_zero)
+    yield from _requantised(node, plain, _given(node, 3), _given(node, 4))
 
 
 def _concat(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[NodeProto]:
@@ -164,9 +164,7 @@ def _concat(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[No
         part = _dequantize(node, data, scale, zero, f"x{number}")
         floats.append(part.output[0])
         yield part
-    plain = _plain(node, "Concat", floats)
-    yield plain
-    yield _quantize(node, plain.output[0], node.input[0], node.input[1])
+    yield from _requantised(node, _plain(node, "Concat", floats), node.input[0], node.input[1])
 
 
 def _dynamic_matmul(node: NodeProto, _: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
@@ -182,19 +180,11 @@ def _dynamic_matmul(node: NodeProto, _: GraphProto, stored: dict[str, Array]) ->
     last = max(stored[b].ndim - 1, 0) if b in stored else 1
     second = _dequantize(node, b, b_scale, b_zero, "b", _per_channel(stored, b_scale, last))
     yield from (first, second)
-    product = _plain(node, "MatMul", [first.output[0], second.output[0]])
-    if not bias:
-        product.output[0] = out
-        yield product
-        return
-    yield product
-    yield helper.make_node("Add", [product.output[0], bias], [out], name=f"{node.name}__add")
+    yield from _biased(node, _plain(node, "MatMul", [first.output[0], second.output[0]]), bias)
 
 
 def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
     """Weights packed into a few bits, block by block."""
-    from onnx import helper
-
     found = packed_weights(node, stored)
     if found is None:
         yield node
@@ -202,12 +192,7 @@ def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> I
     name = f"{node.output[0]}__weights"
     edits.set_constant(graph, name, found[0].astype("float32"))
     product = _plain(node, "MatMul", [node.input[0], name], leave=tuple(entry.name for entry in node.attribute))
-    bias = _given(node, 5)
-    if not bias:
-        product.output[0] = node.output[0]
-    yield product
-    if bias:
-        yield helper.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
+    yield from _biased(node, product, _given(node, 5))
 
 
 def packed_weights(node: NodeProto, stored: dict[str, Array]) -> tuple[Array, Array] | None:
