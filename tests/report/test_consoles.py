@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import data_only
-from likewise.models.recorded.store import atomically
+from likewise.data.files import atomically
 from likewise.report import files as report_files
 from likewise.report.console import drawn, printable
 

@@ -97,7 +97,7 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
 
 def write(files: Mapping[str, str]) -> None:
     """Files by their path; `-` is standard output."""
-    from likewise.models.recorded.store import atomically
+    from likewise.data.files import atomically
 
     for path, text in files.items():
         if path == SUMMARY:

@@ -21,9 +21,9 @@ from likewise.contracts.data import Batch
 from likewise.contracts.export import NOTE, Export, Exporter, ExportRequest
 from likewise.contracts.models import Kind, Label, Model, Runner
 from likewise.data import selection
+from likewise.data.files import atomically
 from likewise.errors import DataError, ModelError, UsageError
 from likewise.models.onnx import describe
-from likewise.models.recorded.store import atomically
 from likewise.registry import adapter, describe_model, exporters, open_source
 from likewise.report.provenance import sha256_of
 from likewise.tasks import check as verify

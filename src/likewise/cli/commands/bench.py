@@ -75,7 +75,7 @@ def bench(
             arguments[other] = arguments.pop(name)
     job = {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}}
     plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.models.recorded.store import atomically
+    from likewise.data.files import atomically
     from likewise.report import bench as plot
     from likewise.report import bench as stored
     from likewise.report import bench as table

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Tensors
+from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import reads
-from likewise.models.recorded.store import replacing
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

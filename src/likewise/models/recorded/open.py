@@ -1,18 +1,30 @@
-"""Recorded answers: a file of `likewise record`, or the outputs of ONNX's `test_data_set_*` folders."""
+"""Recorded answers: a file of `likewise record`, or the outputs of ONNX's `test_data_set_*` folders.
+
+Answers are kept in a Parquet file, keyed by row: a reference for machines without its framework.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.models import Adapter, Model, Signature
+from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Signature
+from likewise.data.files import replacing
 from likewise.data.readers import onnx_testdata
-from likewise.errors import ModelError
-from likewise.models.recorded.store import RecordedAnswers
+from likewise.errors import ModelError, one_line
+
+KEY = b"likewise.recorded"
+ROW, NAME = "row", "name"
+OUTPUT = "output."
+"""Columns of answers carry this prefix, so that no output can hide the row."""
 
 
 class RecordedAdapter(Adapter):
@@ -34,25 +46,6 @@ class RecordedAdapter(Adapter):
         yield DataSetRunner(path) if onnx_testdata.is_test_data(path) else RecordedRunner(path)
 
 
-class RecordedRunner:
-    """Answers by looking them up."""
-
-    native = None
-
-    def __init__(self, path: Path) -> None:
-        self._answers = RecordedAnswers(path)
-        about = self._answers.about
-        self.signature: Signature = self._answers.signature
-        self.details: Mapping[str, Any] = {
-            "recorded_model": about["model"],
-            "recorded_sha256": about["sha256"],
-            "data_fingerprint": None if about["keyed_by_name"] else about["data_fingerprint"],
-        }
-
-    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
-        return self._answers.answers(batch.rows)
-
-
 class DataSetRunner:
     """The outputs that came with an ONNX model, one data set a row."""
 
@@ -68,6 +61,196 @@ class DataSetRunner:
         if number >= len(self._answers) or not self._answers[number]:
             raise ModelError(f"there are no recorded outputs for {batch.rows.name(0)!r}")
         return self._answers[number]
+
+
+class Writer:
+    """Writes answers batch by batch; the file appears only when `finish` was reached."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        model: str,
+        sha256: str | None,
+        fingerprint: str,
+        inputs: Sequence[str],
+        keyed_by_name: bool,
+    ) -> None:
+        self._about = {"model": model, "sha256": sha256, "keyed_by_name": keyed_by_name, "inputs": list(inputs)}
+        self._about["data_fingerprint"] = fingerprint
+        self._replacing = replacing(path)
+        self._keyed_by_name = keyed_by_name
+        self._parquet: Any = None
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        self._path = self._replacing.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+        self._replacing.__exit__(kind, error, trace)
+
+    def write(self, rows: RowIds, tensors: Tensors, outputs: Sequence[OutputSpec]) -> None:
+        """Add the answers to these rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {ROW: pa.array(rows.numbers)}
+        if self._keyed_by_name:
+            columns[NAME] = pa.array([str(rows.name(position)) for position in range(len(rows))])
+        for name, array in tensors.items():
+            columns[OUTPUT + name] = _to_arrow(name, array)
+        table = pa.table(columns)
+        if self._parquet is None:
+            specs = [{**asdict(spec), "shape": list(tensors[spec.name].shape[1:])} for spec in outputs]
+            about = json.dumps({**self._about, "outputs": specs})
+            schema = table.schema.with_metadata({KEY: about.encode()})
+            self._parquet = pq.ParquetWriter(self._path, schema)
+        self._parquet.write_table(table)
+        self.rows += len(rows)
+
+
+class RecordedRunner:
+    """Answers by looking them up; a few row groups are in memory at a time."""
+
+    native = None
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self._file = pq.ParquetFile(path)
+        except FileNotFoundError as error:
+            raise ModelError(f"there is no file {path}", remedy="Record the answers first: likewise record") from error
+        except (pa.ArrowException, OSError) as error:
+            raise ModelError(
+                f"{path} cannot be read as Parquet: {one_line(error)}", remedy="Record it again"
+            ) from error
+        found = (self._file.schema_arrow.metadata or {}).get(KEY)
+        if found is None:
+            raise ModelError(
+                f"{path} holds a table, not recorded answers",
+                remedy="Write them with `likewise record MODEL --data FILE -o golden.parquet`",
+            )
+        about: dict[str, Any] = json.loads(found)
+        self._keyed_by_name = bool(about["keyed_by_name"])
+        inputs = tuple(InputSpec(name) for name in about["inputs"])
+        self._outputs = tuple(_spec(entry) for entry in about["outputs"])
+        self.signature = Signature(inputs, self._outputs, table=True)
+        self.details: Mapping[str, Any] = {
+            "recorded_model": about["model"],
+            "recorded_sha256": about["sha256"],
+            "data_fingerprint": None if self._keyed_by_name else about["data_fingerprint"],
+        }
+        self._group = lru_cache(maxsize=4)(self._read_group)
+        self._ranges = self._row_ranges()
+        self._places: dict[str, int] | None = None
+
+    def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        return self._answers(batch.rows)
+
+    def _answers(self, rows: RowIds) -> dict[str, Array]:
+        """What was recorded for these rows, in their order."""
+        import numpy as np
+
+        if self._keyed_by_name and rows.names is None:
+            raise ModelError(
+                "the answers were recorded under names, and the rows of this data have none",
+                remedy="Name the rows by the same column: --id COLUMN",
+            )
+        numbers = self._numbers(rows) if self._keyed_by_name else np.asarray(rows.numbers)
+        if not len(rows):
+            return {name: array[:0] for name, array in self._group(0)[1].items()}
+        parts: list[tuple[Array, dict[str, Array]]] = []
+        for group, (low, high) in enumerate(self._ranges):
+            wanted = np.flatnonzero((numbers >= low) & (numbers <= high))
+            if not len(wanted):
+                continue
+            recorded, arrays = self._group(group)
+            place = np.searchsorted(recorded, numbers[wanted])
+            known = (place < len(recorded)) & (recorded[np.minimum(place, len(recorded) - 1)] == numbers[wanted])
+            parts.append((wanted[known], {name: array[place[known]] for name, array in arrays.items()}))
+        order = np.concatenate([where for where, _ in parts]) if parts else np.zeros(0, np.int64)
+        if len(order) < len(rows):
+            missing = sorted(set(range(len(rows))) - set(order.tolist()))
+            raise ModelError(
+                f"no answer is recorded for row {rows.name(missing[0])}"
+                + (f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""),
+                remedy="Record the answers again for this data",
+            )
+        back = np.argsort(order)
+        return {spec.name: np.concatenate([arrays[spec.name] for _, arrays in parts])[back] for spec in self._outputs}
+
+    def _numbers(self, rows: RowIds) -> Array:
+        """The recorded row of each name; the index of names is the one thing here that grows with rows."""
+        import numpy as np
+
+        if self._places is None:
+            table = self._file.read([ROW, NAME])
+            self._places = dict(zip(table[NAME].to_pylist(), table[ROW].to_pylist(), strict=True))
+        return np.array([self._places.get(str(rows.name(position)), -1) for position in range(len(rows))])
+
+    def _row_ranges(self) -> list[tuple[int, int]]:
+        ranges = []
+        for group in range(self._file.num_row_groups):
+            statistics = self._file.metadata.row_group(group).column(0).statistics
+            ranges.append((statistics.min, statistics.max))
+        return ranges
+
+    def _read_group(self, group: int) -> tuple[Array, dict[str, Array]]:
+        import pyarrow as pa
+
+        try:
+            table = self._file.read_row_group(group)
+        except (pa.ArrowException, OSError) as error:
+            raise ModelError(
+                f"the recorded answers cannot be read: {one_line(error)}", remedy="Record again"
+            ) from error
+        arrays = {spec.name: _from_arrow(table.column(OUTPUT + spec.name), spec) for spec in self._outputs}
+        return table.column(ROW).to_numpy(), arrays
+
+
+def _to_arrow(name: str, array: Array) -> Any:
+    import pyarrow as pa
+
+    if array.dtype.kind not in "biufOU":
+        raise ModelError(f"output {name!r} of type {array.dtype} cannot be recorded")
+    try:
+        flat = pa.array(array.reshape(-1))
+    except (pa.ArrowException, TypeError) as error:
+        raise ModelError(f"output {name!r} cannot be recorded: {one_line(error)}") from error
+    width = 1
+    for size in array.shape[1:]:
+        width *= size
+    return flat if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, width)
+
+
+def _from_arrow(column: Any, spec: OutputSpec) -> Array:
+    import numpy as np
+
+    flat = column.combine_chunks()
+    if spec.shape is not None and len(spec.shape) > 1:
+        flat = flat.flatten()
+    array = np.asarray(flat.to_numpy(zero_copy_only=False))
+    return array.reshape(len(column), *[size for size in (spec.shape or ())[1:] if isinstance(size, int)])
+
+
+def _spec(entry: dict[str, Any]) -> OutputSpec:
+    classes = entry["classes"]
+    return OutputSpec(
+        entry["name"],
+        Kind(entry["kind"]),
+        entry["dtype"],
+        (None, *entry["shape"]),
+        None if classes is None else tuple(classes),
+        entry["view"],
+        entry["decided_by"],
+    )
 
 
 EXTENSION = RecordedAdapter()

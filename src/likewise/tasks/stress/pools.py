@@ -15,9 +15,9 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds, Source
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array, take
+from likewise.data.files import replacing
 from likewise.data.rows import joined
 from likewise.errors import DataError, UsageError, one_line
-from likewise.models.recorded.store import replacing
 from likewise.registry import open_source
 from likewise.tasks.stress.space import Column, Rows, Space, choice_column, number_column, space_of
 
