@@ -26,6 +26,9 @@ NEAREST_CUTS = 1e-5
 VOCABULARY = ("alpha", "beta", "gamma", "delta", "one two", "")
 MISSING_SHARE = 0.05
 
+Place: TypeAlias = tuple[str, int | None]
+"""An input, and which of its columns; None where a clue speaks of all its values."""
+
 
 class About(IntEnum):
     """What a clue is about, in the order in which clues count."""
@@ -59,9 +62,6 @@ class Clue:
 
 SPREAD = frozenset({About.SCALE, About.RANGE})
 """Two ways of saying how far values go; one model's word is enough."""
-
-Place: TypeAlias = tuple[str, int | None]
-"""An input, and which of its columns; None where a clue speaks of all its values."""
 
 
 @dataclass(slots=True)

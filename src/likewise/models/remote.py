@@ -25,6 +25,14 @@ from likewise.contracts.models import Model, Runner, Signature
 from likewise.errors import LikewiseError
 from likewise.registry import adapter, frameworks
 
+PIPE_BYTES = 2**20
+"""Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
+
+MARK = b"\x93likewise\x00\x1a\x93"
+"""Begins every message."""
+
+_WAITING: list[subprocess.Popen[bytes]] = []
+
 
 def die_with_parent() -> None:
     """Ask the system to end us with our parent, for the moment when no thread of ours can run."""
@@ -34,14 +42,6 @@ def die_with_parent() -> None:
         set_death_signal = 1
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
-PIPE_BYTES = 2**20
-"""Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
-
-
-MARK = b"\x93likewise\x00\x1a\x93"
-"""Begins every message."""
 
 
 class ModelProcessEnded(BaseException):
@@ -80,9 +80,6 @@ def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
         yield RemoteRunner(line, model, side)
     finally:
         line.close()
-
-
-_WAITING: list[subprocess.Popen[bytes]] = []
 
 
 def prepare(target: str) -> None:

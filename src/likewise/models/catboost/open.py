@@ -17,6 +17,10 @@ from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output
 
+JSON = re.compile(rb'\s*\{\s*"(ctr_data|features_info)"\s*:')
+
+MAGIC = b"CBM1"
+
 
 def is_model(target: object) -> bool:
     """Is this a model of CatBoost?"""
@@ -74,10 +78,6 @@ def _loss_of(model: Any) -> str:
 def reason(error: Exception) -> str:
     """What CatBoost said, without the place in its source."""
     return re.sub(r"^\w+: (\S+\.(cpp|h|pyx):\d+: )?", "", one_line(error)).rstrip(".")
-
-
-JSON = re.compile(rb'\s*\{\s*"(ctr_data|features_info)"\s*:')
-MAGIC = b"CBM1"
 
 
 class CatboostAdapter(Adapter):

@@ -18,6 +18,10 @@ from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_
 
 _UNNAMED = re.compile(r"Column_\d+")
 
+HEADER = re.compile(rb"tree\r?\nversion=")
+
+RANKING = ("lambdarank", "rank_xendcg")
+
 
 def is_model(target: object) -> bool:
     """Is this a booster of LightGBM, or one of its scikit-learn wrappers?"""
@@ -101,10 +105,6 @@ def nodes_of(booster: Any) -> Iterator[dict[str, Any]]:
         node = stack.pop()
         yield node
         stack.extend(node[side] for side in ("left_child", "right_child") if side in node)
-
-
-HEADER = re.compile(rb"tree\r?\nversion=")
-RANKING = ("lambdarank", "rank_xendcg")
 
 
 class LightgbmAdapter(Adapter):

@@ -23,6 +23,8 @@ ROOT_HALF, ROOT_TWO_BY_PI, CUBIC, QUICK = 0.7071067811865476, 0.7978845608028654
 
 Rewrite = Callable[["GraphProto", "NodeProto"], "list[NodeProto]"]
 
+Found = tuple[str, str, Rewrite]
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
@@ -57,9 +59,6 @@ def changed(proto: ModelProto, chosen: Mapping[str, Alternative]) -> ModelProto:
         nodes.extend([node] if alternative is None else alternative.rewrite(copy.graph, node))
     edits.replace_nodes(copy.graph, nodes)
     return copy
-
-
-Found = tuple[str, str, Rewrite]
 
 
 def _activations(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[str, NodeProto]) -> Iterator[Found]:

@@ -37,6 +37,8 @@ BINARY = {
     "QGemm": "Gemm",
 }
 
+Writer = Callable[["NodeProto", "GraphProto", dict[str, Array]], Iterator["NodeProto"]]
+
 
 def written_out(proto: ModelProto) -> ModelProto:
     """The graph with operators on integers as operators on floats; those that are not known stay."""
@@ -51,9 +53,6 @@ def written_out(proto: ModelProto) -> ModelProto:
     if not any(entry.domain == "" for entry in copy.opset_import):
         copy.opset_import.add().version = 17
     return copy
-
-
-Writer = Callable[["NodeProto", "GraphProto", dict[str, Array]], Iterator["NodeProto"]]
 
 
 def _writer(node: NodeProto) -> Writer | None:

@@ -26,6 +26,14 @@ MOST_MEMBERS = 32
 
 TEXT = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
 
+NO_WEIGHTS = {"classes_", "feature_names_in_", "n_features_in_", "n_iter_", "loss_curve_", "feature_importances_"}
+"""What fitted estimators keep and no export contains as a weight; labels have hypotheses of their own."""
+
+UNDERSCORED = ("_fit_X", "_y", "_dual_coef_", "_intercept_", "_probA", "_probB")
+
+OUTPUTS_FIRST = {"coef_": True, "coefs_": False, "components_": True}
+"""Which way round matrices of estimators multiply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -191,15 +199,6 @@ def _changed(model: Any, change: Change | None) -> Any:
 
 def _root(model: Any) -> str:
     return type(model).__name__.lower()
-
-
-NO_WEIGHTS = {"classes_", "feature_names_in_", "n_features_in_", "n_iter_", "loss_curve_", "feature_importances_"}
-"""What fitted estimators keep and no export contains as a weight; labels have hypotheses of their own."""
-
-UNDERSCORED = ("_fit_X", "_y", "_dual_coef_", "_intercept_", "_probA", "_probB")
-
-OUTPUTS_FIRST = {"coef_": True, "coefs_": False, "components_": True}
-"""Which way round matrices of estimators multiply."""
 
 
 def parameters(model: Any, columns: Sequence[str]) -> tuple[Parameter, ...]:

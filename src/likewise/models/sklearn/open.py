@@ -21,6 +21,8 @@ from likewise.registry import adapters
 SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 
+_LARGEST_DENSE = 1 << 30
+
 
 def _names_a_model(path: str) -> bool:
     """Is this a file name of the kind scikit-learn models are saved under?"""
@@ -117,9 +119,6 @@ def _way_out(value: Any) -> str:
     if not isinstance(value, type) and (hasattr(value, "predict") or callable(value)):
         return "Give a Python function that calls it instead: `file.py:function`"
     return "Save the fitted estimator itself, with its preprocessing, as a Pipeline"
-
-
-_LARGEST_DENSE = 1 << 30
 
 
 def ask(model: Any, data: Any, views: Sequence[View]) -> dict[str, Array]:

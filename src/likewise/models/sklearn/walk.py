@@ -36,6 +36,13 @@ class Role(Enum):
     """Serves its holder for something else than the inputs: the target's scaler, a calibration."""
 
 
+_ANSWERING = (Role.LAST, Role.ALIAS, Role.HELD, Role.CHOSEN)
+"""Leads to the model that gives the answer, whatever is made of it."""
+
+_ONE_AFTER_ANOTHER = (Role.STEP, Role.LAST, Role.ALIAS, Role.HELD)
+"""Is given what its holder was given, or what the step before made of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """An estimator inside another: what it is called, its role, and where its holder keeps it.
@@ -197,7 +204,7 @@ def innermost(model: Any) -> Any:
 
 def outermost(model: Any) -> Any:
     """The estimator that sees the data first."""
-    while (inner := _part(model, Role.ALIAS, Role.HELD, Role.STEP, Role.LAST)) is not None:
+    while (inner := _part(model, *_ONE_AFTER_ANOTHER)) is not None:
         model = inner
     return model
 
@@ -219,9 +226,6 @@ def steps_before(model: Any) -> tuple[list[tuple[str, Any]], Any]:
         if inner.role is Role.CHOSEN:
             before.append(("selected", model))
         model = inner.estimator
-
-
-_ANSWERING = (Role.LAST, Role.ALIAS, Role.HELD, Role.CHOSEN)
 
 
 def with_model(model: Any, exchange: Callable[[Any], Any]) -> Any:
@@ -280,9 +284,6 @@ def followed(model: Any, columns: Sequence[str], path: str = "") -> Iterator[tup
         yield from followed(part.estimator, chosen(part.columns, names), joined(path, part.name))
         if part.role is Role.STEP and not _one_to_one(part.estimator, len(names)):
             return
-
-
-_ONE_AFTER_ANOTHER = (Role.STEP, Role.LAST, Role.ALIAS, Role.HELD)
 
 
 def _one_to_one(step: Any, width: int) -> bool:

@@ -44,6 +44,11 @@ SIZES = (
 METHODS = {"size", "stride", "storage_offset", "item", "shape", "ndim", "dim"}
 FUNCTION = re.compile(r"[A-Z]\w*|min|max|abs|floor|ceil|not_")
 
+SUFFIXES = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
+
+WRAPPED_IN = ("state_dict", "model_state_dict", "model", "module", "weights", "ema")
+"""Where training scripts keep the weights in a checkpoint."""
+
 
 def _refuse_what_runs(path: str) -> None:
     """Raise unless the file holds nothing but a graph of torch's operators and its weights."""
@@ -156,11 +161,6 @@ def _plain(node: ast.AST) -> bool:
             return isinstance(function, ast.Attribute)
         case _:
             return True
-
-
-SUFFIXES = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
-WRAPPED_IN = ("state_dict", "model_state_dict", "model", "module", "weights", "ema")
-"""Where training scripts keep the weights in a checkpoint."""
 
 
 def load(model: Model) -> tuple[Any, str]:

@@ -24,6 +24,8 @@ from likewise.models.torch.describe import Parameter
 LONE = "output"
 """What an answer without a name is called; the entries of a lone tuple are `output.0`, `output.1`."""
 
+OPTIONS = ("factory", "dtype", "batch_axis")
+
 
 def training_parts(module: Any) -> dict[str, Any]:
     """The parts in training mode by their path. The module of a captured program has no modes, whatever it says."""
@@ -148,9 +150,6 @@ def _growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tu
         following = [axis for axis, lengths in enumerate(zip(array.shape, again, strict=False)) if lengths == rows]
         axes[name] = following[0] if following else 0
     return axes
-
-
-OPTIONS = ("factory", "dtype", "batch_axis")
 
 
 class TorchAdapter(Adapter):

@@ -18,6 +18,12 @@ from likewise.errors import ModelError, UsageError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, output
 
+JSON = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:')
+
+BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)
+
+OPTIONS = ("best_iteration", "missing", "threads")
+
 
 def is_model(target: object) -> bool:
     """Is this a booster of XGBoost, or one of its scikit-learn wrappers?"""
@@ -187,11 +193,6 @@ def _classifier_outputs(facts: Facts, *, columns: int | None) -> tuple[OutputSpe
 
 def _value(facts: Facts) -> OutputSpec:
     return output("value", Kind.VALUE, facts.targets if facts.targets > 1 else None, dtype="float32")
-
-
-JSON = re.compile(rb'\s*\{\s*("version"\s*:\s*\[[\d,\s]*\]\s*,\s*)?"learner"\s*:')
-BINARY_JSON = re.compile(rb"\{L.{8}(learner|version)", re.S)
-OPTIONS = ("best_iteration", "missing", "threads")
 
 
 class XgboostAdapter(Adapter):
