@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.report import Renderer, Report
-from likewise.errors import DataError, UsageError, nearest
 from likewise.data.files import atomically
+from likewise.errors import DataError, UsageError, nearest
 from likewise.registry import extensions
 from likewise.report.formats import json as json_report
 

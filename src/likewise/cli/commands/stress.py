@@ -78,8 +78,8 @@ def stress(
 
     from likewise.cli.gates import colour, width
     from likewise.cli.supervisor import watched
-    from likewise.errors import LikewiseError, UsageError
     from likewise.data.files import atomically
+    from likewise.errors import LikewiseError, UsageError
     from likewise.report import stress as results
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
