@@ -1,9 +1,4 @@
-"""A result as JSON, and back.
-
-The result for a terminal: what a person wants to know first, in 80 columns.
-
-The speed-up at every batch size with its interval, as a small SVG that needs nothing to be shown.
-"""
+"""How fast two models are: the result as JSON, as tables for a terminal, and as a small plot."""
 
 from __future__ import annotations
 
@@ -11,19 +6,17 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from likewise.contracts.bench import BatchTiming, BenchResult, Latency
 from likewise.errors import DataError, one_line
-from likewise.report.console import drawn
+from likewise.report.console import drawn, grid
+from likewise.report.formats.json import validated
 from likewise.report.words import between, duration, faster, size
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from rich.console import RenderableType
-    from rich.table import Table
 
 
 SCHEMA_VERSION = 1
@@ -36,7 +29,7 @@ def to_json(result: BenchResult) -> str:
 
 def result_from(plain: Mapping[str, Any]) -> BenchResult:
     """The result that plain values describe."""
-    return _adapter().validate_python(plain)
+    return validated(BenchResult, plain)
 
 
 def loads(text: str | bytes, *, name: str = "the file") -> BenchResult:
@@ -65,13 +58,6 @@ def summary_line(timing: BatchTiming) -> str:
     return f"{faster(timing)} at batch {timing.batch_size:,}{between(timing)}"
 
 
-@cache
-def _adapter() -> TypeAdapter[BenchResult]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(BenchResult)
-
-
 def table(result: BenchResult, *, width: int = 80, colour: bool = False) -> str:
     """Tables of speed and of everything else; names of models are text, never markup."""
     return drawn(_parts(result), width=width, colour=colour)
@@ -92,7 +78,8 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
         "ratio of medians on this machine as busy as it was.",
         style="dim",
     )
-    threads = [f"{side} {_threads(getattr(result, side).details)}" for side in ("reference", "candidate")]
+    used = {"reference": result.reference.details, "candidate": result.candidate.details}
+    threads = [f"{side} {details.get('threads') or 'its default'}" for side, details in used.items()]
     load = result.machine["load_average"]
     yield Text(
         f"{result.machine['cores']} cores, load {load['before']} before and {load['after']} after; "
@@ -105,7 +92,8 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
 
 
 def _speed(result: BenchResult) -> RenderableType:
-    table = _table("batch", "", ("p50", "right"), ("p90", "right"), ("p99", "right"), ("rows/s", "right"), "")
+    numbers = ("p50", "p90", "p99", "rows/s")
+    table = grid("batch", "", *numbers, "", numbers=numbers)
     for timing in result.timings:
         told = faster(timing) + between(timing)
         for side, latency, note in (("reference", timing.reference, ""), ("candidate", timing.candidate, told)):
@@ -120,7 +108,7 @@ def _latency(latency: Latency) -> tuple[str, str, str, str]:
 
 
 def _footprints(result: BenchResult) -> RenderableType:
-    table = _table("", ("reference", "right"), ("candidate", "right"))
+    table = grid("", "reference", "candidate", numbers=("reference", "candidate"))
     both = (result.reference, result.candidate)
     table.add_row("file", *(size(model.file_bytes) for model in both))
     table.add_row("first load, with imports", *(duration(model.first_load) for model in both))
@@ -130,26 +118,12 @@ def _footprints(result: BenchResult) -> RenderableType:
     return table
 
 
-def _table(*columns: str | tuple[str, str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        heading, justify = (column, "left") if isinstance(column, str) else column
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return table
-
-
-def _threads(details: Any) -> str:
-    chosen = details.get("threads")
-    return "its default" if not chosen else str(chosen)
-
-
 def _short(name: str, limit: int = 36) -> str:
     return name if len(name) <= limit else "…" + name[-limit + 1 :]
 
 
 WIDTH, ROW, TOP, BOTTOM, LEFT, RIGHT = 720, 48, 72, 64, 96, 150
+TITLE = 76
 STEPS = (1.0, 2.0, 5.0)
 
 
@@ -159,6 +133,7 @@ def plot(result: BenchResult) -> str:
     height = TOP + ROW * len(timings) + BOTTOM
     low, high = _range(timings)
     title = f"Speed of {result.candidate.name} against {result.reference.name}"
+    shown = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
     described = "; ".join(summary_line(timing) for timing in timings)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
@@ -166,7 +141,7 @@ def plot(result: BenchResult) -> str:
         f'<title id="title">{escape(title)}</title>',
         f'<desc id="description">{escape(described)}</desc>',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="28" font-size="16" font-weight="bold" fill="#1a1a1a">{escape(_short_plot(title))}</text>',
+        f'<text x="16" y="28" font-size="16" font-weight="bold" fill="#1a1a1a">{escape(shown)}</text>',
         f'<text x="16" y="48" fill="#595959">Ratio of median latencies, {result.settings["confidence"]:.0%} '
         "interval; right of 1 the candidate is faster</text>",
         *_axis(low, high, height),
@@ -217,7 +192,3 @@ def _line(timing: BatchTiming, y: float, low: float, high: float) -> Iterator[st
             yield f'<line x1="{end}" y1="{y - 6}" x2="{end}" y2="{y + 6}" stroke="#0b5fa5" stroke-width="2"/>'
     yield f'<circle cx="{x}" cy="{y}" r="5" fill="#0b5fa5"/>'
     yield f'<text x="{WIDTH - RIGHT + 12}" y="{y + 4}" fill="#595959">{escape(medians)}</text></g>'
-
-
-def _short_plot(text: str, limit: int = 76) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
@@ -41,3 +42,14 @@ def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = Fa
 def printable(text: str) -> str:
     """Text that moves no cursor, changes no colour and turns no direction of reading: what would is shown as a mark."""
     return CONTROLS.sub("\ufffd", text)
+
+
+def grid(*headings: str, numbers: Collection[str] = ()) -> Table:
+    """A table without lines, under headings that are text; the columns of `numbers` end at the right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(Text(heading), justify="right" if heading in numbers else "left", overflow="fold")
+    return table

@@ -3,24 +3,19 @@
 Why each reason is measured apart: they call for different things. Answers that do not repeat are a fault,
 answers that move with the number of threads are arithmetic, and what float32 inputs do is done to every
 export that takes them.
-
-A result as plain values, and back.
-
-The noise of a model for a terminal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from likewise.report.console import drawn
+from likewise.report.console import drawn, grid
+from likewise.report.formats.json import validated
 from likewise.report.words import sentence
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from rich.console import RenderableType
 
 
@@ -103,14 +98,7 @@ class NoiseResult:
 
 def result_from(plain: Mapping[str, Any]) -> NoiseResult:
     """The result that plain values describe."""
-    return _adapter().validate_python(plain)
-
-
-@cache
-def _adapter() -> TypeAdapter[NoiseResult]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(NoiseResult)
+    return validated(NoiseResult, plain)
 
 
 APART = 100.0
@@ -167,14 +155,10 @@ def _told(result: NoiseResult) -> str:
 
 
 def _figures(result: NoiseResult) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("what moves them", overflow="fold")
-    table.add_column("output", overflow="fold")
-    for heading in ("max abs", "p99 abs", "max rel", "p99 rel", "changed"):
-        table.add_column(heading, justify="right", overflow="fold")
+    numbers = ("max abs", "p99 abs", "max rel", "p99 rel", "changed")
+    table = grid("what moves them", "output", *numbers, numbers=numbers)
     for source in result.sources:
         for place, output in enumerate(source.outputs):
             style = "yellow" if output.jumps or output.nonfinite else ""

@@ -3,10 +3,6 @@
 Why a row is told as a real row and a few changes: a person can judge whether that input can occur,
 which nobody can of sixty numbers. Why the figures are those of the rows that are written: the file
 is given to `check`, and both must say the same.
-
-A result as JSON, and back.
-
-The result for a terminal: what a person wants to know first, in 80 columns.
 """
 
 from __future__ import annotations
@@ -15,19 +11,17 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Json
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
-from likewise.report.console import drawn, printable
-from likewise.report.formats.json import strict
+from likewise.report.console import drawn, grid, printable
+from likewise.report.formats.json import strict, validated
 from likewise.report.words import sentence
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -139,14 +133,7 @@ def to_json(result: StressResult) -> str:
 
 def result_from(plain: Mapping[str, Any]) -> StressResult:
     """The result that plain values describe."""
-    return _adapter().validate_python(plain)
-
-
-@cache
-def _adapter() -> TypeAdapter[StressResult]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(StressResult)
+    return validated(StressResult, plain)
 
 
 LISTED = 12
@@ -192,7 +179,7 @@ def _parts(result: StressResult) -> Iterator[RenderableType]:
 
 
 def _figures(result: StressResult) -> Table:
-    table = _table("", ("abs diff", "right"), ("× tolerance", "right"))
+    table = grid("", "abs diff", "× tolerance", numbers=("abs diff", "× tolerance"))
     real = f"worst of {result.data_rows:,} real rows"
     table.add_row(real, _apart(result.data_abs_diff), _severity(result.data_worst))
     if result.rows:
@@ -212,7 +199,7 @@ def _worst(row: StressedRow) -> Iterator[RenderableType]:
     else:
         what = "one value" if row.changed == 1 else f"{row.changed:,} values"
         yield Text(f"The worst input is row {row.base} with {what} changed:")
-        table = _table("column", "real row", "", "worst input")
+        table = grid("column", "real row", "", "worst input")
         for change in row.changes[:LISTED]:
             table.add_row(change.column, _cell(change.before), "→", _cell(change.after))
         yield table
@@ -263,18 +250,6 @@ def _cell(value: Any) -> str:
 
 def _numbers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(entry, int | float) for entry in value)
-
-
-def _table(*columns: str | tuple[str, Literal["left", "right"]]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        if isinstance(column, tuple):
-            table.add_column(column[0], justify=column[1])
-        else:
-            table.add_column(column, overflow="fold")
-    return table
 
 
 def _short(name: str) -> str:

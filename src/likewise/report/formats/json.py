@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from likewise.contracts.bench import BenchResult
 from likewise.contracts.comparison import (
@@ -34,6 +34,8 @@ from likewise.errors import DataError, one_line
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+
+T = TypeVar("T")
 
 WORST_ROWS = "worst_rows"
 
@@ -163,12 +165,18 @@ def worst_rows(report: Report) -> tuple[WorstRow, ...]:
     )
 
 
+def validated(kind: type[T], plain: object) -> T:
+    """The value of a type that plain values describe."""
+    found: T = _adapter(kind).validate_python(plain)  # type: ignore[arg-type] # a type is hashable
+    return found
+
+
 @cache
-def adapter() -> TypeAdapter[Document]:
-    """Reads and describes the document; building it takes a while, so it is built once."""
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """Building it takes a while, so it is built once."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Document)
+    return TypeAdapter(kind)
 
 
 def loads(text: str | bytes, *, name: str = "the report") -> Report:
@@ -182,7 +190,7 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
             if version is None:
                 raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
-        read = adapter().validate_python(found)
+        read = validated(Document, found)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -229,7 +237,7 @@ def schema() -> dict[str, Any]:
         def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
             return {**super().dataclass_schema(schema), "additionalProperties": False}
 
-    found = adapter().json_schema(schema_generator=Strict, mode="serialization")
+    found = _adapter(Document).json_schema(schema_generator=Strict, mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "likewise parity report"}
 
 
