@@ -21,10 +21,9 @@ from torch import nn
 
 import data_only
 import likewise
-from likewise.explain import opened
-from likewise.explain.facts import slices
-from likewise.explain.introduced import error
-from likewise.explain.located import around
+from likewise.explain import trace
+from likewise.explain.facts import rows as facts
+from likewise.explain.locate import around, error
 from likewise.models.onnx import edits
 
 NOISE = 1e-6
@@ -150,7 +149,7 @@ def test_a_graph_that_takes_one_batch_size_only_is_given_so_many_rows(side, no_h
 
 def test_where_the_optimiser_is_at_fault_its_own_graph_is_shown(monkeypatch):
     # No optimiser is known to be wrong on every machine: this one is taken to be.
-    monkeypatch.setattr(opened, "_differs_as_written", lambda *_: False)
+    monkeypatch.setattr(trace, "_differs_as_written", lambda *_: False)
     ask_only(monkeypatch, "weights")
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     found, nodes = view(exported_network(), wrong, {"x": rows()})
@@ -331,7 +330,7 @@ def test_without_time_the_graph_is_drawn_without_errors(monkeypatch):
         return ()
 
     ask_only(monkeypatch, "weights")
-    monkeypatch.setattr(slices, "find", take_all_the_time)
+    monkeypatch.setattr(facts, "slices", take_all_the_time)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     report = data_only.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     found = report.explanation.graph

@@ -25,7 +25,7 @@ from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample
-from likewise.explain.facts import graph, shape, slices, unusual
+from likewise.explain.facts import graph, rows, shape
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -78,7 +78,7 @@ def explain(
         not_tested=(*notes, *not_tested),
     )
     if case.sample is not None and case.sample.failing.any():
-        found = replace(found, shape=shape.describe(case), slices=slices.find(case), unusual=unusual.values(case))
+        found = replace(found, shape=shape.describe(case), slices=rows.slices(case), unusual=rows.unusual(case))
         view, not_shown = graph.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
     return tuple(_diagnosis(case, entry) for entry in best), found
@@ -325,8 +325,8 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
     """The best explanation first, each cause of a culprit once."""
     best = sorted(explained, key=lambda entry: (-round(_share(case, entry), 2), entry.simplicity, entry.cause))
-    once = {(entry.cause, entry.culprit): entry for entry in reversed(best)}
-    return [entry for entry in best if once[entry.cause, entry.culprit] is entry][:SHOWN]
+    once = {(entry.cause, str(entry.culprit)): entry for entry in reversed(best)}
+    return [entry for entry in best if once[entry.cause, str(entry.culprit)] is entry][:SHOWN]
 
 
 def _share(case: Case, entry: Explained) -> float:

@@ -4,22 +4,38 @@ Proven from both sides. The reference, given the graph's tensor in the place of 
 candidate: the difference comes from before the tensor. The graph, given what the step gives in the place of the
 tensor, answers like the reference: nothing else is wrong. And no tensor of the graph that the step could have
 worked on explains it: the step itself is at fault, not what it was given.
+
+Whether a step whose output differs is at fault itself, or rounding, or what it was given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.explain import innocence
-from likewise.explain.alike import differing, kept_columns
 from likewise.explain.case import Case
+from likewise.explain.counterparts import ALSO_TRIED, most_likely, places_of, wide
+from likewise.explain.counterparts import TensorPart as Place
 from likewise.explain.experiment import Effect, Trial
-from likewise.explain.step_tensors import ALSO_TRIED, Place, most_likely, places_of, wide
-from likewise.explain.steps import ask_changed, reference_steps, seen
-from likewise.explain.tensors import Inside, in_parts, injector, looked_into, reader, rows_for
+from likewise.explain.trace import (
+    Inside,
+    ask_changed,
+    differing,
+    in_parts,
+    injector,
+    kept_columns,
+    looked_into,
+    reader,
+    reference_steps,
+    rows_for,
+    same_as_one,
+    seen,
+)
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, numbers
 
 WIDEST = 60_000
@@ -84,8 +100,6 @@ class WrongStep:
     @property
     def wrong(self) -> Array:
         """Which entries of the step's output the graph has wrong."""
-        import numpy as np
-
         if not self.lacking:
             return differing(self.found, self.expected)
         mask = np.zeros(self.expected.shape, dtype=bool)
@@ -213,8 +227,6 @@ def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: in
 def _injected(
     watched: Watched, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
 ) -> Effect | None:
-    import numpy as np
-
     case, tensor = watched.case, watched.inside.values[place.tensor]
     with injector(case, place.tensor, tensor.dtype) as inject, reader(case, place.tensor) as read:
 
@@ -241,8 +253,6 @@ def _injected(
 def _in_parts(
     case: Case, rows: Array, width: int, answer: Callable[[Batch], Tensors | None]
 ) -> Mapping[str, Array] | None:
-    import numpy as np
-
     parts: list[Tensors] = []
     for batch in in_parts(case, rows, width):
         part = answer(batch)
@@ -254,7 +264,6 @@ def _in_parts(
 
 def _giving(values: Array, *, only_what_differs: bool) -> Change:
     """A step that gives these values; or only those that are not its own but for rounding, which is another cause."""
-    import numpy as np
 
     def change(_: Any, gave: Any) -> Any:
         own = numbers(gave)
@@ -270,13 +279,13 @@ def _innocent(found: WrongStep) -> bool:
     if found.lacking:
         return False
     stored = found.watched.inside.values[found.place.tensor].dtype
-    if innocence.is_noise(found.found, found.expected, stored):
+    if is_noise(found.found, found.expected, stored):
         return True
     if found.record.input is None or found.step.joins:
         return False
-    if innocence.within_rounding(found.step, found.record, found.found, found.wrong, stored):
+    if within_rounding(found.step, found.record, found.found, found.wrong, stored):
         return True
-    return innocence.right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
+    return right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
 
 
 def _earlier(found: WrongStep) -> Sequence[Array]:
@@ -284,3 +293,100 @@ def _earlier(found: WrongStep) -> Sequence[Array]:
     tensors = found.watched.tensors
     names = list(tensors)
     return [Place(name).of(tensors[name]) for name in names[: names.index(found.place.tensor)]]
+
+
+ALWAYS = 0.9
+"""What holds for this share of the wrong rows or entries is the reason."""
+
+NOISE = {"float32": 1e-3, "float64": 1e-3, "float16": 2e-2}
+"""An error below this part of the spread of its column may be rounding that added up."""
+
+DRAWS, ROUNDED_OFTEN = 8, 8.0
+"""Steps are run so often on numbers that are moved at random, and may be off by so many times what that does."""
+
+OPPOSITE = ((1.0, -1.0), (-1.0, 1.0))
+"""Values and what they are compared with moved against each other: the way to an edge that no random draw takes."""
+
+MOST_INPUTS = 16
+
+
+def is_noise(values: Array, expected: Array, stored: Any) -> bool:
+    """Are all differences so small that adding up in the type of the tensor could be the reason?"""
+    if not np.array_equal(np.isfinite(values), np.isfinite(expected)):
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.where(np.isfinite(expected), expected, 0.0)
+        spread = finite.max(axis=0) - finite.min(axis=0)
+        scale = np.where(spread > 0, spread, np.abs(finite).max(axis=0))
+        small = np.abs(values - expected) <= NOISE.get(stored.name, 1e-3) * scale
+    return bool(small[np.isfinite(expected)].all())
+
+
+def within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored: Any) -> bool:
+    """Does moving the step's numbers by what the type of the tensor rounds off move its output as far as that?
+
+    Near the edge of a bin, or where large numbers cancel, that is far.
+    """
+    given, expected = record.input, record.output
+    if given is None or expected is None or not wrong.any():
+        return False
+    ulp = float(np.finfo(stored).eps) if stored.kind == "f" else float(np.finfo(np.float32).eps)
+    rng = np.random.default_rng(0)
+    reach = np.zeros(expected.shape)
+    for ours, theirs in (*OPPOSITE, *[(rng, rng)] * DRAWS):
+        moved = transformed(_jittered(step, ulp, theirs), in_form_of(record.given, _moved(given, ulp, ours)))
+        if moved is None or moved.shape != expected.shape:
+            return False
+        with np.errstate(invalid="ignore"):
+            reach = np.maximum(reach, np.nan_to_num(np.abs(moved - expected), nan=0.0, posinf=np.inf))
+    with np.errstate(invalid="ignore"):
+        covered = np.abs(found - expected) <= ROUNDED_OFTEN * reach
+    return bool(covered[wrong].mean() >= ALWAYS)
+
+
+def right_for_other_input(step: Step, record: Seen, found: Array, wrong: Array, tables: Sequence[Array]) -> bool:
+    """Would the step give what the graph has, from a tensor before it or from its own input rounded?"""
+    given, expected = record.input, record.output
+    bad = wrong.any(axis=1)
+    if given is None or expected is None or not bad.any():
+        return False
+    # What the step gives is no input of it: one that is applied twice is at fault.
+    others = [table for table in tables if table.shape == given.shape and not same_as_one(table, [found, expected])]
+    for table in [given.astype(np.float32).astype(np.float64), *others[:MOST_INPUTS]]:
+        again = transformed(step, in_form_of(record.given, table))
+        if again is None or again.shape != found.shape:
+            continue
+        still = differing(again, found).any(axis=1)
+        if (still & bad).sum() <= (1 - ALWAYS) * bad.sum():
+            return True
+    return False
+
+
+def transformed(step: Step, table: Any) -> Array | None:
+    """What a step gives for a table; None if it refuses."""
+    try:
+        return numbers(step.estimator.transform(table))
+    except Exception:  # noqa: BLE001 - steps raise many types on tables they were not made for
+        return None
+
+
+def _jittered(step: Step, ulp: float, way: Any) -> Step:
+    """The step with what it was fitted to moved by rounding."""
+    estimator = copy(step.estimator)
+    for name, value in vars(step.estimator).items():
+        if not isinstance(value, np.ndarray) or not name.endswith("_"):
+            continue
+        if value.dtype.kind == "f":
+            setattr(estimator, name, _moved(value, ulp, way))
+        elif value.dtype == object and value.ndim == 1 and all(isinstance(v, np.ndarray) for v in value):
+            parts = np.empty(len(value), dtype=object)
+            parts[:] = [_moved(part, ulp, way) if part.dtype.kind == "f" else part for part in value]
+            setattr(estimator, name, parts)
+    return Step(step.path, estimator, step.joins, step.upstream)
+
+
+def _moved(values: Array, ulp: float, way: Any) -> Array:
+    """Numbers moved by half of what rounding may do: up, down (1, -1), or each by chance."""
+    ways = way if isinstance(way, float) else way.choice(np.array([-1.0, 1.0]), size=values.shape)
+    moved: Array = values + 0.5 * ulp * ways * np.abs(values)
+    return moved

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.data.cells import Field, missing_in
-from likewise.explain.alike import differing, same_as_one
+from likewise.explain.counterparts import columns_behind, part_of_join
 from likewise.explain.fields import fields_of
-from likewise.explain.first_wrong_step import WrongStep
-from likewise.explain.innocence import transformed
-from likewise.explain.step_tensors import columns_behind, part_of_join
-from likewise.explain.steps import reference_steps
+from likewise.explain.first_wrong_step import WrongStep, transformed
+from likewise.explain.trace import differing, reference_steps, same_as_one
 from likewise.models.sklearn.inside import Seen, Step
 
 MOSTLY = 0.9
@@ -117,8 +117,6 @@ def _goes_with(wrong: WrongStep, moved: Array, marked: Array | None) -> bool:
 
 
 def _suffice(wrong: WrongStep, fields: Sequence[Field], columns: Columns) -> bool:
-    import numpy as np
-
     if wrong.lacking or not fields:
         return bool(fields)
     entries = wrong.wrong[wrong.trial.failing]
@@ -127,8 +125,6 @@ def _suffice(wrong: WrongStep, fields: Sequence[Field], columns: Columns) -> boo
 
 
 def _missing(wrong: WrongStep, field: Field) -> Array:
-    import numpy as np
-
     values = wrong.trial.values(field)
     blank = np.array([value == "" for value in values.tolist()]) if values.dtype.kind == "O" else False
     marked: Array = missing_in(values) | blank
@@ -137,8 +133,6 @@ def _missing(wrong: WrongStep, field: Field) -> Array:
 
 def _unseen(wrong: WrongStep, field: Field) -> Array | None:
     """Which rows have a category that the step was not fitted on."""
-    import numpy as np
-
     known = getattr(wrong.step.estimator, "categories_", None)
     if known is None:
         return None

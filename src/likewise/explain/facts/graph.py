@@ -9,7 +9,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import GraphEdge, GraphNode, GraphView
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained
-from likewise.explain.located import Located, around, located
+from likewise.explain.locate import Located, around, located
 from likewise.models.onnx.inside import Opened
 
 if TYPE_CHECKING:

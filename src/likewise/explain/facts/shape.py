@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
@@ -35,8 +37,6 @@ def _drifts(outputs: tuple[object, ...]) -> bool:
 
 
 def _labels(pair: Pair) -> Iterator[str]:
-    import numpy as np
-
     reference, candidate = pair.reference.ravel().tolist(), pair.candidate.ravel().tolist()
     changes = Counter((str(one), str(other)) for one, other in zip(reference, candidate, strict=True) if one != other)
     if not changes:
@@ -56,8 +56,6 @@ def _labels(pair: Pair) -> Iterator[str]:
 
 
 def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
-    import numpy as np
-
     name = pair.spec.name
     reference = pair.reference.astype(np.float64).reshape(len(beyond), -1)
     candidate = pair.candidate.astype(np.float64).reshape(len(beyond), -1)
@@ -83,8 +81,6 @@ def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
 
 
 def _relation(name: str, reference: Array, candidate: Array, difference: Array) -> Iterator[str]:
-    import numpy as np
-
     one, other = reference.ravel(), candidate.ravel()
     if np.ptp(other) == 0:
         yield f"{name}: the candidate gives {other[0]:.6g} for every row"
@@ -113,8 +109,6 @@ def _relation(name: str, reference: Array, candidate: Array, difference: Array) 
 
 
 def _columns(pair: Pair, size: Array) -> Iterator[str]:
-    import numpy as np
-
     allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(pair.reference.astype(np.float64))
     broken = (size > allowed.reshape(size.shape)).sum(axis=0)
     hit = np.flatnonzero(broken)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from likewise.compare import feed
 from likewise.compare.call import Side, answers
 from likewise.contracts.data import Array, Batch, Tensors
@@ -245,8 +247,6 @@ class Batches:
 
     def _by_neighbours(self, case: Case, size: int) -> bool:
         """Is a row answered differently at the same batch size, among other rows or in another place?"""
-        import numpy as np
-
         positions = Trial.few(case, min(max(size, 2) * 2, ROWS)).positions
         size = min(max(size, 2), len(positions) // 2)
         if size < 2:
@@ -320,8 +320,6 @@ def _sides(case: Case, first: Batch) -> tuple[Side, Side] | None:
 
 def _alike(ours: Tensors, theirs: Tensors, tolerance: float) -> bool:
     """Is each of the candidate's outputs among the reference's? Which belongs to which is not known yet."""
-    import numpy as np
-
     for given in theirs.values():
         same = False
         for wanted in ours.values():

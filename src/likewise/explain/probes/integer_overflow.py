@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
@@ -69,7 +71,6 @@ class IntegerOverflow:
         rows: Array,
     ) -> tuple[NodeProto, int, str] | None:
         """The first node whose result does not fit, the result furthest from zero, and the type."""
-        import numpy as np
         from onnx import helper
 
         widened = {name: INT64 if name in narrow else kind for name, kind in types.items()}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array, Tensors
-from likewise.explain import nonfinite_places
+from likewise.explain import trace
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits, widen
 
@@ -32,8 +34,6 @@ class Nonfinite:
         return found
 
     def _of_side(self, case: Case, side: str, rows: dict[str, Array]) -> list[Explained]:
-        import numpy as np
-
         anywhere = np.logical_or.reduce(list(rows.values())) & case.required.failing
         output = max(rows, key=lambda name: int(rows[name].sum()))
         counts = f"{int(anywhere.sum())} of {int(case.required.failing.sum())} failing rows"
@@ -42,7 +42,7 @@ class Nonfinite:
         proto = case.editable(side)
         origin = None
         if proto is not None:
-            origin = nonfinite_places.origin(case, side, proto, np.flatnonzero(anywhere))
+            origin = trace.origin(case, side, proto, np.flatnonzero(anywhere))
         if proto is None or origin is None:
             whose = output if side == "candidate" else f"{output} of the reference"
             remedy = f"Look at what the {side} does with these rows before it is compared"
@@ -95,8 +95,6 @@ class Nonfinite:
 
 
 def _finite(case: Case, answers: Tensors) -> bool:
-    import numpy as np
-
     for pair in case.failing_pairs():
         array = answers.get(pair.spec.candidate)
         rows = _broken_rows(pair, "candidate")
@@ -107,8 +105,6 @@ def _finite(case: Case, answers: Tensors) -> bool:
 
 def _broken_rows(pair: Pair, side: str) -> Array:
     """The rows where this side has NaN or Inf and the other a number."""
-    import numpy as np
-
     mine, theirs = (pair.candidate, pair.reference) if side == "candidate" else (pair.reference, pair.candidate)
     if mine.dtype.kind != "f":
         return np.zeros(len(mine), dtype=bool)
@@ -121,8 +117,6 @@ def _broken_rows(pair: Pair, side: str) -> Array:
 
 def _unusable(case: Case, side: str) -> Array:
     """The rows that are given NaN or Inf: what a model does with those is another matter."""
-    import numpy as np
-
     mask = np.zeros(len(case.required), dtype=bool)
     if not case.required.batch.stacked:
         return mask

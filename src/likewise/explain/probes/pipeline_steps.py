@@ -7,16 +7,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.data.cells import Field, listed
 from likewise.data.columns import with_columns
 from likewise.explain import step_faults
-from likewise.explain.alike import order_of
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import Effect, Trial
-from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, watched_steps
-from likewise.explain.innocence import transformed
-from likewise.explain.steps import ask_changed, reference_steps, seen
+from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, transformed, watched_steps
+from likewise.explain.trace import ask_changed, order_of, reference_steps, seen
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, passing
 
 MOSTLY = 0.9
@@ -194,8 +194,6 @@ def _leads_to(wrong: WrongStep | None, step: Step) -> bool:
 
 def _telling(case: Case, effect: Effect) -> bool:
     """Do rows agree whose answers say something? Where all are driven to the same few answers, many changes fit."""
-    import numpy as np
-
     sample, step = case.required, 10 * case.tolerance.absolute + 1e-6
     parts: list[Array] = [
         np.round(pair.candidate.astype(np.float64).reshape(len(sample), -1) / step)
@@ -257,8 +255,6 @@ def _evidence(wrong: WrongStep, named: Sequence[Field]) -> str:
 
 
 def _furthest_off(wrong: WrongStep, entries: Array) -> tuple[int, int]:
-    import numpy as np
-
     with np.errstate(invalid="ignore"):
         distance = np.nan_to_num(np.abs(wrong.found - wrong.expected), nan=np.inf)
     row, column = np.unravel_index(int(np.argmax(np.where(entries, distance, -1.0))), entries.shape)

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding
 from likewise.explain.case import Case, Explained
+from likewise.explain.counterparts import step_of
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.step_tensors import step_of
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -253,8 +255,6 @@ def _gone(case: Case, *, reference: Tensors | None = None, candidate: Tensors | 
     Under limits of a few units in the last place two orders of summation never agree; there, next to
     nothing of the difference may be left.
     """
-    import numpy as np
-
     effect = Trial.whole(case).effect(reference=reference, candidate=candidate)
     if effect.explains and Trial.whole(case).nearer(reference=reference, candidate=candidate):
         return effect
@@ -266,8 +266,6 @@ def _gone(case: Case, *, reference: Tensors | None = None, candidate: Tensors | 
 
 def _as_single(case: Case) -> Batch:
     """The sample with what float32 leaves of its numbers: what both models were given."""
-    import numpy as np
-
     batch = case.required.batch
     wide = {name: array for name, array in batch.inputs.items() if array.dtype == np.float64}
     narrow = {name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array, Tensors
 from likewise.explain import experiment, rounding
 from likewise.explain.case import Case, Explained
@@ -180,8 +182,6 @@ class Quantization:
 
     def _within_rounding(self, case: Case, graph: Quantized) -> tuple[Effect, str, int] | None:
         """Where the weights of the reference cannot be put back: does their rounding move the answers as much?"""
-        import numpy as np
-
         free = graph.floating(graph.sites, [])
         centre = case.ask_changed("candidate", target=free)
         if centre is None or not graph.weights:
@@ -256,8 +256,6 @@ class Quantization:
 
     def _wrong_scale(self, graph: Quantized, culprit: str) -> float | None:
         """By which factor the culprit, if it is a weight, is not the reference's."""
-        import numpy as np
-
         for node, values in graph.restored.items():
             weight = graph.weights[node]
             if (

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array, Tensors
-from likewise.explain import experiment, nonfinite_places, rounding
+from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.models.onnx import edits, widen
@@ -145,8 +147,6 @@ class ReducedPrecision:
         )
 
     def _overflow(self, case: Case, proto: ModelProto, cure: Cure) -> str | None:
-        import numpy as np
-
         broken = np.zeros(len(case.required), dtype=bool)
         for pair in case.failing_pairs():
             if pair.candidate.dtype.kind == "f":
@@ -155,7 +155,7 @@ class ReducedPrecision:
         rows = np.flatnonzero(broken & cure.effect.covered)
         if not len(rows):
             return None
-        origin = nonfinite_places.origin(case, "candidate", proto, rows)
+        origin = trace.origin(case, "candidate", proto, rows)
         return None if origin is None else edits.place(origin.node)
 
     def _culprit(self, case: Case, proto: ModelProto, plan: widen.Widening, cure: Cure) -> str:

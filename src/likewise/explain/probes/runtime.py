@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
@@ -148,8 +150,6 @@ class Runtime:
 
     def _wrong_node(self, case: Case, positions: Array) -> NodeProto | None:
         """The first node that the runtime computes differently although it is given the same."""
-        import numpy as np
-
         proto = case.editable()
         if proto is None:
             return None

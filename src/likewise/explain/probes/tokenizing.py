@@ -11,11 +11,11 @@ from typing import Any
 from likewise.contracts.data import Array
 from likewise.data.cells import Edit, Field, listed
 from likewise.explain.case import Case, Explained
+from likewise.explain.counterparts import columns_behind
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.step_faults import same_words
-from likewise.explain.step_tensors import columns_behind
-from likewise.explain.steps import reference_steps
+from likewise.explain.trace import reference_steps
 from likewise.models.sklearn.inside import Step
 
 CLEARLY = 0.02

@@ -1,9 +1,8 @@
-"""Simple things that can be said about a value of one feature, and the rows they hold for.
+"""Which rows fail, and what is special about the worst of them.
 
-The shortest predicates on the inputs that tell failing rows from agreeing ones.
-
-A predicate is one statement about one feature, or two of them joined by `and` or `or`. It is worth
-telling if it catches most failing rows and few others; two statements only if clearly better than one.
+A slice is a predicate on the inputs that tells failing rows from agreeing ones: one statement about one feature, or
+two of them joined by `and` or `or`. It is worth telling if it catches most failing rows and few others; two
+statements only if clearly better than one.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
-from likewise.contracts.report import Slice
+from likewise.contracts.report import Slice, Unusual
 from likewise.data.cells import Field, missing_in
+from likewise.data.columns import plain
 from likewise.explain.case import Case
 from likewise.explain.fields import declared_types, fields_of
 from likewise.explain.fitted import known_categories
@@ -24,7 +26,7 @@ VALUES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class _Atom:
     """One statement about one feature: `holds` marks the rows of the sample where it is true."""
 
     field: Field
@@ -36,7 +38,7 @@ class Atom:
         return f"{self.field.name} {self.says}"
 
 
-def atoms(case: Case) -> Iterator[Atom]:
+def _atoms(case: Case) -> Iterator[_Atom]:
     """Everything simple that is true of some rows and not of others."""
     sample = case.required
     fields = fields_of(case)
@@ -49,34 +51,32 @@ def atoms(case: Case) -> Iterator[Atom]:
                 yield atom
 
 
-def _about(case: Case, field: Field, values: Array, missing: Array, dtype: str | None) -> Iterator[Atom]:
-    yield Atom(field, "is missing", missing)
+def _about(case: Case, field: Field, values: Array, missing: Array, dtype: str | None) -> Iterator[_Atom]:
+    yield _Atom(field, "is missing", missing)
     failing = case.required.failing
     if values.dtype.kind in "iuf":
         if dtype is not None:
-            yield Atom(field, f"changes when cast to {dtype}", changed_by_cast(values, dtype) & ~missing)
+            yield _Atom(field, f"changes when cast to {dtype}", _changed_by_cast(values, dtype) & ~missing)
         for value in _frequent(values[failing & ~missing]):
-            yield Atom(field, f"is {value:g}", values == value)
+            yield _Atom(field, f"is {value:g}", values == value)
         yield from _thresholds(field, values, missing, failing)
         return
     known = known_categories(case, field)
     if known is not None:
         unseen = [value not in known.values for value in values.tolist()]
-        yield Atom(field, "was not seen when the encoder was fitted", _mask(unseen) & ~missing)
+        yield _Atom(field, "was not seen when the encoder was fitted", _mask(unseen) & ~missing)
     frequent = _frequent(values[failing & ~missing])
     for value in frequent:
-        yield Atom(field, f"is {value!r}", _mask([entry == value for entry in values.tolist()]))
+        yield _Atom(field, f"is {value!r}", _mask([entry == value for entry in values.tolist()]))
     yield from _sets(field, values, failing, missing)
     texts = [value if isinstance(value, str) else "" for value in values.tolist()]
-    yield Atom(field, "has blanks around it", _mask([text != text.strip() for text in texts]))
-    yield Atom(field, "is not plain ASCII", _mask([not text.isascii() for text in texts]))
-    yield Atom(field, "is empty text", _mask([value == "" for value in values.tolist()]))
+    yield _Atom(field, "has blanks around it", _mask([text != text.strip() for text in texts]))
+    yield _Atom(field, "is not plain ASCII", _mask([not text.isascii() for text in texts]))
+    yield _Atom(field, "is empty text", _mask([value == "" for value in values.tolist()]))
 
 
-def changed_by_cast(values: Array, dtype: str) -> Array:
+def _changed_by_cast(values: Array, dtype: str) -> Array:
     """Which numbers a narrower type cannot hold."""
-    import numpy as np
-
     if not dtype.startswith(("float", "int", "uint")):
         return np.zeros(len(values), dtype=bool)
     with np.errstate(all="ignore"):
@@ -86,10 +86,8 @@ def changed_by_cast(values: Array, dtype: str) -> Array:
     return changed
 
 
-def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> Iterator[Atom]:
+def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> Iterator[_Atom]:
     """The cut, from above and from below, that best tells failing rows from the others."""
-    import numpy as np
-
     present = np.flatnonzero(~missing)
     if len(present) < 2 or not failing[present].any():
         return
@@ -109,13 +107,11 @@ def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> 
         score = np.divide(hits * float(count) - size * float(total), spread, out=np.zeros(len(ends)), where=spread > 0)
         best = int(np.argmax(score))
         cut = ordered[ends[best]]
-        yield Atom(field, f"{says} {cut:.6g}", side(values, cut) & ~missing)
+        yield _Atom(field, f"{says} {cut:.6g}", side(values, cut) & ~missing)
 
 
-def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterator[Atom]:
+def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterator[_Atom]:
     """The categories that fail more often than rows do on the whole, together."""
-    import numpy as np
-
     texts = values[~missing].astype(str)
     names, inverse = np.unique(texts, return_inverse=True)
     if not 2 < len(names) <= 200:
@@ -125,13 +121,11 @@ def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterat
     chosen = names[broken > counts * failing.mean()]
     if 1 < len(chosen) < len(names):
         listed = ", ".join(repr(str(name)) for name in chosen[:4]) + (" …" if len(chosen) > 4 else "")
-        yield Atom(field, f"is one of {listed}", np.isin(values.astype(str), chosen) & ~missing)
+        yield _Atom(field, f"is one of {listed}", np.isin(values.astype(str), chosen) & ~missing)
 
 
 def _frequent(values: Array) -> list[Any]:
     """The values that occur most often, if any occurs more than once or there are few."""
-    import numpy as np
-
     if not len(values):
         return []
     if values.dtype.kind in "OUS":
@@ -145,8 +139,6 @@ def _frequent(values: Array) -> list[Any]:
 
 
 def _mask(flags: list[bool]) -> Array:
-    import numpy as np
-
     return np.array(flags, dtype=bool)
 
 
@@ -168,12 +160,12 @@ class _Predicate:
     columns: frozenset[str]
 
 
-def find(case: Case) -> tuple[Slice, ...]:
+def slices(case: Case) -> tuple[Slice, ...]:
     """The best slices, best first."""
     failing = case.required.failing
     if not failing.any() or failing.all():
         return ()
-    single = list(atoms(case))
+    single = list(_atoms(case))
     found = [_Predicate(atom.text, atom.holds, 1, frozenset({atom.field.name})) for atom in single]
     found += _joined(single, failing)
     ranked = sorted(found, key=lambda one: (-_merit(one, failing), one.length, one.text))
@@ -186,9 +178,7 @@ def find(case: Case) -> tuple[Slice, ...]:
     return tuple(_slice(one, failing) for one in told[:TOLD])
 
 
-def _joined(single: Sequence[Atom], failing: Array) -> Iterator[_Predicate]:
-    import numpy as np
-
+def _joined(single: Sequence[_Atom], failing: Array) -> Iterator[_Predicate]:
     # For `or` each part must be precise, for `and` each must catch nearly all.
     merits = {id(atom): _association(atom.holds, failing) for atom in single}
     precise = sorted(single, key=lambda atom: -merits[id(atom)] - _precision(atom.holds, failing))[:JOINED]
@@ -239,3 +229,76 @@ def _precision(holds: Array, failing: Array) -> float:
 
 def _recall(holds: Array, failing: Array) -> float:
     return float((holds & failing).sum() / max(int(failing.sum()), 1))
+
+
+ROWS, VALUES_A_ROW = 5, 4
+FELT = 1e-3
+"""A rounding error is felt from this share of a column's spread on."""
+
+RARE = 0.01
+"""A number beyond this share of the data, or a category with no larger share, is unusual."""
+
+
+def unusual(case: Case) -> tuple[Unusual, ...]:
+    """Of each of the worst rows, the few values that stand out: the most telling first."""
+    sample = case.required
+    worst = _worst_rows(case)
+    found: dict[int, list[Unusual]] = {row: [] for row in worst}
+    fields = fields_of(case)
+    types = declared_types(case, "candidate", fields)
+    for field in fields:
+        column = field.of(sample.batch.inputs)
+        missing = missing_in(column)
+        for row in worst:
+            for why in _reasons(case, field, column, missing, row, types.get(field)):
+                cell = plain(column[row]) if not missing[row] else None
+                found[row].append(Unusual(sample.batch.rows.name(row), field.name, cell, why))
+                break
+    return tuple(entry for row in worst for entry in sorted(found[row], key=_rank)[:VALUES_A_ROW])
+
+
+def _rank(entry: Unusual) -> int:
+    telling = ("missing", "not seen", "cast", "outside")
+    return next((place for place, word in enumerate(telling) if word in entry.why), len(telling))
+
+
+def _worst_rows(case: Case) -> list[int]:
+    """Positions in the sample of the rows where the models differ most."""
+    sample = case.required
+    numbers = [
+        int(row["number"])
+        for output in case.comparison.outputs
+        for row in output.details.get("worst_rows", {}).get("rows", [])
+    ]
+    place = {int(number): position for position, number in enumerate(sample.batch.rows.numbers)}
+    positions = [place[number] for number in dict.fromkeys(numbers) if number in place]
+    failing = [position for position in positions if sample.failing[position]]
+    return (failing or [int(position) for position in np.flatnonzero(sample.failing)])[:ROWS]
+
+
+def _reasons(case: Case, field: Field, column: Array, missing: Array, row: int, dtype: str | None) -> Iterator[str]:
+    if missing[row]:
+        yield f"missing, as in {100 * float(missing.mean()):.3g}% of the rows"
+        return
+    value = column[row]
+    if column.dtype.kind in "iuf":
+        present = column[~missing]
+        if dtype is not None and _changed_by_cast(column[row : row + 1], dtype)[0]:
+            there = float(np.array(value).astype(dtype))
+            # Nearly every fraction is rounded: it matters if it loses what tells rows apart. A whole number is a name.
+            felt = abs(there - float(value)) > FELT * float(present.astype(np.float64).std())
+            if felt or not np.isfinite(there) or column.dtype.kind in "iu":
+                yield f"no {dtype} holds it: the cast makes it {there:.17g}"
+        below = float((present < value).mean()), float((present > value).mean())
+        if len(present) >= 20 and min(below) == 0.0 and float((present == value).mean()) < RARE:
+            yield f"outside the rest: the {'smallest' if below[0] == 0.0 else 'largest'} value of {len(present):,}"
+        elif len(present) >= 100 and min(below) < RARE:
+            yield f"at the {100 * below[0]:.3g}th percentile"
+        return
+    known = known_categories(case, field)
+    if known is not None and value not in known.values:
+        yield "not seen when the encoder was fitted"
+    count = sum(1 for entry in column.tolist() if entry == value)
+    kinds = len({str(entry) for entry in column.tolist()})
+    if len(column) >= 100 and count <= RARE * len(column) and kinds < len(column) / 2:
+        yield f"rare: {count:,} of {len(column):,} rows have it"

@@ -5,15 +5,26 @@ The nodes that a diagnosis speaks of: it names nodes, tensors, constants, module
 The part of a large graph that is worth looking at: around some nodes, a few steps up and down.
 
 Where in a graph a difference comes in: the values inside of both models, put side by side node by node.
+
+The error that each node of a graph adds, told apart from the error of what it is given.
+
+A node is run alone on the reference's own values; what it gives then is held against what the reference has there.
+Where the reference has nothing in the place of a node's inputs, the nodes before it are run along, back to the nearest
+values that it has. All parts of a graph run at once, in windows of bounded size.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
+
+from likewise.compare.differences import is_numeric, same_labels
+from likewise.compare.observe import align
+from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.explain.case import Case, Explained
@@ -27,11 +38,11 @@ from likewise.explain.counterparts import (
     places_of_steps,
 )
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.introduced import PASSING_ON, WINDOW, Answer, Beside, Errors, measured
-from likewise.explain.opened import fed, inside, opened
+from likewise.explain.trace import fed, inside, opened, run
 from likewise.explain.twins import TREES
+from likewise.models.onnx.describe import SHAPE_ONLY
 from likewise.models.onnx.edits import module_of
-from likewise.models.onnx.inside import Opened
+from likewise.models.onnx.inside import GIVEN, Cone, Opened
 
 ROWS = 32
 """Failing rows that the values inside of both models are computed for."""
@@ -105,8 +116,6 @@ def _standing_out(found: Located) -> tuple[int, ...]:
 
 def _failing(case: Case, count: int) -> Array:
     """Positions of failing rows, as many as a graph takes at once where it takes one number only."""
-    import numpy as np
-
     sample = case.required
     if not sample.batch.stacked:
         return np.arange(len(sample))
@@ -403,3 +412,183 @@ def _reached(onwards: Mapping[Node, Sequence[Node]], centres: Sequence[Node]) ->
 def _in_turns(one: Sequence[Node], other: Sequence[Node]) -> list[Node]:
     longest = max(len(one), len(other))
     return [entry for place in range(longest) for side in (one, other) for entry in side[place : place + 1]]
+
+
+WINDOW = 64 * 2**20
+"""Bytes of inner values that are held at once, of either side."""
+
+PASSING_ON = (SHAPE_ONLY - {"Normalizer"}) | {"QuantizeLinear", "DequantizeLinear"}
+"""Operators that are not to blame for a part of the graph that was measured as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the reference answers in the place of an output of the graph."""
+
+    spec: PairSpec
+    values: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the reference has in the place of tensors of the candidate, asked for by the candidate's names.
+
+    `tensors` have the same shape on both sides and may be given to the candidate; `answers` are only compared.
+    """
+
+    tensors: frozenset[str]
+    values: Callable[[Collection[str]], Mapping[str, Array]]
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What was measured of some nodes. `together` are all the nodes that the measurement of one is about."""
+
+    introduced: Mapping[int, float]
+    inherited: Mapping[int, float]
+    together: Mapping[int, tuple[int, ...]]
+
+
+def error(reference: Array, candidate: Array) -> float | None:
+    """The largest difference as a part of the largest value of either side; None where shapes do not allow it.
+
+    It is 1 at least where one side alone is not finite. Of text and truth values it is the share that differs.
+    """
+    if reference.size != candidate.size or not reference.size:
+        return None
+    candidate = candidate.reshape(reference.shape)
+    numeric = (
+        is_numeric(reference) and is_numeric(candidate) and "b" not in (reference.dtype.kind, candidate.dtype.kind)
+    )
+    if not numeric:
+        return float(1.0 - same_labels(reference, candidate).mean())
+    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    with np.errstate(invalid="ignore"):
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    broken = 1.0 if (~finite & ~same).any() else 0.0
+    ours, theirs = ours[finite], theirs[finite]
+    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    # Each is divided first: the difference of two huge numbers may be no number.
+    return max(float(np.abs(ours / scale - theirs / scale).max()) if scale else 0.0, broken)
+
+
+def answer_error(answer: Answer, candidate: Array) -> float | None:
+    """How far an output is from the reference's answer, with the columns put in the reference's order."""
+    from likewise.contracts.models import Kind
+
+    aligned = align(answer.spec, answer.values, candidate) if len(candidate) == len(answer.values) else None
+    if aligned is None or isinstance(aligned, Mismatch):
+        return None
+    if answer.spec.kind is Kind.LABEL:
+        return float(1.0 - same_labels(*aligned).mean())
+    return error(*aligned)
+
+
+def measured(
+    case: Case,
+    graph: Opened,
+    beside: Beside,
+    inputs: Mapping[str, Array],
+    *,
+    sizes: Mapping[str, int],
+    nodes: Collection[int],
+    suspects: Collection[int] = (),
+) -> Errors:
+    """The errors of these nodes, as far as the reference has something in their place.
+
+    `sizes` are the bytes of the candidate's tensors. The error of a part of several nodes is told of the suspects among
+    them, or else of the last one that does not only pass values on.
+    """
+    given = beside.tensors & graph.types.keys()
+    cones = [
+        graph.cone(name, given)
+        for index in sorted(nodes)
+        for name in graph.node(index).output
+        if (name in given or name in beside.answers) and name in graph.types
+    ]
+    introduced: dict[int, float] = {}
+    inherited: dict[int, float] = {}
+    together: dict[int, tuple[int, ...]] = {}
+    for window in _windows(cones, sizes):
+        sources = {name for cone in window for name in cone.sources}
+        theirs = inside(case, "candidate", graph, sources, inputs)
+        ours = beside.values(sources | {cone.tensor for cone in window if cone.tensor in given})
+        alone = _alone(case, graph, window, {**inputs, **_as_given(ours, theirs)})
+        for cone in window:
+            if cone.tensor not in alone:
+                continue
+            found = _introduced(beside, cone, ours, alone[cone.tensor])
+            felt = [error(ours[name], theirs[name]) for name in cone.sources if name in ours and name in theirs]
+            for index in _blamed(graph, cone, suspects):
+                if found is not None:
+                    introduced[index] = max(found, introduced.get(index, 0.0))
+                inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
+                together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
+    return Errors(introduced, inherited, together)
+
+
+def _introduced(beside: Beside, cone: Cone, ours: Mapping[str, Array], gave: Array) -> float | None:
+    if cone.tensor in ours:
+        return error(ours[cone.tensor], gave)
+    return answer_error(beside.answers[cone.tensor], gave) if cone.tensor in beside.answers else None
+
+
+def _as_given(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
+    """The reference's values in the types and shapes that the candidate computes with."""
+    found: dict[str, Array] = {}
+    for name, array in theirs.items():
+        if name in ours and ours[name].size == array.size:
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[name + GIVEN] = ours[name].astype(array.dtype).reshape(array.shape)
+    return found
+
+
+def _alone(case: Case, graph: Opened, cones: Sequence[Cone], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the parts give, each on its own; one that does not run takes no other along."""
+    ready = [cone for cone in cones if all(name + GIVEN in inputs for name in cone.sources)]
+    if not ready:
+        return {}
+    try:
+        return run(case, "candidate", graph.alone(ready), inputs)
+    except ModelError:
+        if len(ready) == 1:
+            return {}
+    half = len(ready) // 2
+    return {**_alone(case, graph, ready[:half], inputs), **_alone(case, graph, ready[half:], inputs)}
+
+
+def _computing(graph: Opened, cone: Cone) -> tuple[int, ...]:
+    computing = set(graph.computing)
+    return tuple(index for index in cone.nodes if index in computing)
+
+
+def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
+    """The nodes that the error of a part is told of."""
+    nodes = _computing(graph, cone)
+    suspected = [index for index in nodes if index in suspects]
+    if suspected or len(nodes) <= 1:
+        return suspected or list(nodes)
+    last = graph.makers[cone.tensor]
+    while graph.node(last).op_type in PASSING_ON:
+        before = graph.makers.get(graph.node(last).input[0])
+        if before is None or before not in nodes:
+            break
+        last = before
+    return [last]
+
+
+def _windows(cones: Sequence[Cone], sizes: Mapping[str, int]) -> Iterator[list[Cone]]:
+    """Parts whose values together stay within bounds, one after the other."""
+    window: list[Cone] = []
+    held = 0
+    for cone in cones:
+        needed = sum(sizes.get(name, 0) for name in (*cone.sources, cone.tensor))
+        if window and held + needed > WINDOW:
+            yield window
+            window, held = [], 0
+        window.append(cone)
+        held += needed
+    if window:
+        yield window

@@ -1,0 +1,467 @@
+"""What is inside both models: the steps of a pipeline with what they give, the tensors of a graph, and both changed.
+
+Only a few hundred rows are looked at with every tensor of a graph exposed; whatever is measured on more rows exposes
+or replaces a single tensor, some rows at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from likewise.compare.call import Side
+from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.models import Model
+from likewise.contracts.report import Place
+from likewise.data.cells import listed
+from likewise.errors import LikewiseError, ModelError
+from likewise.explain import experiment
+from likewise.explain.case import Case
+from likewise.explain.experiment import Trial
+from likewise.models.arrays import RowAxes, from_front
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.inside import Opened, rewritten
+from likewise.models.onnx.open import open_session
+from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
+from likewise.registry import adapter
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+MOST_NAMED = 3
+"""Nodes that a place names one by one."""
+
+
+def place_of(*nodes: NodeProto, side: str = "candidate", details: Sequence[str] = ()) -> Place:
+    """Where nodes are, in their owner's words: the module each comes from where the file says so, then its own name."""
+    told = [_told(node) for node in nodes]
+    if len(told) == 1:
+        name, given = told[0]
+    else:
+        names = [f"{name} ({', '.join(given)})" for name, given in told]
+        name, given = listed(names, MOST_NAMED), ()
+    return Place(
+        name,
+        (*given, *details),
+        side=side,
+        path=(edits.module_of(nodes[0]) or "") if len(nodes) == 1 else "",
+        nodes=tuple(node.name for node in nodes if node.name),
+        tensors=tuple(node.output[0] for node in nodes if not node.name),
+    )
+
+
+def _told(node: NodeProto) -> tuple[str, tuple[str, ...]]:
+    own = f"node '{node.name}'" if node.name else f"the node that gives '{node.output[0]}'"
+    module = edits.module_of(node)
+    return (module, (node.op_type, own)) if module else (node.op_type, (own,))
+
+
+def reference_steps(case: Case) -> tuple[Step, ...]:
+    """The steps of the reference, in the order in which they run; none unless it is a scikit-learn model."""
+    model = case.native("reference")
+    if model is None or case.framework("reference") != "sklearn" or "sklearn" not in sys.modules:
+        return ()
+    found: list[Step] = []
+
+    def note(step: Step) -> None:
+        found.append(step)
+
+    visit_steps(model, note)
+    return tuple(found)
+
+
+def seen(case: Case, batch: Batch) -> dict[str, Seen]:
+    """What each step of the reference is given and gives on these rows."""
+    found: dict[str, Seen] = {}
+
+    def watch(path: str) -> Change:
+        def note(given: Any, gave: Any) -> Any:
+            found[path] = Seen(given, gave)
+            return gave
+
+        return note
+
+    ask_changed(case, {step.path: watch(step.path) for step in reference_steps(case)}, batch)
+    return found
+
+
+def ask_changed(case: Case, changes: Mapping[str, Change], batch: Batch | None = None) -> Tensors | None:
+    """What the reference answers with some of its steps changed; None if it refuses."""
+    return case.ask_changed("reference", target=with_changes(case.native("reference"), changes), batch=batch)
+
+
+LARGEST_COPY = 512 * 2**20
+"""Bytes of a graph beyond which no changed copies of it are made."""
+
+MOST_VALUES = 20_000_000
+"""Numbers of a step that are computed at most to measure an effect."""
+
+BEFORE = "__before"
+"""Behind the name of a tensor that is given from outside: the one that the graph itself comes to."""
+
+WITHOUT_OPTIMISATION: Mapping[str, Any] = {"optimization": "disable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The tensors of the graph on some rows, those the graph is given first, then in the order it computes them.
+
+    `made_by` is the operator that gives each; the inputs have none.
+    """
+
+    values: Mapping[str, Array]
+    made_by: Mapping[str, str]
+
+
+def looked_into(case: Case, batch: Batch) -> Inside | None:
+    """Every tensor with a row axis that the graph computes for these rows; None where it cannot be opened up."""
+    proto = case.graph("candidate")
+    if proto is None or proto.ByteSize() > LARGEST_COPY:
+        return None
+    made_by = {name: node.op_type for node in proto.graph.node for name in node.output if name}
+    fed = case.fed("candidate", batch)
+    with _opened(case, _exposing(proto, made_by)) as side:
+        found = None if side is None else run_rows(case, side, fed)
+    if found is None:
+        return None
+    values = {**fed, **{name: found[name] for name in made_by if name in found}}
+    return Inside({name: array for name, array in values.items() if array.shape[:1] == (len(batch),)}, made_by)
+
+
+@contextmanager
+def reader(case: Case, name: str) -> Iterator[Callable[[Batch], Array | None]]:
+    """Reads one tensor for any rows."""
+    if name in {value.name for value in case.graph("candidate").graph.input}:
+        yield lambda batch: case.fed("candidate", batch)[name]
+        return
+    with _opened(case, _exposing(case.graph("candidate"), [name])) as side:
+
+        def read(batch: Batch) -> Array | None:
+            found = None if side is None else run_rows(case, side, case.fed("candidate", batch))
+            return None if found is None else found.get(name)
+
+        yield read
+
+
+@contextmanager
+def injector(case: Case, name: str, dtype: Any) -> Iterator[Callable[[Batch, Array], Tensors | None]]:
+    """Runs the graph with one of its tensors given from outside."""
+    proto = case.graph("candidate")
+    inputs = {value.name for value in proto.graph.input}
+    as_it_is = nullcontext(case.side("candidate"))
+    with as_it_is if name in inputs else _opened(case, _cut(proto, name, dtype)) as side:
+
+        def inject(batch: Batch, values: Array) -> Tensors | None:
+            if side is None:
+                return None
+            return run_rows(case, side, {**case.fed("candidate", batch), name: values.astype(dtype)})
+
+        yield inject
+
+
+def run_rows(case: Case, side: Side, fed: Mapping[str, Array]) -> Tensors | None:
+    """What a graph gives for inputs in the form it takes, also if it takes one batch size only."""
+    size, rows = case.side("candidate").fixed_batch, len(next(iter(fed.values())))
+    if size is None:
+        return case.ask_fed(side, fed)
+    parts: list[Tensors] = []
+    for start in range(0, rows, size):
+        positions = np.minimum(np.arange(start, start + size), rows - 1)
+        part = case.ask_fed(side, {name: array[positions] for name, array in fed.items()})
+        if part is None:
+            return None
+        parts.append(part)
+    stacked = [name for name, array in parts[0].items() if array.ndim and len(array) == size]
+    return {name: np.concatenate([part[name] for part in parts])[:rows] for name in stacked}
+
+
+def rows_for(case: Case, width: int) -> Array:
+    """Positions of the rows of the sample to measure on: all, unless tables of this width would be slow to make."""
+    failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
+    most = max(128, MOST_VALUES // max(width, 1))
+    if len(failing) + len(others) <= most:
+        return np.arange(len(case.required))
+    chosen = failing[: max(most // 2, most - len(others))]
+    return np.sort(np.concatenate([chosen, others[: most - len(chosen)]]))
+
+
+def in_parts(case: Case, positions: Array, width: int) -> Iterator[Batch]:
+    """These rows of the sample, so many at a time that tables of this width stay small."""
+    size = max(64, min(4_096, MOST_VALUES // 5 // max(width, 1)))
+    for start in range(0, len(positions), size):
+        yield case.rows(positions[start : start + size])
+
+
+@contextmanager
+def _opened(case: Case, proto: ModelProto | None) -> Iterator[Side | None]:
+    """The candidate with another graph; what the runtime refuses to optimise is run as it stands."""
+    if proto is None:
+        yield None
+        return
+    model = replace(case.plan.candidate, target=proto)
+    ours = model.options.get("runtime", "onnxruntime") == "onnxruntime"
+    with ExitStack() as stack:
+        found = None
+        for options in (model.options, {**model.options, **WITHOUT_OPTIMISATION}) if ours else (model.options,):
+            case.require_time()
+            try:
+                runner = stack.enter_context(adapter(model.framework).open(replace(model, options=options)))
+            except LikewiseError:
+                continue
+            found = replace(case.side("candidate"), runner=runner)
+            break
+        yield found
+
+
+def _exposing(proto: ModelProto, names: Collection[str]) -> ModelProto:
+    """The graph with more of its tensors as outputs; the runtime finds out their types."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    there = {value.name for value in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
+    return copy
+
+
+def _cut(proto: ModelProto, name: str, dtype: Any) -> ModelProto | None:
+    """The graph with a tensor as one more input; what it computed there leads nowhere."""
+    import onnx
+    from onnx import helper
+
+    if name in {value.name for value in proto.graph.output}:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for node in copy.graph.node:
+        for index, given in enumerate(node.output):
+            if given == name:
+                node.output[index] = name + BEFORE
+    # What is noted of the shapes further on need not hold for what is given.
+    del copy.graph.value_info[:]
+    copy.graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None))
+    return copy
+
+
+SEEN_AS_WRITTEN = 0.5
+"""A graph is shown as it is written if running it so moves its answers by no more than this part of the difference."""
+
+
+def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
+    """A side's graph in the form in which the difference is in it; and whether the runtime has rewritten that.
+
+    Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
+    does not, the optimiser is at fault, and only the graph that it makes shows where.
+    """
+    written = case.editable(side)
+    if written is None:
+        raise ModelError(f"the graph of the {side} is too large to be opened up")
+    if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
+        made = rewritten(case.plan.candidate, written)
+        return Opened.of(made, edits.tensor_types(made)), True
+    return Opened.of(written, case.tensor_types(side)), False
+
+
+def _optimised(case: Case) -> bool:
+    options = case.plan.candidate.options
+    ours = options.get("runtime", "onnxruntime") == "onnxruntime"
+    return bool(ours and options.get("optimization", "all") != "disable")
+
+
+def _differs_as_written(case: Case, positions: Array) -> bool:
+    batch = case.rows(positions)
+    plain = case.ask_changed("candidate", options={"optimization": "disable"}, batch=batch)
+    # Asked about the same rows again: the answers of some models depend on the rows beside.
+    running = case.ask("candidate", batch)
+    if plain is None or running is None:
+        return True
+    apart = Trial(case, positions).gap()
+    return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
+
+
+def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
+    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
+    model: Model = getattr(case.plan, side)
+    inputs = case.fed(side, batch)
+    if not batch.stacked:
+        return dict(inputs)
+    said, specs = RowAxes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
+    return {
+        name: from_front(array, said.of_input(name, specs[name].shape) if name in specs else 0)
+        for name, array in inputs.items()
+    }
+
+
+def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
+    case.require_time()
+    model: Model = getattr(case.plan, side)
+    options = dict(model.options)
+    if options.get("runtime", "onnxruntime") == "onnxruntime":
+        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
+    session = open_session(replace(model, target=proto, options=options), proto)
+    wanted = {value.name for value in proto.graph.input}
+    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
+    return {
+        name: np.asarray(answer)
+        for name, answer in zip(session.outputs, answers, strict=True)
+        if answer is not None and not isinstance(answer, list | dict)
+    }
+
+
+def inside(
+    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The values of these tensors of a graph, its inputs among them."""
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = [name for name in names if name in graph.makers and name in graph.types]
+    if not made:
+        return given
+    proto = edits.exposed(graph.proto, made, graph.types)
+    found = run(case, side, proto, inputs)
+    return {**given, **{name: found[name] for name in made if name in found}}
+
+
+RELATIVE, OF_LARGEST = 2e-5, 2e-6
+"""What single precision may cost: a part of the value itself, and of the largest value of its column."""
+
+
+def differing(values: Array, expected: Array) -> Array:
+    """Which entries are not the same but for single precision; missing values are equal to each other."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.abs(expected)
+        largest = np.where(np.isfinite(size), size, 0.0).max(axis=0, initial=0.0)
+        close = np.abs(values - expected) <= RELATIVE * size + OF_LARGEST * largest + 1e-9
+    same: Array = close | (values == expected) | (np.isnan(values) & np.isnan(expected))
+    return ~same
+
+
+def same_as_one(table: Array, known: Sequence[Array]) -> bool:
+    """Is a table the same as one of others, but for single precision?"""
+    return any(table.shape == other.shape and not differing(table, other).any() for other in known)
+
+
+def likeness(values: Array, expected: Array) -> float:
+    """How much a tensor looks like what a step gave: the share of rows that are equal, and how well columns go along.
+
+    A counterpart with other parameters is equal nowhere, but its columns rise and fall with those of the step.
+    """
+    equal = float((~differing(values, expected).any(axis=1)).mean())
+    ours = np.nan_to_num(expected, posinf=0.0, neginf=0.0)
+    theirs = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+    ours, theirs = ours - ours.mean(axis=0), theirs - theirs.mean(axis=0)
+    norm = np.sqrt((ours**2).sum(axis=0) * (theirs**2).sum(axis=0))
+    along = np.abs((ours * theirs).sum(axis=0)) / np.where(norm > 0, norm, 1.0)
+    return equal + float(along.mean())
+
+
+def order_of(values: Array, expected: Array) -> tuple[int, ...] | None:
+    """The order in which the columns of one array are those of the other; None if they are others, or in order."""
+    used: set[int] = set()
+    order: list[int] = []
+    for column in range(expected.shape[1]):
+        free = [k for k in range(values.shape[1]) if k not in used]
+        alike = [k for k in free if not differing(values[:, [k]], expected[:, [column]]).any()]
+        if not alike:
+            return None
+        best = column if column in alike else alike[0]
+        used.add(best)
+        order.append(best)
+    return None if order == sorted(order) else tuple(order)
+
+
+def kept_columns(values: Array, expected: Array) -> tuple[int, ...] | None:
+    """Which columns of what a step gave a narrower tensor holds, in order; None if it holds others."""
+    kept: list[int] = []
+    start = 0
+    for column in range(values.shape[1]):
+        found = next(
+            (k for k in range(start, expected.shape[1]) if not differing(values[:, [column]], expected[:, [k]]).any()),
+            None,
+        )
+        if found is None:
+            return None
+        kept.append(found)
+        start = found + 1
+    return tuple(kept)
+
+
+FLOATS = (1, 10, 11, 16)
+ROWS = 16
+"""Rows whose values are looked at inside the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A node that gives NaN or Inf although it is given finite numbers; `constant` where a stored one is not finite."""
+
+    node: NodeProto
+    how: str
+    constant: str | None = None
+    index: tuple[int, ...] = ()
+
+
+def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | None:
+    """Where the NaN or Inf of these rows comes from; None if every node that has them was given them."""
+    positions = rows[:ROWS]
+    types = case.tensor_types(side)
+    names = [name for node in proto.graph.node for name in node.output if types.get(name) in FLOATS]
+    inputs = [value.name for value in proto.graph.input if types.get(value.name) in FLOATS]
+    seen = experiment.seen_inside(case, side, proto, names, positions)
+    if seen is None:
+        return None
+    fed = case.fed(side, case.rows(positions))
+    stored = edits.constants(proto.graph)
+    known: dict[str, Array] = {**stored, **seen, **{name: fed[name] for name in inputs if name in fed}}
+    for node in proto.graph.node:
+        if any(_broken(known.get(name)) for name in node.output) and node.op_type != "Constant":
+            given = [name for name in node.input if name]
+            broken = [name for name in given if _broken(known.get(name))]
+            if not broken:
+                return Origin(node, _how(node, known))
+            if all(name in stored and _broken(stored[name]) for name in broken) and _unwanted(stored[broken[0]]):
+                return Origin(node, "a stored number", broken[0], _first(stored[broken[0]]))
+    return None
+
+
+def _broken(array: Array | None) -> bool:
+    if array is None or array.dtype.kind not in "fV" or not array.size:
+        return False
+    with np.errstate(invalid="ignore"):
+        return not bool(np.isfinite(array.astype(np.float64)).all())
+
+
+def _unwanted(array: Array) -> bool:
+    """Minus infinity is what masks are made of; NaN and plus infinity are not."""
+    wide = array.astype(np.float64)
+    return bool(np.isnan(wide).any() or np.isposinf(wide).any())
+
+
+def _first(array: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(~np.isfinite(array.astype(np.float64)))[0])
+
+
+def _how(node: NodeProto, known: Mapping[str, Array]) -> str:
+    """What happens in the node, from the numbers it is given."""
+    given = [known[name].astype(np.float64) for name in node.input if name in known and known[name].dtype.kind == "f"]
+    # Only floats were looked at: the first output of a classifier is its label.
+    out = next(known[name] for name in node.output if _broken(known.get(name)))
+    sort = "NaN" if bool(np.isnan(out.astype(np.float64)).any()) else "Inf"
+    first = given[0] if given and given[0].size else None
+    if first is None:
+        return sort
+    if node.op_type == "Log":
+        return "the logarithm of 0" if first.min() == 0 else f"the logarithm of {first.min():.4g}"
+    if node.op_type == "Sqrt":
+        return f"the square root of {first.min():.4g}"
+    if node.op_type in ("Div", "Reciprocal") and given[-1].size and (given[-1] == 0).any():
+        return "a division by 0"
+    if node.op_type in ("Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp"):
+        return f"exp of {first.max():.4g}, beyond what {out.dtype} holds"
+    return f"a result beyond what {out.dtype} holds ({np.finfo(out.dtype).max:.4g})" if sort == "Inf" else sort
