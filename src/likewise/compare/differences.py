@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
+from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array
 
 _LARGEST = float(np.finfo(np.float64).max)
 _EXACT = 2**53
+_EXACTLY = Tolerance(0.0, 0.0)
 _BLOCK = 2**14
+
+SHARED = 2**19
+"""Elements of a pair whose differences are kept for whoever asks next; of more they are worked out again."""
 
 
 def rows_of(array: Array) -> Array:
@@ -45,9 +50,9 @@ def is_numeric(array: Array) -> bool:
     return array.dtype.kind in "biuf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Differences:
-    """Some consecutive rows of a pair.
+    """Some consecutive rows of a pair; what several metrics ask for is worked out once.
 
     The arrays are flat and hold only elements that are finite on both sides; `finite` says which
     those are, `broken` which are non-finite on one side only or of opposite sign, and `nan` which are
@@ -64,6 +69,29 @@ class Differences:
     finite: Array | None = None
     broken: Array | None = None
     nan: Array | None = None
+    tolerance: Tolerance = _EXACTLY
+
+    @cached_property
+    def distances(self) -> Array:
+        return np.abs(self.difference)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """How large the reference is."""
+        return np.abs(self.reference)
+
+    @cached_property
+    def allowed(self) -> Array:
+        """How far apart the tolerance lets each element be."""
+        with np.errstate(over="ignore"):
+            allowed: Array = self.tolerance.absolute + self.tolerance.relative * self.sizes
+        return allowed
+
+    @cached_property
+    def beyond(self) -> Array:
+        """Which finite elements the tolerance does not cover."""
+        beyond: Array = ~(self.distances <= self.allowed)
+        return beyond
 
     @property
     def values(self) -> int:
@@ -87,38 +115,52 @@ class Differences:
     def largest_ulp(self) -> int:
         """The most doubles (or floats, or halves) that lie between two answers; -0.0 and 0.0 are one apart."""
         if self.precision is None:
-            return int(np.abs(self.difference).max())
+            return int(self.distances.max())
         reference, candidate = _ordered(self.reference, self.precision), _ordered(self.candidate, self.precision)
         unsigned = np.dtype(f"u{self.precision.itemsize}")
         upper, lower = np.maximum(reference, candidate), np.minimum(reference, candidate)
         return int((upper.view(unsigned) - lower.view(unsigned)).max())
 
 
-def differences(reference: Array, candidate: Array) -> Iterator[Differences]:
+def blocks_of(pair: Pair) -> Iterable[Differences]:
+    """The differences of a pair of numbers, some rows at a time, walked once for all who ask."""
+    if pair.walked or pair.reference.size > SHARED:
+        return pair.walked or differences(pair.reference, pair.candidate, pair.tolerance)
+    pair.walked.extend(differences(pair.reference, pair.candidate, pair.tolerance))
+    return pair.walked
+
+
+def row_distances(pair: Pair) -> Array:
+    """The largest difference of each row; infinite where one side alone is not finite."""
+    found = [row_max(block.by_row(block.distances, broken=math.inf)) for block in blocks_of(pair)]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+def differences(reference: Array, candidate: Array, tolerance: Tolerance = _EXACTLY) -> Iterator[Differences]:
     """Walk two numeric arrays of equal shape, some rows at a time."""
     width = math.prod(reference.shape[1:])
     step = max(1, _BLOCK // max(1, width))
     for first in range(0, len(reference), step):
-        yield _differences(width, reference[first : first + step], candidate[first : first + step])
+        yield _differences(width, reference[first : first + step], candidate[first : first + step], tolerance)
 
 
-def _differences(width: int, reference: Array, candidate: Array) -> Differences:
+def _differences(width: int, reference: Array, candidate: Array, tolerance: Tolerance) -> Differences:
     rows, precision = len(reference), _precision(reference.dtype, candidate.dtype)
     own, other = _widened(reference), _widened(candidate)
     if precision is None:
         difference = _whole_difference(reference.ravel(), candidate.ravel(), own, other)
-        return Differences(rows, width, own, other, difference, precision)
+        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance)
     with np.errstate(over="ignore", invalid="ignore"):
         difference = other - own
     fits = np.isfinite(difference)
     if fits.all():
-        return Differences(rows, width, own, other, difference, precision)
+        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance)
     finite = np.isfinite(own) & np.isfinite(other)
     nan = np.isnan(own) & np.isnan(other)
     broken = ~(finite | nan | (own == other))
     # The difference of two finite numbers may be too large for a double; it stays finite to be summed.
     difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
-    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, nan)
+    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, nan, tolerance)
 
 
 def _widened(array: Array) -> Array:

@@ -7,16 +7,18 @@ turns the last one into plain facts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from likewise.compare import feed
 from likewise.compare import pair as pairing
-from likewise.compare import strata as strata_
 from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts
+from likewise.compare.differences import SHARED, is_numeric, row_distances
 from likewise.contracts.comparison import (
     Cast,
     Comparison,
@@ -33,6 +35,7 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind, Runner
+from likewise.data.selection import require_few
 from likewise.errors import LikewiseError, ModelError
 from likewise.registry import extensions
 
@@ -81,7 +84,7 @@ class Partial:
             casts=merged_casts([*self.casts, *other.casts]),
             mismatches=self.mismatches | other.mismatches,
             incidents=(*self.incidents, *other.incidents),
-            strata=strata_.merged(self.strata, other.strata),
+            strata=_merged_strata(self.strata, other.strata),
         )
 
 
@@ -144,6 +147,21 @@ def observe_rows(
     metrics: frozenset[str] | None = None,
 ) -> tuple[Partial, Array]:
     """The same, and which of the rows are beyond."""
+    largest = max((math.prod(array.shape[1:]) for array in reference.values()), default=1)
+    step = max(1, SHARED // max(1, largest))
+    if batch.stacked and len(batch) > step:
+        # Differences are worked out once for all metrics, of as many rows as they are kept of.
+        parts = [
+            observe_rows(
+                prepared,
+                batch.slice(start, start + step),
+                {name: array[start : start + step] for name, array in reference.items()},
+                {name: array[start : start + step] for name, array in candidate.items()},
+                metrics=metrics,
+            )
+            for start in range(0, len(batch), step)
+        ]
+        return reduce(Partial.merge, (part for part, _ in parts)), np.concatenate([rows for _, rows in parts])
     summaries: dict[str, dict[str, Summary]] = {}
     mismatches: set[Mismatch] = set()
     for name in sorted(candidate.keys() - prepared.outputs):
@@ -157,19 +175,19 @@ def observe_rows(
             mismatches.add(pair)
             beyond[:] = True
             continue
-        numeric = _numeric(pair.reference) and _numeric(pair.candidate)
+        numeric = is_numeric(pair.reference) and is_numeric(pair.candidate)
         named = [metric for metric in _metrics() if metrics is None or metric.name in metrics]
         applying = [metric for metric in named if metric.applies_to(spec, numeric=numeric)]
         summaries[spec.name] = {metric.name: metric.observe(pair) for metric in applying}
         beyond |= rows_beyond(pair)
         if batch.rows.strata is not None and numeric:
-            distances[spec.name] = strata_.row_distances(pair)
+            distances[spec.name] = row_distances(pair)
     observed = Partial(
         rows=len(batch),
         rows_beyond=int(np.count_nonzero(beyond)),
         summaries=summaries,
         mismatches=frozenset(mismatches),
-        strata={} if batch.rows.strata is None else strata_.counted(batch.rows.strata, beyond, distances),
+        strata={} if batch.rows.strata is None else _counted_by_stratum(batch.rows.strata, beyond, distances),
     )
     return observed, beyond
 
@@ -204,7 +222,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
             for side in (prepared.reference, prepared.candidate)
             for text in side.runner.details.get("warnings", ())
         ),
-        strata=strata_.listed(partial.strata, plan.stratify),
+        strata=_listed_strata(partial.strata, plan.stratify),
         fixed_batch=prepared.candidate.fixed_batch,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
     )
@@ -243,7 +261,7 @@ def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Ar
             f"and {_row_shape(candidate)} in the candidate",
             spec.name,
         )
-    if spec.kind is not Kind.LABEL and _numeric(reference) != _numeric(candidate):
+    if spec.kind is not Kind.LABEL and is_numeric(reference) != is_numeric(candidate):
         return Mismatch(
             "type",
             f"output {spec.name!r} is {_type(reference)} in the reference and {_type(candidate)} in the candidate",
@@ -351,10 +369,6 @@ def _metrics() -> tuple[Metric, ...]:
     return extensions("compare.metrics")
 
 
-def _numeric(array: Array) -> bool:
-    return array.dtype.kind in "biuf"
-
-
 def _type(array: Array) -> str:
     return "text" if array.dtype.kind in "OUST" else str(array.dtype)
 
@@ -365,3 +379,36 @@ def _row_shape(array: Array) -> str:
 
 def _ordered(mismatches: list[Mismatch]) -> tuple[Mismatch, ...]:
     return tuple(sorted(set(mismatches), key=lambda m: (m.output or "", m.code, m.message)))
+
+
+def _counted_by_stratum(values: Array, beyond: Array, distances: Mapping[str, Array]) -> dict[str, Stratum]:
+    """The rows of one batch by the value they hold."""
+    names, places = np.unique(values.astype(str), return_inverse=True)
+    found = {}
+    for index, name in enumerate(names.tolist()):
+        mine = places == index
+        worst = {output: float(distance[mine].max()) for output, distance in distances.items()}
+        found[name] = Stratum("", name, int(mine.sum()), int(beyond[mine].sum()), worst)
+    return found
+
+
+def _merged_strata(one: Mapping[str, Stratum], other: Mapping[str, Stratum]) -> dict[str, Stratum]:
+    """The rows of both."""
+    together = dict(one)
+    for value, stratum in other.items():
+        together[value] = _merged_stratum(together[value], stratum) if value in together else stratum
+    require_few(together)
+    return together
+
+
+def _listed_strata(strata: Mapping[str, Stratum], column: str | None) -> tuple[Stratum, ...]:
+    """Every value of the column, in order."""
+    return tuple(replace(strata[value], column=column or "") for value in sorted(strata))
+
+
+def _merged_stratum(one: Stratum, other: Stratum) -> Stratum:
+    worst = {
+        name: max(one.worst.get(name, 0.0), other.worst.get(name, 0.0))
+        for name in sorted(one.worst.keys() | other.worst.keys())
+    }
+    return Stratum(one.column, one.value, one.rows + other.rows, one.rows_beyond + other.rows_beyond, worst)

@@ -65,7 +65,8 @@ class Pair:
 
     `margin` is how far the reference's best class is ahead of the next, and `noise` how much of
     that the tolerance allows to be noise; both only where the pair holds labels and the reference
-    also gave scores. `nan_equal`: NaN on both sides agrees.
+    also gave scores. `nan_equal`: NaN on both sides agrees. `walked` holds the differences that
+    `compare.differences` has worked out for one metric, for the next.
     """
 
     spec: PairSpec
@@ -76,6 +77,7 @@ class Pair:
     margin: Array | None = None
     noise: Array | None = None
     nan_equal: bool = True
+    walked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
 
 class Summary(Protocol):

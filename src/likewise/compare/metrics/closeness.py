@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from likewise.compare.differences import Constancy, Differences, differences, is_numeric, row_any, rows_of, same_labels
+from likewise.compare.differences import Constancy, Differences, blocks_of, is_numeric, row_any, rows_of, same_labels
 from likewise.compare.sums import Adder, ExactSum, ratio
-from likewise.contracts.comparison import Json, Pair, PairSpec, Tolerance
+from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 
@@ -161,8 +161,8 @@ class ClosenessMetric:
         return Closeness()
 
     def observe(self, pair: Pair) -> Closeness:
-        tracker = _Tracker(pair.tolerance, nan_equal=pair.nan_equal)
-        for found in differences(pair.reference, pair.candidate):
+        tracker = _Tracker(nan_equal=pair.nan_equal)
+        for found in blocks_of(pair):
             tracker.add(found)
         return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
 
@@ -172,17 +172,16 @@ def rows_beyond(pair: Pair) -> Array:
     if not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
         return row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
     parts: list[Array] = [np.zeros(0, dtype=bool)]
-    for found in differences(pair.reference, pair.candidate):
-        beyond = _beyond(np.abs(found.difference), np.abs(found.reference), pair.tolerance)
-        parts.append(row_any(found.by_row(beyond, broken=True, nan=not pair.nan_equal)))
+    for found in blocks_of(pair):
+        parts.append(row_any(found.by_row(found.beyond, broken=True, nan=not pair.nan_equal)))
     return np.concatenate(parts)
 
 
 class _Tracker:
     """Follows one pair block by block; what it found is turned into a summary once, at the end."""
 
-    def __init__(self, tolerance: Tolerance, *, nan_equal: bool) -> None:
-        self._tolerance, self._nan_equal = tolerance, nan_equal
+    def __init__(self, *, nan_equal: bool) -> None:
+        self._nan_equal = nan_equal
         self._rows = self._values = self._finite = self._nan_both = self._broken = 0
         self._outside = self._rows_beyond = self._max_ulp = 0
         self._max_abs = self._max_rel = 0.0
@@ -199,17 +198,16 @@ class _Tracker:
         self._nan_both += nan
         broken = 0 if found.broken is None else int(np.count_nonzero(found.broken))
         self._broken += broken
-        distances, sizes = np.abs(found.difference), np.abs(found.reference)
-        beyond = _beyond(distances, sizes, self._tolerance)
-        outside = int(np.count_nonzero(beyond))
+        outside = int(np.count_nonzero(found.beyond))
         self._outside += outside
         if outside or broken or (nan and not self._nan_equal):
-            marks = found.by_row(beyond, broken=True, nan=not self._nan_equal)
+            marks = found.by_row(found.beyond, broken=True, nan=not self._nan_equal)
             self._rows_beyond += int(np.count_nonzero(row_any(marks)))
-        if distances.size:
-            self._add_finite(found, distances, sizes)
+        if found.difference.size:
+            self._add_finite(found)
 
-    def _add_finite(self, found: Differences, distances: Array, sizes: Array) -> None:
+    def _add_finite(self, found: Differences) -> None:
+        distances, sizes = found.distances, found.sizes
         with np.errstate(over="ignore"):
             relative = distances / np.maximum(sizes, RELATIVE_FLOOR)
         self._max_abs = max(self._max_abs, float(distances.max()))
@@ -253,12 +251,6 @@ class _Tracker:
             reference=reference,
             candidate=candidate,
         )
-
-
-def _beyond(distances: Array, sizes: Array, tolerance: Tolerance) -> Array:
-    with np.errstate(over="ignore"):
-        beyond: Array = ~(distances <= tolerance.absolute + tolerance.relative * sizes)
-    return beyond
 
 
 def _merge_magnitudes(some: tuple[Magnitude, ...], others: tuple[Magnitude, ...]) -> tuple[Magnitude, ...]:

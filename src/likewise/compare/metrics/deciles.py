@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from likewise.compare.differences import Differences, differences
+from likewise.compare.differences import Differences, blocks_of
 from likewise.compare.sums import BUCKET_ERROR, buckets_of, upper_edge
-from likewise.contracts.comparison import Json, Pair, PairSpec, Tolerance
+from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 
@@ -95,36 +95,30 @@ class DecilesMetric:
         return Deciles()
 
     def observe(self, pair: Pair) -> Deciles:
-        blocks = differences(pair.reference, pair.candidate)
-        return _combined([_of_block(found, pair.tolerance) for found in blocks if found.difference.size])
+        return _combined([_of_block(found) for found in blocks_of(pair) if found.difference.size])
 
 
-def _of_block(found: Differences, tolerance: Tolerance) -> Deciles:
-    distances, sizes = np.abs(found.difference), np.abs(found.reference)
-    with np.errstate(over="ignore"):
-        inside = distances <= tolerance.absolute + tolerance.relative * sizes
+def _of_block(found: Differences) -> Deciles:
+    distances, beyond = found.distances, found.beyond
     # Minus zero and zero are one reference, so the sign is asked of the number and not of its bits.
     negative = found.reference < 0
-    keys = (buckets_of(sizes) << 1) | negative
+    keys = (buckets_of(found.sizes) << 1) | negative
     bounds = float(found.reference.min()) + 0.0, float(found.reference.max()) + 0.0
     zero = keys == 0
     if not zero.any():
-        return _counted(keys, distances, inside, bounds)
+        return _counted(keys, distances, beyond, bounds)
     # Zeros are far from every other bucket; counting them apart keeps the window small.
-    parts = [_counted(keys[some], distances[some], inside[some], bounds) for some in (zero, ~zero) if some.any()]
+    parts = [_counted(keys[some], distances[some], beyond[some], bounds) for some in (zero, ~zero) if some.any()]
     return _combined(parts)
 
 
-def _counted(keys: Array, distances: Array, inside: Array, bounds: tuple[float, float]) -> Deciles:
+def _counted(keys: Array, distances: Array, outside: Array, bounds: tuple[float, float]) -> Deciles:
     first = int(keys.min())
     places = keys - first
     counts = np.bincount(places)
     largest = np.zeros(len(counts))
     np.maximum.at(largest, places, distances)
-    if inside.all():
-        beyond = np.zeros(len(counts), dtype=np.int64)
-    else:
-        beyond = np.bincount(places[~inside], minlength=len(counts))
+    beyond = np.bincount(places[outside], minlength=len(counts))
     used = np.flatnonzero(counts)
     return Deciles(
         (used + first).astype(np.int64).tobytes(),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from likewise.compare.differences import differences
+from likewise.compare.differences import blocks_of
 from likewise.compare.sums import BUCKET_ERROR, LogHistogram
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.models import Kind
@@ -55,8 +53,7 @@ class DistributionMetric:
         return Distribution()
 
     def observe(self, pair: Pair) -> Distribution:
-        blocks = differences(pair.reference, pair.candidate)
-        return Distribution(LogHistogram.of_blocks(np.abs(found.difference) for found in blocks))
+        return Distribution(LogHistogram.of_blocks(found.distances for found in blocks_of(pair)))
 
 
 EXTENSION = DistributionMetric()

@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from likewise.compare.differences import Differences, differences, is_numeric, row_any, row_max, rows_of, same_labels
-from likewise.contracts.comparison import Json, Pair, PairSpec, Tolerance
+from likewise.compare.differences import (
+    Differences,
+    blocks_of,
+    differences,
+    is_numeric,
+    row_any,
+    row_max,
+    rows_of,
+    same_labels,
+)
+from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.data.columns import plain
@@ -75,17 +84,16 @@ class WorstRowsMetric:
 
 def severities(pair: Pair) -> Array:
     """How far each row of numbers is beyond the tolerance, at the worst of its elements."""
-    blocks = differences(pair.reference, pair.candidate)
-    return np.concatenate([row_max(_severities(found, pair.tolerance)) for found in blocks])
+    return np.concatenate([row_max(_severities(found)) for found in blocks_of(pair)])
 
 
 def at_worst(pair: Pair, positions: Array) -> tuple[list[int], list[float]]:
     """Which element of each of these rows of numbers is the worst one, and how far it is apart."""
     worst: list[int] = []
     distance: list[float] = []
-    for found in differences(pair.reference[positions], pair.candidate[positions]):
-        places = _severities(found, pair.tolerance).argmax(axis=1)
-        apart = found.by_row(np.abs(found.difference), broken=math.inf)
+    for found in differences(pair.reference[positions], pair.candidate[positions], pair.tolerance):
+        places = _severities(found).argmax(axis=1)
+        apart = found.by_row(found.distances, broken=math.inf)
         worst += places.tolist()
         distance += apart[np.arange(found.rows), places].tolist()
     return worst, distance
@@ -136,13 +144,12 @@ def _contenders(severity: Array, differs: Array) -> Array:
     return np.asarray(positions[severity[positions] >= least])
 
 
-def _severities(found: Differences, tolerance: Tolerance) -> Array:
-    distances = np.abs(found.difference)
-    if tolerance.absolute or tolerance.relative:
+def _severities(found: Differences) -> Array:
+    distances = found.distances
+    if found.tolerance.absolute or found.tolerance.relative:
         with np.errstate(over="ignore"):
-            allowed = tolerance.absolute + tolerance.relative * np.abs(found.reference)
             # Where nothing is allowed the smallest normal double stands in; infinity is for non-finite answers.
-            distances = np.minimum(distances / np.maximum(allowed, sys.float_info.min), sys.float_info.max)
+            distances = np.minimum(distances / np.maximum(found.allowed, sys.float_info.min), sys.float_info.max)
     return found.by_row(distances, broken=math.inf)
 
 
