@@ -12,11 +12,13 @@ import onnx
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from onnx import numpy_helper
 
 from likewise.contracts.data import Provenance
 from likewise.data.readers.onnx_testdata import recorded_outputs
+from likewise.data.readers.tables.arrow import Parquet
 from likewise.errors import DataError
 from likewise.registry import extensions, open_source
 
@@ -310,3 +312,18 @@ def test_incomplete_test_cases(tmp_path):
     save_case(tmp_path / "none" / "test_data_set_0")
     with pytest.raises(DataError, match=r"test_data_set_0 holds no input_0\.pb"):
         open_source(tmp_path / "none")
+
+
+def test_what_was_only_looked_at_is_not_decoded_again(tmp_path, monkeypatch):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": np.arange(1000.0)}), path, row_group_size=300)
+    read, times = Parquet.read, []
+    monkeypatch.setattr(Parquet, "read", lambda self, *asked: times.append(asked) or read(self, *asked))
+    source = open_source(path)
+    assert [len(next(source.batches(size))) for size in (1, 32)] == [1, 32]
+    assert [len(batch) for batch in source.batches(256)] == [256, 256, 256, 232]
+    assert len(times) == 1
+    next(source.batches(1))
+    for other in (source, pickle.loads(pickle.dumps(source))):
+        numbers = np.concatenate([batch.rows.numbers for batch in other.batches(7)])
+        assert np.array_equal(numbers, np.arange(1000))

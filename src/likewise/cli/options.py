@@ -57,7 +57,7 @@ def lengths(
 
 def axes(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """`name=value,value` words, several in one text or one text each."""
-    from likewise.compare.variations.settings import axes_from
+    from likewise.compare.variations.matrix import axes_from
 
     return axes_from(values)
 

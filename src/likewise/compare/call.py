@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from likewise.compare.feed import Feed
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Tensors
@@ -61,8 +63,6 @@ def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
     if array.ndim > 0 and len(array) == expected:
         return array
     if name in side.ignored:
-        import numpy as np
-
         return np.zeros((expected, 0))
     got = "a single number" if array.ndim == 0 else f"{len(array):,}"
     raise RowCountError(
@@ -89,8 +89,6 @@ def _call(side: Side, fed: Batch) -> Tensors:
 
 def _padded(fed: Batch, size: int) -> Batch:
     """The last, short batch of a model that takes one batch size only: its last row again and again."""
-    import numpy as np
-
     inputs = {
         name: np.concatenate([array, np.repeat(array[-1:], size - len(fed), axis=0)])
         for name, array in fed.inputs.items()
@@ -100,8 +98,6 @@ def _padded(fed: Batch, size: int) -> Batch:
 
 def joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
     """The answers of several calls as one, if they are of one kind."""
-    import numpy as np
-
     if len(parts) == 1:
         return dict(parts[0])
     names = list(parts[0])

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec, Signature
@@ -60,8 +62,6 @@ class Feed:
         return Batch(batch.rows, ArrayColumns(inputs), batch.stacked), tuple(casts)
 
     def _input(self, route: Route, batch: Batch, casts: list[Cast]) -> Array:
-        import numpy as np
-
         spec = route.input
         if route.stacked:
             parts = [batch.inputs[name] for name in route.columns]
@@ -272,8 +272,6 @@ def _target_dtype(spec: InputSpec, parts: Sequence[Array]) -> str | None:
 
 
 def _common_dtype(parts: Sequence[Array]) -> str:
-    import numpy as np
-
     if all(part.dtype.kind in "biuf" for part in parts):
         return str(np.result_type(*parts))
     return "object"

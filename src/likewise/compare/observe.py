@@ -228,6 +228,12 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
     )
 
 
+def finish_beside(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
+    """Plain facts about rows beside the data: what is said of models and data as a whole is said once."""
+    comparison = finish(prepared, partial, replace(plan, expected_rows=None))
+    return replace(comparison, notes=(), warnings=(), not_compared=(), varied=False)
+
+
 def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:
     """Everything measured, one entry a pair; a pair on which nothing was measured has no measures."""
     return tuple(_facts(spec, partial.summaries.get(spec.name, {})) for spec in prepared.pairing.pairs)

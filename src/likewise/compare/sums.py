@@ -1,17 +1,17 @@
 """Totals, tallies and quantiles that do not depend on the order in which numbers arrive.
 
 A float sum depends on its order; here every number is split into integers first, so partial
-results of any batches merge to the same bits. numpy is imported where it is used: judging reads
-stored figures through this module and needs no arrays.
+results of any batches merge to the same bits.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from likewise.contracts.data import Array
 
@@ -83,8 +83,6 @@ class Adder:
     __slots__ = ("_added", "_lowers", "_units", "_uppers")
 
     def __init__(self) -> None:
-        import numpy as np
-
         self._uppers = np.zeros(4096)
         self._lowers = np.zeros(4096)
         self._added = 0
@@ -92,16 +90,12 @@ class Adder:
 
     def add(self, values: Array) -> None:
         """Add finite float64 values."""
-        import numpy as np
-
         flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
         for start in range(0, flat.size, BLOCK):
             self._add_block(flat[start : start + BLOCK])
 
     def add_products(self, left: Array, right: Array) -> None:
         """Add the products of finite float64 values, each rounded to 53 bits, at any exponent."""
-        import numpy as np
-
         if not left.size:
             return
         with np.errstate(all="ignore"):
@@ -124,8 +118,6 @@ class Adder:
         return ExactSum(sum(self._units))
 
     def _add_block(self, block: Array) -> None:
-        import numpy as np
-
         bits = block.view(np.uint64)
         keys = (bits >> np.uint64(52)).view(np.int64)
         upper = (bits & np.uint64(2**64 - 2**_LOW_BITS)).view(np.float64)
@@ -141,8 +133,6 @@ class Adder:
 
     def _add_huge(self, block: Array) -> None:
         """Values so large that adding a few would overflow are scaled down first, which is exact."""
-        import numpy as np
-
         huge = np.abs(block) >= _SAFE_LARGE
         self._add_block(block[~huge])
         scaled = Adder()
@@ -151,8 +141,6 @@ class Adder:
 
     def _add_extreme_products(self, left: Array, right: Array) -> None:
         """Products beyond the range of a double: mantissas are multiplied, exponents added apart."""
-        import numpy as np
-
         left, left_exponents = np.frexp(left)
         right, right_exponents = np.frexp(right)
         exponents = left_exponents.astype(np.int64) + right_exponents
@@ -170,8 +158,6 @@ class Adder:
 
     def _fold(self) -> None:
         """Turn the sums of each exponent into units."""
-        import numpy as np
-
         used = np.flatnonzero((self._uppers != 0) | (self._lowers != 0))
         exponents = np.maximum(used & 2047, 1) - 1075
         uppers = np.ldexp(self._uppers[used], -(exponents + _LOW_BITS)).astype(np.int64).tolist()
@@ -209,8 +195,6 @@ class LogHistogram:
     @staticmethod
     def of_blocks(blocks: Iterable[Array]) -> LogHistogram:
         """Count the values of many arrays, one after the other."""
-        import numpy as np
-
         counts = np.zeros(_BUCKETS, dtype=np.int64)
         first, last, maximum = _BUCKETS, 0, 0.0
         for block in blocks:
@@ -235,8 +219,6 @@ class LogHistogram:
         return LogHistogram(buckets.astype(np.int64).tobytes(), counts[buckets].tobytes(), maximum)
 
     def merge(self, other: LogHistogram, /) -> LogHistogram:
-        import numpy as np
-
         if not self.buckets or not other.buckets:
             return self if self.buckets else other
         keys, amounts = (np.concatenate(both) for both in zip(self._arrays(), other._arrays(), strict=True))
@@ -252,17 +234,11 @@ class LogHistogram:
 
     def quantile(self, share: float) -> float:
         """A number that at least this share of the values do not exceed, at most 0.8% above the smallest such."""
-        import numpy as np
-
         buckets, counts = self._arrays()
         reached = np.cumsum(counts)
         rank = max(1, math.ceil(share * int(reached[-1])))
         edge = upper_edge(int(buckets[np.searchsorted(reached, rank)]))
         return min(edge, self.maximum)
-
-    def count_above(self, threshold: float) -> tuple[int, int]:
-        """How many values exceed a threshold: at least, and at most."""
-        return _count_above(self.spans(finest=True), threshold)
 
     def spans(self, *, finest: bool = False) -> list[list[float]]:
         """Occupied buckets as [above, up to, count]: 16 to a power of two, or as fine as they were counted."""
@@ -289,23 +265,17 @@ class LogHistogram:
         ]
 
     def _arrays(self) -> tuple[Array, Array]:
-        import numpy as np
-
         return np.frombuffer(self.buckets, dtype=np.int64), np.frombuffer(self.counts, dtype=np.int64)
 
 
 def buckets_of(values: Array) -> Array:
     """The bucket of each float64 value; none may be negative or NaN. Larger values are in later buckets, zero in 0."""
-    import numpy as np
-
     keys: Array = (values.view(np.int64) + (2**_BUCKET_BITS - 1)) >> _BUCKET_BITS
     return keys
 
 
 def upper_edge(bucket: int) -> float:
     """The largest number in a bucket."""
-    import numpy as np
-
     return float(np.int64(bucket << _BUCKET_BITS).view(np.float64))
 
 
@@ -314,46 +284,3 @@ def _power(quarter: int) -> float:
         return float(10.0 ** (quarter / 4))
     except OverflowError:
         return math.inf
-
-
-def _count_above(spans: Iterable[Any], threshold: float) -> tuple[int, int]:
-    certain = possible = 0
-    for above, up_to, amount in spans:
-        if float(up_to) > threshold:
-            possible += int(amount)
-            # A bucket excludes its lower edge, except the bucket of zero, which is never above anything.
-            certain += int(amount) if float(above) >= threshold else 0
-    return certain, possible
-
-
-def flips_above(margins: Mapping[str, Any], threshold: float) -> tuple[int, int]:
-    """How many of the stored flips had a margin above a threshold: at least, and at most.
-
-    `margins` is what the agreement metric keeps in its details. A flip whose margin is unknown
-    counts as above.
-    """
-    certain, possible = _count_above(margins["spans"], threshold)
-    return certain + int(margins["unknown"]), possible + int(margins["unknown"])
-
-
-def mismatch_bounds(magnitudes: Iterable[Mapping[str, Any]], absolute: float, relative: float) -> tuple[bool, bool]:
-    """Whether some stored element is certainly, and whether one is possibly, beyond another tolerance.
-
-    `magnitudes` is what the closeness metric keeps in its details: the largest difference of the
-    elements whose reference lies in [2**(exponent-1), 2**exponent), or is zero (exponent null).
-    """
-    certain = possible = False
-    for entry in magnitudes:
-        least, most = _magnitude_range(entry["exponent"])
-        largest = float(entry["max_abs_diff"])
-        possible |= not largest <= absolute + relative * least
-        certain |= not largest <= absolute + relative * most
-    return certain, possible
-
-
-def _magnitude_range(exponent: int | None) -> tuple[float, float]:
-    if exponent is None:
-        return 0.0, 0.0
-    least = 0.0 if exponent < sys.float_info.min_exp else math.ldexp(0.5, exponent)
-    most = math.ldexp(1.0, exponent) if exponent < sys.float_info.max_exp else sys.float_info.max
-    return least, most

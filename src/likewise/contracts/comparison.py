@@ -284,6 +284,11 @@ class Plan:
     expected_rows: int | None = None
     progress: Callable[[Progress], None] | None = None
 
+    @property
+    def nothing(self) -> Comparison:
+        """What is known where nothing was compared."""
+        return Comparison(tolerance=self.tolerance, nan_equal=self.nan_equal)
+
     def tell(
         self,
         phase: str,

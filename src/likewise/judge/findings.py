@@ -7,10 +7,11 @@ answers the same would pass; and generated rows allow no claim about real ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from likewise.compare.sums import flips_above, mismatch_bounds
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
 from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
 from likewise.contracts.words import figure
@@ -211,3 +212,46 @@ def generated_confidence(violations: int, rows: int, level: float) -> Confidence
         return None
     statement = f"{violations:,} of {rows:,} generated rows beyond tolerance: nothing is claimed about real ones"
     return Confidence(level, rows, violations, 1.0, statement)
+
+
+def _count_above(spans: Iterable[Any], threshold: float) -> tuple[int, int]:
+    certain = possible = 0
+    for above, up_to, amount in spans:
+        if float(up_to) > threshold:
+            possible += int(amount)
+            # A bucket excludes its lower edge, except the bucket of zero, which is never above anything.
+            certain += int(amount) if float(above) >= threshold else 0
+    return certain, possible
+
+
+def flips_above(margins: Mapping[str, Any], threshold: float) -> tuple[int, int]:
+    """How many of the stored flips had a margin above a threshold: at least, and at most.
+
+    `margins` is what the agreement metric keeps in its details. A flip whose margin is unknown
+    counts as above.
+    """
+    certain, possible = _count_above(margins["spans"], threshold)
+    return certain + int(margins["unknown"]), possible + int(margins["unknown"])
+
+
+def mismatch_bounds(magnitudes: Iterable[Mapping[str, Any]], absolute: float, relative: float) -> tuple[bool, bool]:
+    """Whether some stored element is certainly, and whether one is possibly, beyond another tolerance.
+
+    `magnitudes` is what the closeness metric keeps in its details: the largest difference of the
+    elements whose reference lies in [2**(exponent-1), 2**exponent), or is zero (exponent null).
+    """
+    certain = possible = False
+    for entry in magnitudes:
+        least, most = _magnitude_range(entry["exponent"])
+        largest = float(entry["max_abs_diff"])
+        possible |= not largest <= absolute + relative * least
+        certain |= not largest <= absolute + relative * most
+    return certain, possible
+
+
+def _magnitude_range(exponent: int | None) -> tuple[float, float]:
+    if exponent is None:
+        return 0.0, 0.0
+    least = 0.0 if exponent < sys.float_info.min_exp else math.ldexp(0.5, exponent)
+    most = math.ldexp(1.0, exponent) if exponent < sys.float_info.max_exp else sys.float_info.max
+    return least, most

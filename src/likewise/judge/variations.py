@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from likewise.compare.variations import settings
+from likewise.compare.variations import matrix
 from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts, Tolerance
 from likewise.contracts.verdict import Check, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
@@ -153,7 +153,7 @@ def suite_verdict(
 
 def suite_finding(suite: SuiteVerdict) -> Finding | None:
     """What a suite that did not pass adds to the findings; settings are told together."""
-    if suite.outcome is Outcome.PASS or suite.kind == settings.KIND:
+    if suite.outcome is Outcome.PASS or suite.kind == matrix.KIND:
         return None
     failed = suite.outcome is Outcome.FAIL
     blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
@@ -232,7 +232,7 @@ def _short(text: str) -> str:
 
 def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
     """Where the candidate begins to differ along each option, and which settings could not be tried."""
-    tried = [suite for suite in suites if suite.kind == settings.KIND]
+    tried = [suite for suite in suites if suite.kind == matrix.KIND]
     left: dict[tuple[str, bool], list[str]] = {}
     for suite in tried:
         if suite.outcome is Outcome.INCONCLUSIVE:
@@ -259,7 +259,7 @@ def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
 
 def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
     """An option tells something when some of its values never differ, whatever the others are."""
-    assigned = {suite.name: settings.assigned_in(suite.name) for suite in covered}
+    assigned = {suite.name: matrix.assigned_in(suite.name) for suite in covered}
     for option in assigned[covered[0].name]:
         values = list(dict.fromkeys(assigned[suite.name].get(option, "") for suite in covered))
         first = {
@@ -287,4 +287,4 @@ def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
 
 
 def _failure(message: str, remedy: str = SETTING_REMEDY) -> Finding:
-    return Finding(settings.DIVERGES, Severity.FAILURE, message, None, remedy)
+    return Finding(matrix.DIVERGES, Severity.FAILURE, message, None, remedy)

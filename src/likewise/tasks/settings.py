@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise.compare.variations import settings as settings_matrix
+from likewise.compare.variations.matrix import settings_of
 from likewise.contracts.data import Provenance
 from likewise.contracts.models import BatchAxis
 from likewise.contracts.verdict import Policy
@@ -80,7 +80,7 @@ class Settings:
         for name, lengths in (self.shapes or {}).items():
             if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
                 raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
-        settings_matrix.settings_of(self.matrix)
+        settings_of(self.matrix)
         RowAxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse)
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}

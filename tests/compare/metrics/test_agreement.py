@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, text
 
 from likewise.compare.metrics.agreement import EXTENSION, MOST_DISTINCT, rows_beyond
-from likewise.compare.sums import flips_above
 from likewise.contracts.models import Kind
+from likewise.judge.findings import flips_above
 
 
 def agree(ours, theirs):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from likewise.compare.sums import Adder, ExactSum, LogHistogram, flips_above, mismatch_bounds
+from likewise.compare.sums import Adder, ExactSum, LogHistogram
+from likewise.judge.findings import flips_above, mismatch_bounds
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EXTREME = st.sampled_from([5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308])
@@ -102,7 +103,7 @@ def test_a_quantile_is_never_too_small_and_at_most_a_bucket_too_large(numbers, s
 def test_counts_above_a_threshold_are_bracketed(numbers, threshold):
     histogram = LogHistogram.of(np.array(numbers))
     truth = sum(number > threshold for number in numbers)
-    least, most = histogram.count_above(threshold)
+    least, most = flips_above({"unknown": 0, "spans": histogram.spans(finest=True)}, threshold)
     assert least <= truth <= most
     least, most = flips_above({"unknown": 2, "spans": histogram.spans()}, threshold)
     assert least <= truth + 2 <= most
@@ -120,7 +121,7 @@ def test_zero_has_a_bucket_of_its_own():
     histogram = LogHistogram.of(np.array([0.0, -0.0, 5e-324]))
     assert histogram.spans(finest=True)[0] == [0.0, 0.0, 2]
     assert histogram.quantile(0.5) == 0.0
-    assert histogram.count_above(0.0) == (1, 1)
+    assert flips_above({"unknown": 0, "spans": histogram.spans(finest=True)}, 0.0) == (1, 1)
 
 
 def test_stored_spans_may_have_been_written_as_text():

@@ -1,10 +1,16 @@
-"""Axes that may have any length: which inputs have them, and the rows of the data at another length."""
+"""Axes that may have any length: which inputs have them, and the rows of the data at another length.
+
+A graph names such an axis (`seq`), and the inputs that share the name change together. An axis without a name
+goes by its input and its place in the data, rows first: `x:2`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from likewise.compare.feed import Feed, Route
 from likewise.contracts.data import Array, Batch, RowIds
@@ -80,8 +86,6 @@ def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
 
 def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
     """The rows cut to a length along an axis; what is too short is repeated."""
-    import numpy as np
-
     arrays = dict(batch.inputs)
     for column, place in axis.places:
         array = arrays[column]
@@ -93,8 +97,6 @@ def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
 
 def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
     """The rows with other inputs, each named after its row and what was done to it."""
-    import numpy as np
-
     names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
     return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
 

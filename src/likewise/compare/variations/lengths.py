@@ -1,9 +1,4 @@
-"""Axes that may have any length: which inputs have them, and the rows of the data at another length.
-
-A graph names such an axis (`seq`), and the inputs that share the name change together. An axis without a name
-goes by its input and its place in the data, rows first: `x:2`.
-
-Both models on rows of other lengths and sizes: what was traced at one length may hold at that length only.
+"""Both models on rows of other lengths and sizes: what was traced at one length may hold at that length only.
 
 The rows are those of the data, cut or repeated along an axis that the models leave open. Where a mask is among
 the inputs, they are also padded with positions that it takes out again.
@@ -14,16 +9,17 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared
+import numpy as np
+
+from likewise.compare.observe import Prepared
 from likewise.compare.session import Head
 from likewise.compare.variations.axes import Axis, at_length, axes_of, fixed_places, named_axis
 from likewise.compare.variations.padding import KIND, mask_of, try_padding, with_real_positions
-from likewise.compare.variations.refusals import try_rows
-from likewise.contracts.comparison import Comparison, Incident, Plan, SuiteFacts
+from likewise.compare.variations.refusals import only_recorded, try_rows
+from likewise.contracts.comparison import Incident, Plan, SuiteFacts
 from likewise.contracts.data import Batch
 from likewise.data.rows import rows_at
 from likewise.errors import one_line
-from likewise.registry import adapter
 
 ROWS = 8
 BYTES = 16 * 2**20
@@ -56,9 +52,8 @@ def run(plan: Plan, prepared: Prepared, head: Head | None) -> tuple[SuiteFacts, 
         return _unasked(plan, prepared, head) if applies(plan, prepared, head) and head is not None else ()
     reason = "the data is one test case, whose tensors have no rows to change" if head is None else _impossible(plan)
     if reason or head is None:
-        nothing = Comparison(tolerance=plan.tolerance)
-        title = "Rows at other lengths"
-        return tuple(SuiteFacts(KIND, name, title, nothing, blocks=True, not_covered=reason) for name in plan.shapes)
+        told = ("Rows at other lengths", plan.nothing)
+        return tuple(SuiteFacts(KIND, name, *told, blocks=True, not_covered=reason) for name in plan.shapes)
     known = _known(prepared, head.batch)
     found: list[SuiteFacts] = []
     for name, lengths in plan.shapes.items():
@@ -70,13 +65,14 @@ def run(plan: Plan, prepared: Prepared, head: Head | None) -> tuple[SuiteFacts, 
 
 def _unasked(plan: Plan, prepared: Prepared, head: Head) -> tuple[SuiteFacts, ...]:
     until = time.monotonic() + SECONDS
-    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
     found: list[SuiteFacts] = []
     for axis in _free(prepared, head.batch)[:AXES]:
         for length in lengths_beside(axis, head.batch):
             if time.monotonic() > until:
                 late = f"there was no time left after {SECONDS:g} seconds; ask for it with --shapes"
-                found.append(SuiteFacts(KIND, f"{axis.name}={length}", _title(axis, length), nothing, not_covered=late))
+                found.append(
+                    SuiteFacts(KIND, f"{axis.name}={length}", _title(axis, length), plan.nothing, not_covered=late)
+                )
             else:
                 found.append(_at(plan, prepared, head.batch, axis, length, blocks=False))
         if time.monotonic() <= until:
@@ -95,8 +91,8 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
     told = (KIND, f"{axis.name}={length}", _title(axis, length))
     size = _row_bytes(axis, batch, length)
     if size > MOST_BYTES:
-        nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
-        return SuiteFacts(*told, nothing, blocks, not_covered=f"a row would take {size:,} bytes, too many to make up")
+        too_many = f"a row would take {size:,} bytes, too many to make up"
+        return SuiteFacts(*told, plan.nothing, blocks, not_covered=too_many)
     # Which of the two is asked is known only when one of them answers.
     plan.tell(f"trying {axis.name}={length}", batch=batch)
     try:
@@ -123,7 +119,7 @@ def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blocks
 
 def _broken(told: tuple[str, str, str], plan: Plan, error: Exception, *, blocks: bool) -> SuiteFacts:
     incident = Incident("shape", f"{told[1]} broke: {one_line(error)}", "Tell us; --shapes none skips it")
-    return SuiteFacts(*told, Comparison(tolerance=plan.tolerance, incidents=(incident,)), blocks)
+    return SuiteFacts(*told, replace(plan.nothing, incidents=(incident,)), blocks)
 
 
 def _title(axis: Axis, length: int) -> str:
@@ -146,10 +142,8 @@ def _free(prepared: Prepared, batch: Batch) -> list[Axis]:
 
 
 def _impossible(plan: Plan) -> str:
-    for side, model in ((REFERENCE, plan.reference), (CANDIDATE, plan.candidate)):
-        if adapter(model.framework).answers_only:
-            return f"of the {side} there are only recorded answers, and none to rows of another length"
-    return ""
+    side = only_recorded(plan)
+    return side and f"of the {side} there are only recorded answers, and none to rows of another length"
 
 
 def _row_bytes(axis: Axis, batch: Batch, length: int) -> int:
@@ -162,7 +156,5 @@ def _row_bytes(axis: Axis, batch: Batch, length: int) -> int:
 
 def _some(batch: Batch, row_bytes: int) -> Batch:
     """A few rows from all over the first ones, as many as are allowed."""
-    import numpy as np
-
     count = max(1, min(ROWS, len(batch), BYTES // row_bytes))
     return rows_at(batch, np.arange(count) * len(batch) // count)

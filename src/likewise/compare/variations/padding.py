@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from likewise.compare.call import Side, answers
-from likewise.compare.observe import Prepared, finish, observe, paired, rows_beyond
+from likewise.compare.observe import Prepared, finish_beside, observe, paired, rows_beyond
 from likewise.compare.variations.axes import Axis, called
 from likewise.compare.variations.batches import drift, own_output
 from likewise.compare.variations.refusals import REFUSED
@@ -62,15 +64,11 @@ def mask_of(axis: Axis, batch: Batch) -> Mask | None:
 
 def with_real_positions(batch: Batch, mask: Mask) -> Batch:
     """The rows that have at least one position that counts: a model need not answer the others."""
-    import numpy as np
-
     return rows_at(batch, np.flatnonzero(mask.real(batch).any(axis=1)))
 
 
 def padded(batch: Batch, axis: Axis, mask: Mask) -> Batch:
     """The rows with more positions at the end, masked and filled as the data fills them."""
-    import numpy as np
-
     real = mask.real(batch)
     arrays = dict(batch.inputs)
     for column, place in axis.places:
@@ -87,7 +85,7 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blo
     if mask is None:
         return ()
     told = (KIND, f"padding of {mask.column}", f"The same rows with {EXTRA} more positions that {mask.column} masks")
-    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+    nothing = plan.nothing
     batch = with_real_positions(batch, mask)
     if not len(batch):
         return (SuiteFacts(*told, nothing, blocks, not_covered=f"{mask.column} leaves no position of any row"),)
@@ -105,10 +103,7 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blo
     moved = _moved(prepared, batch, theirs, reference=False)
     partial = observe(prepared, batch, ours.after, theirs.after)
     differing = frozenset(_not_invariant(name, by) for name, by in moved.items() if name not in still)
-    comparison = finish(
-        prepared, replace(partial, mismatches=partial.mismatches | differing), replace(plan, expected_rows=None)
-    )
-    comparison = replace(comparison, notes=(), warnings=(), not_compared=(), varied=False)
+    comparison = finish_beside(prepared, replace(partial, mismatches=partial.mismatches | differing), plan)
     found = (SuiteFacts(*told, comparison, blocks),)
     return found if not still else (*found, _reference_moves(mask, nothing, still))
 
@@ -163,8 +158,6 @@ def _asked(side: Side, batch: Batch, axis: Axis, mask: Mask) -> _Answered | Like
 
 def _untouched(before: Array, after: Array, real: Array) -> tuple[Array, Array]:
     """Both answers where padding must not touch them: real positions along every axis that grew with the rows."""
-    import numpy as np
-
     if before.ndim != after.ndim:
         return before, after
     length = real.shape[1]
@@ -194,8 +187,6 @@ def _beyond(prepared: Prepared, batch: Batch, own: PairSpec, before: Tensors, af
 
 def _filling(array: Array, place: int, real: Array) -> object:
     """What the data has at positions that do not count, if that is one value; else zero."""
-    import numpy as np
-
     blank = np.moveaxis(array, place, 1)[~real] if array.shape[place] == real.shape[1] else array[:0]
     values = np.unique(blank) if blank.size and array.dtype.kind in "biuf" else blank.reshape(-1)[:0]
     return values[0] if len(values) == 1 else 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from likewise.compare.call import Side, answers, joined, rows_text
 from likewise.compare.differences import same_labels
 from likewise.compare.observe import (
@@ -16,7 +18,7 @@ from likewise.compare.observe import (
     Partial,
     Prepared,
     align,
-    finish,
+    finish_beside,
     margins,
     needed_to_judge_again,
     observe,
@@ -26,6 +28,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError, ModelError
+from likewise.registry import adapter
 
 REFUSED, TIED = "refused-by-one", "tie-rule"
 SHOWN = 3
@@ -77,6 +80,12 @@ class _Refusals:
     together: int = 0
 
 
+def only_recorded(plan: Plan) -> str:
+    """The side of which there are only recorded answers, and none to rows that were not recorded; else nothing."""
+    sides = {REFERENCE: plan.reference, CANDIDATE: plan.candidate}
+    return next((side for side, model in sides.items() if adapter(model.framework).answers_only), "")
+
+
 def try_rows(
     plan: Plan, prepared: Prepared, batches: Iterable[Batch], *, batch_size: int | None = None, apart: bool = False
 ) -> Tried:
@@ -100,18 +109,13 @@ def try_rows(
         _note_refusals(batch, ours, theirs, one_sided)
         partial = partial.merge(_compared(prepared, batch, ours, theirs))
     mismatches = frozenset(_mismatch(found, asked) for found in one_sided.values() if found.rows or found.together)
-    comparison = finish(prepared, partial.merge(Partial(mismatches=mismatches)), replace(plan, expected_rows=None))
-    # What is said of the models and the data as a whole is said once, beside the data.
+    comparison = finish_beside(prepared, partial.merge(Partial(mismatches=mismatches)), plan)
     known = frozenset(prepared.pairing.mismatches)
     comparison = replace(
         comparison,
         outputs=tuple(replace(output, details=_needed(output)) for output in comparison.outputs),
         mismatches=tuple(mismatch for mismatch in comparison.mismatches if mismatch not in known),
-        notes=(),
-        warnings=(),
-        not_compared=(),
         incidents=(*comparison.incidents, *incidents),
-        varied=False,
         quantized_nodes=0,
     )
     return Tried(comparison, refused)
@@ -127,8 +131,6 @@ def _told(side: Side, batch: Batch, size: int | None, calls: dict[str, int]) -> 
     The first row that is refused is looked for first, to have something to show; then the largest parts
     are asked, to lose as few rows as possible that would be answered.
     """
-    import numpy as np
-
     told = _Told()
     waiting = [np.arange(len(batch))]
     while waiting:
@@ -155,8 +157,6 @@ def _told(side: Side, batch: Batch, size: int | None, calls: dict[str, int]) -> 
 
 def _ask_singly(sides: Sequence[Side], batch: Batch, told: Sequence[_Told], size: int | None) -> int:
     """Ask about single rows where neither side is known to answer; how many of them are left undecided."""
-    import numpy as np
-
     ours, theirs = told
     unknown = (ours.together & (theirs.together | theirs.refused.keys())) | (theirs.together & ours.refused.keys())
     for row in sorted(unknown)[:SINGLY]:
@@ -211,8 +211,6 @@ def _mismatch(found: _Refusals, asked: int) -> Mismatch:
 
 def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> Partial:
     """What was observed on the rows that both answered."""
-    import numpy as np
-
     casts = (*ours.casts, *theirs.casts)
     try:
         own, reference = _joined(prepared.reference, ours)
@@ -235,8 +233,6 @@ def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> P
 
 def _joined(side: Side, told: _Told) -> tuple[Array, Tensors]:
     """The rows a model answered, in order, and its answers."""
-    import numpy as np
-
     if not told.parts:
         return np.zeros(0, dtype=np.int64), {}
     rows = np.concatenate([rows for rows, _ in told.parts])
@@ -247,8 +243,6 @@ def _joined(side: Side, told: _Told) -> tuple[Array, Tensors]:
 
 def _tied(prepared: Prepared, batch: Batch, reference: Tensors, candidate: Tensors) -> frozenset[Mismatch]:
     """Rows on which two classes tie exactly on both sides, and each side picks another: no noise, but another rule."""
-    import numpy as np
-
     found: set[Mismatch] = set()
     nothing = Tolerance(0.0, 0.0)
     for spec in prepared.pairing.pairs:

@@ -1,6 +1,4 @@
-"""Several runtime settings of one candidate: which there are, and from which of them on its answers differ.
-
-The candidate under several runtime settings: opened again with each, and compared with the same answers.
+"""The candidate under several runtime settings: opened again with each, and compared with the same answers.
 
 The reference is asked once, about a bounded number of the first rows. A setting that this machine does not
 have is listed as not covered; it keeps a verdict from passing only where no setting at all could be tried.
@@ -10,76 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from likewise.compare import feed as feeding
 from likewise.compare.call import RowCountError, answers
-from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish, needed_to_judge_again, observe
+from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish_beside, needed_to_judge_again, observe
+from likewise.compare.variations.matrix import DIVERGES, KIND, assigned_in, name_of, settings_of
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Outcome, Severity, Verdict
 from likewise.errors import LikewiseError, UnavailableError, UsageError
 from likewise.registry import adapter
-
-KIND = "setting"
-DIVERGES = "setting-diverges"
-MOST = 64
-"""Settings that are tried in one run: each opens the candidate once more."""
-
-_FORM = "Give options of the candidate's adapter with their values, such as optimization=disable,all threads=1,2"
-
-
-def axes_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The options and their values that `optimization=disable,all threads=1,2` names, in one text or several."""
-    axes: dict[str, tuple[str, ...]] = {}
-    for word in " ".join(texts).split():
-        name, sign, values = word.partition("=")
-        found = tuple(value for value in values.split(",") if value)
-        if not sign or not name or not found:
-            raise UsageError(f"--matrix: {word!r} is not of the form NAME=VALUE,VALUE", remedy=_FORM)
-        axes[name] = (*axes.get(name, ()), *found)
-    if texts and not axes:
-        raise UsageError("--matrix names no setting", remedy=_FORM)
-    return axes
-
-
-def settings_of(matrix: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Every combination of the values, the last option changing fastest."""
-    axes = {str(name): _values(name, values) for name, values in matrix.items()}
-    count = 1
-    for values in axes.values():
-        count *= len(values)
-    if count > MOST:
-        raise UsageError(f"--matrix asks for {count:,} settings, and at most {MOST} are tried", remedy="Name fewer")
-    if not axes:
-        return ()
-    return tuple(dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values()))
-
-
-def name_of(setting: Mapping[str, Any]) -> str:
-    """What a setting is called: `optimization=basic, threads=2`."""
-    return ", ".join(f"{name}={value}" for name, value in setting.items())
-
-
-def assigned_in(name: str) -> dict[str, str]:
-    """The options of a setting with their values, from what it is called."""
-    found = {}
-    for part in name.split(", "):
-        option, _, value = part.partition("=")
-        found[option] = value
-    return found
-
-
-def _values(name: object, given: Any) -> tuple[Any, ...]:
-    """The values of one option, each once, in the order given."""
-    values = tuple(given) if isinstance(given, list | tuple) else (given,)
-    plain = all(isinstance(value, str | int | float) for value in values)
-    if not values or not plain or not str(name) or any(", " in str(value) for value in values):
-        raise UsageError(f"matrix: {name} has the values {given!r}", remedy=_FORM)
-    return tuple(dict.fromkeys(values))
-
 
 ROWS = 4_096
 CHUNK = 1_024
@@ -164,7 +104,7 @@ def _facts(
 ) -> SuiteFacts:
     name = name_of(setting)
     title = "The candidate opened with these settings, on the first rows of the data"
-    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+    nothing = plan.nothing
     if isinstance(asked, LikewiseError):
         return SuiteFacts(KIND, name, title, replace(nothing, incidents=(_incident(asked),)), blocks=True)
     model = _set(plan.candidate, setting)
@@ -191,10 +131,9 @@ def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_A
         plan.tell(f"trying {name}", CANDIDATE, part.batch)
         candidate, _ = answers(there.candidate, part.batch, plan.batch_size)
         partial = partial.merge(observe(there, part.batch, part.reference, candidate))
-    comparison = finish(there, partial, replace(plan, expected_rows=None))
+    comparison = finish_beside(there, partial, plan)
     outputs = tuple(replace(fact, details=needed_to_judge_again(fact)) for fact in comparison.outputs)
-    # What is said of the models and the data as a whole is said once, beside the data.
-    return replace(comparison, outputs=outputs, notes=(), warnings=(), not_compared=(), varied=False, strata=())
+    return replace(comparison, outputs=outputs, strata=())
 
 
 def _incident(error: LikewiseError) -> Incident:

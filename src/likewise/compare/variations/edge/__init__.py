@@ -18,12 +18,12 @@ from likewise.compare.call import Side, answers
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, rows_beyond
 from likewise.compare.session import Head
 from likewise.compare.variations.edge.rows import COLUMNS, all_features
-from likewise.compare.variations.refusals import try_rows
-from likewise.contracts.comparison import Comparison, Fed, Incident, Mismatch, Plan, Progress, Seen, Suite, SuiteFacts
+from likewise.compare.variations.refusals import only_recorded, try_rows
+from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts
 from likewise.contracts.data import Array, Batch
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError, UsageError, nearest, one_line
-from likewise.registry import adapter, extensions
+from likewise.registry import extensions
 
 ROWS = 512
 BYTES = 16 * 2**20
@@ -112,15 +112,12 @@ def suites() -> tuple[Suite, ...]:
 
 
 def _nothing(plan: Plan, reason: str, *, blocks: bool) -> tuple[SuiteFacts, ...]:
-    empty = Comparison(tolerance=plan.tolerance)
-    return (SuiteFacts(KIND, "edge cases", "Inputs made to find trouble", empty, blocks, 0, reason),)
+    return (SuiteFacts(KIND, "edge cases", "Inputs made to find trouble", plan.nothing, blocks, 0, reason),)
 
 
 def _impossible(plan: Plan) -> str:
-    for side, model in ((REFERENCE, plan.reference), (CANDIDATE, plan.candidate)):
-        if adapter(model.framework).answers_only:
-            return f"of the {side} there are only recorded answers, and none to rows that were not recorded"
-    return ""
+    side = only_recorded(plan)
+    return side and f"of the {side} there are only recorded answers, and none to rows that were not recorded"
 
 
 def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
@@ -174,13 +171,12 @@ def _facts(
     suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, clock: _Time
 ) -> SuiteFacts | None:
     """What a suite found; None where it does not apply."""
-    nothing = Comparison(tolerance=plan.tolerance, nan_equal=plan.nan_equal)
+    nothing = plan.nothing
     facts = SuiteFacts(KIND, suite.name, suite.title, nothing, blocks)
     began = time.monotonic()
     if began > clock.until:
         return replace(facts, not_covered=f"there was no time left after {SECONDS:g} seconds")
-    if plan.progress is not None:
-        plan.progress(Progress(f"trying the edge suite {suite.name!r}"))
+    plan.tell(f"trying the edge suite {suite.name!r}")
     try:
         batches, made = _bounded(suite.batches(seen), clock.rows())
         tried = try_rows(plan, prepared, batches, apart=not suite.about_batches)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
 from likewise.data import fingerprints
@@ -42,6 +42,9 @@ TURN = 1024
 
 ENDLESS = 1 << 62
 
+_Begun: TypeAlias = "tuple[tuple[int, pa.RecordBatch], Iterator[tuple[int, pa.RecordBatch]]]"
+"""The first batch of a table, and the rest of it."""
+
 
 @dataclass(frozen=True)
 class TableSource:
@@ -59,6 +62,10 @@ class TableSource:
     stop: int = ENDLESS
     turn: int = 0
     turns: int = 1
+    _begun: list[_Begun] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_begun": []}
 
     @property
     def provenance(self) -> Provenance:
@@ -95,6 +102,19 @@ class TableSource:
         return [replace(self, start=start, stop=stop) for start, stop in ranges]
 
     def _pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches with the number of their first row; where somebody only looked at the first, it is not read again."""
+        first, rest = self._begun.pop() if self._begun else (None, self._stored())
+        first = first or next(rest, None)
+        if first is None:
+            return
+        try:
+            yield first
+        except GeneratorExit:
+            self._begun.append((first, rest))
+            raise
+        yield from rest
+
+    def _stored(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches as they are stored, cut to the rows of this shard, with the number of their first row."""
         first = 0
         for path, count in zip(self.paths, self.counts, strict=True):

@@ -1,0 +1,63 @@
+"""A session: each model is opened once and asked once, also when its failure is explained."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import data_only
+from likewise.compare import session
+from likewise.models.python.open import EXTENSION as PYTHON
+
+ROWS = 600
+
+
+class Asked:
+    """A model that counts the rows it is asked about, and is wrong where its input is large."""
+
+    def __init__(self, beyond: float) -> None:
+        self.beyond = beyond
+        self.rows: list[int] = []
+
+    def __call__(self, x):
+        self.rows.append(len(x))
+        return {"value": np.where(x > self.beyond, x, x / 2)}
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """How often a model was opened."""
+    found = []
+    original = type(PYTHON).open
+
+    @contextmanager
+    def counting(self, model):
+        found.append(model.name)
+        with original(self, model) as runner:
+            yield runner
+
+    monkeypatch.setattr(type(PYTHON), "open", counting)
+    return found
+
+
+def test_a_failure_is_explained_with_the_models_that_are_open(opened):
+    right, wrong = Asked(np.inf), Asked(500.0)
+    report = data_only.explain(right, wrong, {"x": np.arange(float(ROWS))})
+    assert report.outcome == "FAIL"
+    assert opened == ["Asked", "Asked"]
+    assert report.explanation.rows == ROWS
+    assert report.explanation.complete
+    assert report.explanation.failing_rows == report.comparison.rows_beyond == ROWS - 501
+
+
+def test_no_more_than_the_rows_that_were_kept_are_looked_at(monkeypatch):
+    monkeypatch.setattr(session, "FIRST_ROWS", 100)
+    monkeypatch.setattr(session, "FAILING_ROWS", 40)
+    report = data_only.explain(Asked(np.inf), Asked(500.0), {"x": np.arange(float(ROWS))})
+    explanation = report.explanation
+    assert not explanation.complete
+    # The first rows, those that fail, and the worst of the run, wherever they are.
+    assert 140 <= explanation.rows <= 150
+    assert 40 <= explanation.failing_rows <= 50
