@@ -1,4 +1,4 @@
-"""Pictures in another layout, channel order, scale or normalisation; columns in another unit."""
+"""Pictures in another layout, channel order, scale or normalisation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from broken_inputs import before, explained, exported, loans, pipeline
+from broken_inputs import before, explained
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -124,11 +124,3 @@ def test_a_declared_shape_with_the_axes_in_another_order_is_told(net):
     data = {"image": np.random.default_rng(0).random((20, 3, 8, 8), dtype=np.float32)}
     told = explained(net, candidate, data, "input-layout", "image")
     assert told.remedy.endswith("array.transpose(0, 2, 3, 1)")
-
-
-def test_a_column_in_another_unit_is_told():
-    frame, paid = loans()
-    model = pipeline().fit(frame, paid)
-    thousands = before(exported(model, frame), "income", ("Mul", ["factor"], {}), factor=np.float32(0.001))
-    told = explained(model, thousands, frame, "input-layout", "income")
-    assert told.culprit == "income (times 1000)"

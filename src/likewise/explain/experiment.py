@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from likewise.compare.call import Side
+from likewise.compare.feed import Feed
 from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
+from likewise.data.columns import ArrayColumns
 from likewise.explain.case import Case, Explained
 from likewise.models.onnx import edits
 
@@ -106,15 +108,16 @@ class Change:
     """One thing edited of one side.
 
     `target` stands in the model's place (a graph, an estimator, a module), `options` are other settings of what runs
-    it, `cells` other values in some cells of what it is asked, `size` the rows of one call. `opened` is the side where
-    it is open in another form already. `whole`: it answers to the sample as it is and to no other rows, as values of
-    these rows are written into it.
+    it, `cells` other values in some cells of what it is asked, `fed` what is done to inputs as the model takes them,
+    `size` the rows of one call. `opened` is the side where it is open in another form already. `whole`: it answers to
+    the sample as it is and to no other rows, as values of these rows are written into it.
     """
 
     side: str = "candidate"
     target: Any = None
     options: Mapping[str, Any] | None = None
     cells: Sequence[Edit] = ()
+    fed: Mapping[str, Callable[[Array], Array]] | None = None
     size: int | None = None
     opened: Side | None = None
     whole: bool = False
@@ -205,7 +208,12 @@ class Trial:
         """What the changed side answers to these rows; None if it does not load or refuses them."""
         batch = edited(self.batch, change.cells) if change.cells else self.batch
         if change.opened is not None or (change.target is None and change.options is None):
-            return self.case.ask(change.opened or change.side, batch, size=change.size)
+            side = change.opened or self.case.side(change.side)
+            if change.fed is not None:
+                taken = dict(side.feed(batch)[0].inputs)
+                taken |= {name: made(taken[name]) for name, made in change.fed.items()}
+                batch, side = Batch(batch.rows, ArrayColumns(taken)), replace(side, feed=Feed(change.side, None))
+            return self.case.ask(side, batch, size=change.size)
         return self.case.ask_changed(
             change.side, target=change.target, options=change.options, batch=batch, size=change.size
         )
