@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
+from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, listed
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import columns_behind
@@ -47,6 +50,7 @@ class Tokenizing:
 
     causes = ("tokenizer",)
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return case.required.batch.stacked and any(step.reads_text for step in reference_steps(case))
@@ -72,13 +76,18 @@ def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) ->
     shown = [] if wrong is None else [_words(wrong)]
     if effect is not None:
         shown.append(
-            f"with {told} taken out of {field.name} on both sides, {int(effect.covered.sum()):,} of "
-            f"{int(effect.failing.sum()):,} failing rows{'' if wrong is None else ' looked at'} agree"
+            f"with {told} taken out of {field.name} on both sides, {effect.told}{'' if wrong is None else ' looked at'} "
+            "agree"
         )
     covered = wrong.covered if wrong is not None else effect.covered if effect is not None else None
     return Explained(
         "tokenizer",
-        f"{step.name} (step '{step.path}', column {field.name}{f', {told}' if told else ''})",
+        Place(
+            step.name,
+            (f"step '{step.path}'", f"column {field.name}", *([told] if told else [])),
+            path=step.path,
+            columns=(field.name,),
+        ),
         "; ".join(shown),
         _remedy(step, traits),
         covered=covered,
@@ -111,8 +120,6 @@ def _traits_at_fault(
 
 def _without(trial: Trial, field: Field, traits: Sequence[Trait]) -> Effect | None:
     """Both sides asked about the texts without these traits."""
-    import numpy as np
-
     before = trial.values(field)
     after = np.empty(len(before), dtype=object)
     after[:] = before.tolist()
@@ -121,14 +128,10 @@ def _without(trial: Trial, field: Field, traits: Sequence[Trait]) -> Effect | No
     marked = np.array([a is not b and a != b for a, b in zip(after.tolist(), before.tolist(), strict=True)], dtype=bool)
     if not (marked & trial.failing).any():
         return None
-    changes = [Edit(field, marked, after)]
-    ours = trial.ask(Change("reference", cells=changes))
-    theirs = None if ours is None else trial.ask(Change("candidate", cells=changes))
-    if ours is None or theirs is None:
-        return None
+    cells = [Edit(field, marked, after)]
+    effect = trial.run(Change("reference", cells=cells), Change("candidate", cells=cells))
     # Rows that keep their text keep failing, whatever is answered to the others.
-    effect = trial.effect(reference=ours, candidate=theirs)
-    return Effect(effect.agrees & (marked | ~trial.failing), trial.failing)
+    return None if effect is None else Effect(effect.agrees & (marked | ~trial.failing), trial.failing)
 
 
 def _traits(step: Step) -> list[Trait]:
@@ -178,8 +181,6 @@ def _words(wrong: WrongStep) -> str:
 
 
 def _most(vectorizer: Any, mask: Array) -> list[str]:
-    import numpy as np
-
     counts = mask.sum(axis=0)
     order = [int(column) for column in np.argsort(-counts, kind="stable") if counts[column]]
     names = getattr(vectorizer, "vocabulary_", None)
