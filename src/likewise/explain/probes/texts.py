@@ -75,10 +75,8 @@ def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) ->
     told = " and ".join(trait.name for trait in traits)
     shown = [] if wrong is None else [_words(wrong)]
     if effect is not None:
-        shown.append(
-            f"with {told} taken out of {field.name} on both sides, {effect.told}{'' if wrong is None else ' looked at'} "
-            "agree"
-        )
+        looked_at = "" if wrong is None else " looked at"
+        shown.append(f"with {told} taken out of {field.name} on both sides, {effect.told}{looked_at} agree")
     covered = wrong.covered if wrong is not None else effect.covered if effect is not None else None
     return Explained(
         "tokenizer",
