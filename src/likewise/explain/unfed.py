@@ -1,25 +1,21 @@
-"""Cases without answers: the data does not reach a model. Made comparable by changing the data, to prove the reason.
-
-A reason is proven when the changed data feeds both models and they agree on it.
-"""
+"""Cases without answers: the data does not reach a model, and is changed until both answer, to prove the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from likewise.compare import feed as feeding
 from likewise.compare.call import answers
-from likewise.compare.observe import prepare, rows_beyond
-from likewise.contracts.comparison import Incident, Mismatch
-from likewise.contracts.data import Batch, Columns, Provenance, Source
+from likewise.compare.observe import prepare
+from likewise.contracts.comparison import Incident
+from likewise.contracts.data import Batch, Provenance, Source
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case
 
 ROWS = 512
+"""Rows on which both models are asked whether they agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +48,10 @@ def first_rows(case: Case, count: int = ROWS) -> Batch | None:
     return batch if batch is not None and len(batch) and batch.stacked else None
 
 
-def agreement(case: Case, batch: Batch, feed: Mapping[str, str] | None = None) -> float | None:
+def agreement(case: Case, batch: Batch) -> float | None:
     """The share of the rows on which both models agree; None if one of them still cannot be asked."""
     case.require_time()
-    plan = replace(case.plan, source=Some(batch), progress=None, feed={**case.plan.feed, **(feed or {})})
+    plan = replace(case.plan, source=Some(batch), progress=None)
     try:
         prepared = prepare(plan, case.runners["reference"], case.runners["candidate"])
         if isinstance(prepared, Incident):
@@ -64,32 +60,19 @@ def agreement(case: Case, batch: Batch, feed: Mapping[str, str] | None = None) -
         theirs, _ = answers(prepared.candidate, batch)
     except LikewiseError:
         return None
-    beyond = np.zeros(len(batch), dtype=bool)
-    for pair in case.pairs(batch, ours, theirs, prepared.pairing.pairs):
-        beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
-    return float(1 - beyond.mean())
+    return float(case.agreeing(batch, ours, theirs, prepared.pairing.pairs).mean())
 
 
 def with_added(batch: Batch, added: Mapping[str, str]) -> Batch:
     """The rows with copies of some columns under further names."""
     inputs = batch.inputs
-    if isinstance(inputs, ArrayColumns):
-        arrays = {**inputs, **{name: inputs[column] for name, column in added.items()}}
-        return replace(batch, inputs=ArrayColumns(arrays))
-    frame = inputs.frame()
-    if not hasattr(frame, "assign"):
-        return replace(batch, inputs=ArrayColumns({**inputs, **{n: inputs[c] for n, c in added.items()}}))
+    frame = None if isinstance(inputs, ArrayColumns) else inputs.frame()
+    if frame is None or not hasattr(frame, "assign"):
+        return replace(batch, inputs=ArrayColumns({**inputs, **{name: inputs[old] for name, old in added.items()}}))
     labels = {str(label): label for label in frame.columns}
-    frame = frame.copy()
-    for name, column in added.items():
-        frame[name] = frame[labels[column]]
-    return replace(batch, inputs=FrameColumns(frame))
-
-
-def without(batch: Batch, columns: Sequence[str]) -> Batch:
-    """The rows without some columns."""
-    inputs: Columns = batch.inputs.select([name for name in batch.inputs if name not in columns])
-    return replace(batch, inputs=inputs)
+    return replace(
+        batch, inputs=FrameColumns(frame.assign(**{name: frame[labels[old]] for name, old in added.items()}))
+    )
 
 
 def unfed_sides(case: Case, batch: Batch) -> list[str]:

@@ -1,4 +1,4 @@
-"""The candidate, or the reference, does not load or does not answer at all."""
+"""A model that does not load, does not answer at all, or refuses some of the rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from likewise.compare import feed
+from likewise.compare.call import Side
 from likewise.contracts.comparison import Incident
+from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Model
+from likewise.contracts.report import Place
+from likewise.data.cells import Field, missing_in, transplanted
 from likewise.errors import LikewiseError, one_line
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, Sample
+from likewise.explain.fields import fields_of
+from likewise.explain.fitted import known_categories
+from likewise.explain.unfed import ROWS, agreement, first_rows
 from likewise.models.onnx import edits
+from likewise.models.onnx.describe import read
 from likewise.registry import adapter
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
 
 NO_DIAGNOSIS = ("untrusted-model", "missing-extra", "feeding", "pairing", "no-rows", "data", "usage")
 """Refusals that are not the model's: nothing is broken, or another hypothesis knows them."""
@@ -34,6 +40,16 @@ class Known:
 
 
 AGAIN = "Export it again"
+
+MOST_ROWS = 8_192
+"""Rows among which one that is refused is looked for."""
+
+MOST_FIELDS = 200
+"""Columns, and values of a column, that are tried one by one."""
+
+NEARBY = 40
+"""Rows among which one that is answered is looked for."""
+
 KNOWN = (
     Known(
         re.compile(r"there is no file (?P<name>\S+)"),
@@ -129,100 +145,91 @@ class Refusals:
 
     causes = ("unloadable-model",)
     needs_answers = False
+    slow = False
 
     def plausible(self, case: Case) -> bool:
-        return bool(self._incidents(case))
+        return bool(_incidents(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        incident = self._incidents(case)[0]
+        incident = _incidents(case)[0]
         side = incident.side or "candidate"
-        model: Model = getattr(case.plan, side)
-        opened = side in case.runners
+        model, opened = case.model(side), side in case.runners
         if opened and side == "reference":
             # A reference that loads and refuses the rows refuses the data.
             return []
-        if not opened and (cured := self._without_optimiser(case, model)):
-            return [cured]
-        meaning, culprit, remedy = self._read(case, incident, model)
-        what = "answers nothing" if opened else "does not load"
-        return [
-            Explained(
-                "unloadable-model",
-                culprit if side == "candidate" else f"the reference: {culprit}",
-                f"the {side} {what}: {meaning}",
-                remedy or incident.remedy or AGAIN,
-                share=1.0,
-                simplicity=3 if opened else 1,
+        if not opened and _loads_unoptimised(case, model):
+            meaning = "the file loads without graph optimisation, and not with it: the optimiser makes an invalid graph"
+            about, remedy = (
+                "graph optimisation",
+                "Load it with the optimisation off (--candidate-option optimization=disable)",
             )
-        ]
+            return [_explained(side, model, f"{meaning} of it", about, remedy)]
+        meaning, about, remedy = _read(incident, model)
+        told = f"the {side} {'answers nothing' if opened else 'does not load'}: {meaning}"
+        return [_explained(side, model, told, about, remedy or incident.remedy or AGAIN, simplicity=3 if opened else 1)]
 
-    def _incidents(self, case: Case) -> list[Incident]:
-        """What kept a model from answering."""
-        return [
-            incident
-            for incident in case.comparison.incidents
-            if incident.side in ("candidate", "reference") and incident.code not in NO_DIAGNOSIS
-        ]
 
-    def _without_optimiser(self, case: Case, model: Model) -> Explained | None:
-        """Does it load if the runtime leaves the graph as it is? Then the optimiser breaks it."""
-        if model.framework != "onnx" or model.options.get("optimization") == "disable":
-            return None
-        case.require_time()
-        try:
-            with adapter("onnx").open(replace(model, options={**model.options, "optimization": "disable"})):
-                pass
-        except LikewiseError:
-            return None
-        name = _name(model)
-        return Explained(
-            "unloadable-model",
-            f"{name} (graph optimisation)",
-            "the file loads without graph optimisation, and not with it: the optimiser makes an invalid graph of it",
-            "Load it with the optimisation off (--candidate-option optimization=disable)",
-            share=1.0,
-            simplicity=1,
-        )
+def _explained(side: str, model: Model, told: str, about: str, remedy: str, simplicity: int = 1) -> Explained:
+    name = _name(model) if side == "candidate" else f"the reference: {_name(model)}"
+    place = Place(name, (about,) if about else (), side=side)
+    return Explained("unloadable-model", place, told, remedy, share=1.0, simplicity=simplicity)
 
-    def _read(self, case: Case, incident: Incident, model: Model) -> tuple[str, str, str]:
-        """What the refusal means, what it is about, and what to do."""
-        name = _name(model)
-        for known in KNOWN:
-            found = known.pattern.search(incident.message)
-            if found is None:
-                continue
-            parts = {
-                key: (value or "").strip() for key, value in {"name": "", "tensor": "", **found.groupdict()}.items()
-            }
-            told = known.culprit.format_map(_Blank(parts)).strip()
-            same = told in ("", "(node '')") or Path(told).name == name
-            where = name if same else f"{name} ({told})"
-            return known.meaning.format_map(_Blank(parts)), where, known.remedy.format_map(_Blank(parts))
-        for said, told in self._in_file(model):
-            return said, f"{name} ({told})", AGAIN
-        return _shortened(incident.message), name, incident.remedy
 
-    def _in_file(self, model: Model) -> list[tuple[str, str]]:
-        """What is wrong with the file by the rules of ONNX, where the runtime only says that it is."""
-        if model.framework != "onnx":
-            return []
-        import onnx
+def _incidents(case: Case) -> list[Incident]:
+    """What kept a model from answering."""
+    return [
+        incident
+        for incident in case.comparison.incidents
+        if incident.side in ("candidate", "reference") and incident.code not in NO_DIAGNOSIS
+    ]
 
-        from likewise.models.onnx.describe import read
 
-        try:
-            proto: ModelProto = read(model.target)
-        except LikewiseError:
-            return []
-        known = {entry.domain for entry in proto.opset_import}
-        for node in edits.all_nodes(proto.graph):
-            if node.domain not in known and not (node.domain == "ai.onnx" and "" in known):
-                return [(f"the operator {node.domain}:{node.op_type} has no opset in the file", edits.place(node))]
-        try:
-            onnx.checker.check_model(proto)
-        except Exception as error:  # noqa: BLE001 - the checker raises many types
-            return [(_shortened(one_line(error)), "graph")]
-        return []
+def _loads_unoptimised(case: Case, model: Model) -> bool:
+    """Does it load if the runtime leaves the graph as it is? Then the optimiser breaks it."""
+    if model.framework != "onnx" or model.options.get("optimization") == "disable":
+        return False
+    case.require_time()
+    try:
+        with adapter("onnx").open(replace(model, options={**model.options, "optimization": "disable"})):
+            return True
+    except LikewiseError:
+        return False
+
+
+def _read(incident: Incident, model: Model) -> tuple[str, str, str]:
+    """What the refusal means, what in the file it is about, and what to do."""
+    for known in KNOWN:
+        found = known.pattern.search(incident.message)
+        if found is None:
+            continue
+        parts = {"name": "", "tensor": "", "meaning": ""}
+        parts |= {key: (value or "").strip() for key, value in found.groupdict().items()}
+        told = known.culprit.format_map(parts).strip()
+        about = "" if told in ("", "(node '')") or Path(told).name == _name(model) else told
+        return known.meaning.format_map(parts), about, known.remedy.format_map(parts)
+    in_file = _in_file(model)
+    return (*in_file, AGAIN) if in_file is not None else (_shortened(incident.message), "", incident.remedy)
+
+
+def _in_file(model: Model) -> tuple[str, str] | None:
+    """What is wrong with the file by the rules of ONNX, and where, if the runtime only says that something is."""
+    if model.framework != "onnx":
+        return None
+    import onnx
+
+    try:
+        proto = read(model.target)
+    except LikewiseError:
+        return None
+    known = {entry.domain for entry in proto.opset_import}
+    for node in edits.all_nodes(proto.graph):
+        if node.domain not in known and not (node.domain == "ai.onnx" and "" in known):
+            return f"the operator {node.domain}:{node.op_type} has no opset in the file", edits.place(node)
+    try:
+        onnx.checker.check_model(proto)
+    except Exception as error:  # noqa: BLE001 - the checker raises many types
+        return _shortened(one_line(error)), "graph"
+    return None
 
 
 def _name(model: Model) -> str:
@@ -230,13 +237,128 @@ def _name(model: Model) -> str:
     return Path(model.name).name if stored else model.name
 
 
-class _Blank(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return ""
-
-
 def _shortened(message: str, limit: int = 240) -> str:
     return message if len(message) <= limit else message[: limit - 1] + "…"
 
 
-EXTENSION = Refusals()
+class RefusedRows:
+    """Find a row that is refused, and the column that makes it so: with the value of an answered row it is answered."""
+
+    causes = ("unknown-category", "missing-value-handling")
+    needs_answers = False
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return (
+            case.sample is None
+            and len(case.runners) == 2
+            and any(incident.code == "model" and incident.side is not None for incident in case.comparison.incidents)
+        )
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        batch = first_rows(case, MOST_ROWS)
+        opened = None if batch is None else _fed(case, batch)
+        if opened is None:
+            return []
+        found = (_refused_by(opened, side) for side in ("reference", "candidate"))
+        return [entry for entry in found if entry is not None][:1]
+
+
+def _fed(case: Case, batch: Batch) -> Case | None:
+    """The case with both models fed these rows, although they do not answer all of them."""
+    reference, candidate = (case.runners[side].signature for side in ("reference", "candidate"))
+    try:
+        ours = feed.plan(batch, reference, side="reference", mapping=case.plan.feed)
+        order = ours.columns if reference.table else None
+        theirs = feed.plan(batch, candidate, side="candidate", order=order, mapping=case.plan.feed)
+    except LikewiseError:
+        return None
+    sample = Sample(batch, {}, {}, (), np.zeros(len(batch), dtype=bool), complete=False)
+    return replace(
+        case,
+        reference=Side("reference", case.plan.reference.name, case.runners["reference"], ours),
+        candidate=Side("candidate", case.plan.candidate.name, case.runners["candidate"], theirs),
+        sample=sample,
+        known=dict(case.known),
+    )
+
+
+def _refused_by(case: Case, side: str) -> Explained | None:
+    """The column whose value a model refuses, and what is special about that value."""
+    if _answers(case, side, np.arange(len(case.required))):
+        return None
+    border = _border(case, side)
+    if border is None:
+        return None
+    two = case.rows(np.array(border))
+    for field in fields_of(case)[:MOST_FIELDS]:
+        # Is the refused row answered with the value of the answered one in this column?
+        if case.ask(side, transplanted(two, {field: np.array([1, 1])})) is not None:
+            found = _special(case, side, field, border[0])
+            if found is not None:
+                return found
+    return None
+
+
+def _border(case: Case, side: str) -> tuple[int, int] | None:
+    """A row that is refused, by halving, and one that is answered."""
+    low, high = 0, len(case.required)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _answers(case, side, np.arange(low, middle)) else (low, middle)
+    if _answers(case, side, np.array([low])):
+        return None
+    others = dict.fromkeys([low - 1, low + 1, 0, len(case.required) - 1, *range(1, NEARBY)])
+    rows = (row for row in others if 0 <= row < len(case.required) and row != low)
+    return next(((low, row) for row in rows if _answers(case, side, np.array([row]))), None)
+
+
+def _answers(case: Case, side: str, rows: Array) -> bool:
+    return case.ask(side, case.rows(rows)) is not None
+
+
+def _special(case: Case, side: str, field: Field, refused: int) -> Explained | None:
+    """What is special about the refused value: it is missing, or not among the categories that others have."""
+    values = field.of(case.required.batch.inputs)
+    gone = missing_in(values)
+    if gone[refused]:
+        cause, rows = "missing-value-handling", gone
+        what = f"in which {field.name} is missing"
+        remedy = f"Impute {field.name} in the pipeline before it is exported, or before both models"
+    else:
+        known = known_categories(case, field)
+        if known is None and not isinstance(values[refused], str):
+            return None
+        rows = _unknown(case, side, values, refused) if known is None else ~np.isin(values, list(known.values))
+        if not rows[refused]:
+            return None
+        cause, rows = "unknown-category", rows & ~gone
+        words = ", ".join(repr(word) for word in list(dict.fromkeys(values[rows].tolist()))[:3])
+        what = f"with {words} in {field.name}" + ("" if known is None else f", unknown to {known.whose},")
+        remedy = (
+            f"Map unknown values of {field.name} to a known one, or fit with handle_unknown='ignore' and export that"
+        )
+    kept = np.flatnonzero(~rows & ~gone)[:ROWS]
+    share = agreement(case, case.rows(kept)) if len(kept) else None
+    also = "" if share is None else f"; without these rows both models agree on {share:.0%} of {len(kept):,} others"
+    return Explained(
+        cause,
+        Place(field.name, columns=(field.name,), side=side),
+        f"the {side} refuses rows {what} ({int(rows.sum()):,} of {len(values):,}) and answers them with a value of "
+        f"another row{also}",
+        remedy,
+        simplicity=2,
+    )
+
+
+def _unknown(case: Case, side: str, values: Array, refused: int) -> Array:
+    """The rows with a value that is refused, each distinct one tried where it stands first."""
+    strange = np.zeros(len(values), dtype=bool)
+    first = {value: row for row, value in reversed(list(enumerate(values.tolist())))}
+    for value, row in list(first.items())[:MOST_FIELDS]:
+        if value == values[refused] or not _answers(case, side, np.array([row])):
+            strange |= np.asarray(values == value, dtype=bool)
+    return strange
+
+
+EXTENSIONS = (Refusals(), RefusedRows())
