@@ -54,6 +54,9 @@ AS_MUCH = 0.95
 PATIENCE = 0.3
 """The part of the time left that one search may take: a known cause must not be lost over its culprit."""
 
+SLOWEST = 10.0
+"""Seconds that the standard's own evaluator may take for its rows."""
+
 MOST_ALONE = 64
 """Suspects that are tried alone before they are tried together."""
 
@@ -248,10 +251,12 @@ class Trial:
             total += float(apart[np.isfinite(apart)].mean()) if np.isfinite(apart).any() else 0.0
         return total
 
-    def nearer(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> bool:
+    def nearer(
+        self, *, reference: Tensors | None = None, candidate: Tensors | None = None, left: float = NEARER
+    ) -> bool:
         """Is most of the difference gone? Rows just beyond the tolerance come inside by chance, whatever moves them."""
         before = self.gap()
-        return not before or self.gap(reference=reference, candidate=candidate) <= NEARER * before
+        return not before or self.gap(reference=reference, candidate=candidate) <= left * before
 
     def moved(self, one: Tensors, other: Tensors) -> float:
         """How far two answers of the candidate are apart on failing rows; infinitely, where only one is finite."""
@@ -294,10 +299,11 @@ class Trial:
         return positions
 
 
-def run(case: Case, *changes: Change) -> Effect | None:
+def run(case: Case, *changes: Change, left: float = NEARER) -> Effect | None:
     """What changes do to the comparison; None if a changed model does not answer, or comes no nearer.
 
-    A few rows are asked first: most changes lead nowhere, and models may be slow.
+    A few rows are asked first: most changes lead nowhere, and models may be slow. `left` is the part of the
+    difference that may be left.
     """
     few, whole = Trial.few(case), Trial.whole(case)
     with ExitStack() as stack:
@@ -310,7 +316,7 @@ def run(case: Case, *changes: Change) -> Effect | None:
             if first is None or not first.promising:
                 return None
         answers = {change.side: whole.ask(change) for change in known}
-    if any(given is None for given in answers.values()) or not whole.nearer(**answers):
+    if any(given is None for given in answers.values()) or not whole.nearer(**answers, left=left):
         return None
     return whole.effect(**answers)
 
@@ -385,11 +391,16 @@ def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: fl
     return apart
 
 
-def seconds_for(case: Case, rows: int, change: Change) -> float | None:
-    """How long a changed model would take for so many rows, from one row; None if it does not answer that."""
+def by_the_standard(trial: Trial, target: Any = None) -> Tensors | None:
+    """What onnx's own evaluator makes of the candidate's graph: slow, and right by definition.
+
+    None if it does not run the graph, or would take too long for these rows by what one of them takes.
+    """
+    change, case = Change(target=target, options={"runtime": "reference"}), trial.case
     began = time.monotonic()
-    one = Trial(case, np.array([0])).ask(change)
-    return None if one is None else (time.monotonic() - began) * rows
+    one = Trial(case, trial.positions[:1]).ask(change)
+    seconds = (time.monotonic() - began) * len(trial)
+    return None if one is None or seconds > min(SLOWEST, case.seconds_left() / 3) else trial.ask(change)
 
 
 def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:
@@ -407,14 +418,16 @@ def patience(case: Case, share: float = PATIENCE) -> Callable[[], bool]:
     return lambda: case.seconds_left() > until
 
 
-def smallest(things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool]) -> tuple[Thing, ...]:
+def smallest(
+    things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool], *, alone: int = MOST_ALONE
+) -> tuple[Thing, ...]:
     """The fewest of the things that still do it; all of them together are known to do it.
 
-    Each is tried alone, in the order given; then as many as can be are left out.
+    Each of the first ones is tried `alone`, in the order given; then as many as can be are left out.
     """
     if len(things) == 1:
         return tuple(things)
-    for thing in things[:MOST_ALONE]:
+    for thing in things[:alone]:
         if does([thing]):
             return (thing,)
     kept = list(things)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
 from likewise.explain.case import Case
+from likewise.explain.experiment import Effect
 from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
@@ -423,7 +424,14 @@ def jittered(proto: ModelProto, steps: Mapping[str, Array], seed: int) -> ModelP
     return copy
 
 
-def rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
+def within_draws(case: Case, centre: Tensors, graphs: Iterable[ModelProto]) -> Effect | None:
+    """The effect of moving stored numbers at random, in some graphs: rows agree that are no further off than that."""
+    asked = (case.ask_changed("candidate", target=graph) for graph in graphs)
+    draws = [answers for answers in asked if answers is not None]
+    return Effect(_rows_within(case, centre, draws), case.required.failing) if draws else None
+
+
+def _rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
     """The rows on which the reference is no further from the answers than the draws are."""
     import numpy as np
 

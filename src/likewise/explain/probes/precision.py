@@ -1,16 +1,23 @@
-"""The candidate computes in float32 what the reference computes in float64, and that is too little."""
+"""Too few digits: float32 where the reference computes in double, half precision where it computes in float32.
+
+The candidate's graph is computed in the next wider type. Where that takes the difference away, alone or with the same
+rounded weights in the reference, single nodes are put back into the narrow type: one that brings the failures back
+alone is the culprit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.data.columns import with_columns
-from likewise.explain import experiment, rounding
+from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import step_of
 from likewise.explain.experiment import Change, Effect, Trial
@@ -19,9 +26,16 @@ from likewise.models.onnx import edits, widen
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+HALVES = frozenset({widen.HALF, widen.BRAIN})
+NAMES = {widen.HALF: "float16", widen.BRAIN: "bfloat16"}
+TREES = ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")
+WHOLE = Place("model")
 
 MOST_NODES = 40
-"""Nodes that are put back into float32 one at a time; a longer graph is searched in stretches."""
+"""Nodes that are put back into the narrow type one at a time; a longer graph is searched in stretches."""
+
+STRETCHES = 8
+"""Parts that a longer graph is cut into at once."""
 
 MATTERS = 0.05
 """Of the difference, so much has to move with the digits for these to be looked into."""
@@ -29,25 +43,101 @@ MATTERS = 0.05
 NOTHING = 1e-3
 """The part of a difference that counts as nothing."""
 
-SLOWEST = 10.0
-"""Seconds that the standard's own evaluator may take for its rows."""
+MOST = 0.8
+"""What does so much of what everything does together is what does it."""
 
-TREES = ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")
+CLIPPED = 1e4
+"""Where the float16 converters cut off weights."""
+
+KEPT = "Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)"
+ACCEPTED = "Deploy the float32 model, or accept what half precision gives with --preset standard"
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
-    """A wider computation that agrees: which, with what of the reference, and how it is told."""
+class _Cure:
+    """A wider computation that agrees: against which answers of the reference, and how it is told.
+
+    `weights`: it is the stored numbers, not the arithmetic. `rows` are those it was tried on, if not all.
+    """
 
     effect: Effect
-    evidence: str
-    proto: ModelProto | None = None
-    plan: widen.Widening | None = None
+    told: str
     reference: Tensors | None = None
     weights: bool = False
     simplicity: int = 3
-    positions: Array | None = None
+    narrowable: bool = True
     constant: str | None = None
+    rows: Trial | None = None
+
+
+class _Wide:
+    """The candidate's graph computed in a wider type, with what it answers then."""
+
+    def __init__(self, case: Case, proto: ModelProto, wide: ModelProto, plan: widen.Widening) -> None:
+        self.case, self.proto, self.wide, self.plan = case, proto, wide, plan
+        self.trial = Trial.whole(case)
+        self.answers = self.trial.ask(Change(target=wide))
+
+    def gone(self, reference: Tensors | None = None) -> Effect | None:
+        """The comparison with these answers, if they take the difference away.
+
+        Under limits of a few units in the last place two orders of summation never agree; there, next to
+        nothing of the difference may be left.
+        """
+        effect = self.trial.effect(reference=reference, candidate=self.answers)
+        if effect.explains and self.trial.nearer(reference=reference, candidate=self.answers):
+            return effect
+        before, left = self.trial.gap(), self.trial.gap(reference=reference, candidate=self.answers)
+        return Effect(np.ones_like(effect.failing), effect.failing) if before and left <= NOTHING * before else None
+
+    def moved(self, names: Collection[str] | None = None, count: int = rounding.DRAWS) -> Effect | None:
+        """The effect of moving stored numbers within what the narrow type rounds off: what lies in reach agrees."""
+        steps = {
+            name: step
+            for name, step in rounding.half_steps(self.proto).items()
+            if step.any() and self.plan.concerns(name) and (names is None or name in names)
+        }
+        # Attributes of ai.onnx.ml are moved along, and are never in half precision.
+        if self.answers is None or (not steps and self.plan.kinds == HALVES):
+            return None
+        return rounding.within_draws(
+            self.case, self.answers, (rounding.jittered(self.wide, steps, seed) for seed in range(count))
+        )
+
+    def culprit(
+        self, cure: _Cure, nodes: Sequence[NodeProto], *, enough: float, others: float
+    ) -> tuple[NodeProto | None, int]:
+        """The node that alone in the narrow type brings failures back, and how many of those looked at.
+
+        `enough` of the rows have to fail again with it, and at most the share `others` with any other one.
+        """
+        trial = Trial.few(self.case, experiment.SOME)
+        healed = int(cure.effect.covered[trial.positions].sum())
+        while len(nodes) > MOST_NODES:
+            step = -(-len(nodes) // STRETCHES)
+            parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
+            failing = [self._again(cure, part, trial)[0] for part in experiment.searching(self.case, parts)]
+            if len(failing) < len(parts) or max(failing) == 0:
+                return None, 0
+            nodes = parts[failing.index(max(failing))]
+        found = [(*self._again(cure, [node], trial), node) for node in experiment.searching(self.case, nodes)]
+        if len(found) < len(nodes) or not found:
+            return None, 0
+        found.sort(key=lambda entry: entry[:2], reverse=True)
+        (count, _, node), rest = found[0], found[1:]
+        alone = count >= enough * healed and all(other[0] <= others * healed for other in rest)
+        return (node, count) if alone else (None, 0)
+
+    def _again(self, cure: _Cure, nodes: Sequence[NodeProto], trial: Trial) -> tuple[int, float]:
+        """How many rows fail again with these nodes in the narrow type, and how far the answers move."""
+        narrow = widen.widened(self.proto, replace(self.plan, narrow_nodes=frozenset(node.name for node in nodes)))
+        answers = trial.ask(Change(target=narrow))
+        if answers is None:
+            return 0, 0.0
+        given = None if cure.reference is None else trial.of(cure.reference)
+        effect = trial.effect(reference=given, candidate=answers)
+        again = int((cure.effect.covered[trial.positions] & ~effect.agrees).sum())
+        return again, trial.gap(reference=given, candidate=answers)
 
 
 class Precision:
@@ -62,206 +152,148 @@ class Precision:
 
     def test(self, case: Case) -> Sequence[Explained]:
         proto = case.editable()
-        if proto is None:
-            return []
         plan = widen.Widening(case.tensor_types(), frozenset({widen.SINGLE}))
-        if not any(kind == widen.SINGLE for kind in plan.types.values()):
+        if proto is None or widen.SINGLE not in plan.types.values():
             return []
-        cure = next(self._cures(case, proto, plan), None)
-        return [] if cure is None else [self._explained(case, proto, cure)]
-
-    def _matters(self, case: Case, proto: ModelProto, wide: ModelProto) -> bool:
-        """Do the digits that float32 lacks move the answers by anything like the difference? Asked on few rows."""
-        positions = Trial.few(case).positions
-        batch = case.rows(positions)
-        double = case.ask_changed("candidate", target=wide, batch=batch)
-        if double is None:
-            return False
-        before = Trial(case, positions).gap()
-        now = {name: array[positions] for name, array in case.required.candidate.items()}
-        if not before or Trial(case, positions).moved(now, double) >= MATTERS * before:
-            return True
-        if case.framework("reference") in ("torch", "onnx"):
-            # Networks are trained in float32: their weights are stored as they are.
-            return False
-        moved = rounding.jittered(wide, rounding.half_steps(proto), 0)
-        other = case.ask_changed("candidate", target=moved, batch=batch)
-        return other is None or rounding.LARGER * Trial(case, positions).moved(double, other) >= MATTERS * before
-
-    def _optimiser(self, case: Case) -> bool:
-        """Is it the runtime's optimiser? In double its fusions are not made either."""
-        effect = case.once(experiment.unoptimised)
-        return effect is not None and effect.explains
-
-    def _cures(self, case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
         found = widen.runnable(proto, plan)
         if found is None:
-            yield from self._by_the_standard(case, proto, plan)
-            return
-        wide, tried = found
-        if not self._matters(case, proto, wide) or self._optimiser(case):
-            return
-        answers = case.ask_changed("candidate", target=wide)
-        if answers is None:
-            return
-        if (alone := _gone(case, candidate=answers)) is not None:
-            yield Cure(alone, "computed in double, the candidate's graph agrees with the reference", wide, tried)
-        yield from self._with_rounded_weights(case, answers, wide, tried)
-        yield from self._both_in_double(case, answers, wide, tried)
-        if any(node.op_type in tried.narrow_ops for node in widen.computing_nodes(proto, plan)):
-            yield from self._by_the_standard(case, proto, plan)
-        yield from self._within_rounding(case, proto, wide, answers)
+            cure = next(_by_the_standard(case, proto, plan), None)
+            return [] if cure is None else [_too_few_digits(case, proto, None, cure)]
+        optimiser = case.once(experiment.unoptimised)
+        # In double the runtime's fusions are not made either: where these are at fault, nothing is shown.
+        if not _digits_matter(case, proto, found[0]) or (optimiser is not None and optimiser.explains):
+            return []
+        wide = _Wide(case, proto, *found)
+        cure = None if wide.answers is None else next(_in_double(wide, plan), None)
+        return [] if cure is None else [_too_few_digits(case, proto, wide, cure)]
 
-    def _with_rounded_weights(
-        self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening
-    ) -> Iterator[Cure]:
-        twin = rounding.rounded(case, "float32")
-        given = None if twin is None else case.ask_changed("reference", target=twin)
-        if given is None:
-            return
-        both = _gone(case, reference=given, candidate=answers)
-        # The weights alone, under the candidate's own arithmetic: then it is not the arithmetic.
-        weights = Trial.whole(case).effect(reference=given)
-        if both is not None:
-            yield Cure(
-                both,
-                "computed in double, the candidate's graph agrees with the reference once the weights of that are "
-                "rounded to float32 as well",
-                wide,
-                plan,
-                given,
-                weights=weights.share >= 0.8 * both.share,
-            )
 
-    def _both_in_double(self, case: Case, answers: Tensors, wide: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
-        twin = rounding.doubled(case)
-        given = None if twin is None else case.ask_changed("reference", target=twin, batch=_as_single(case))
-        if given is None:
-            return
-        if (both := _gone(case, reference=given, candidate=answers)) is not None:
-            yield Cure(both, "both models compute in float32; computed in double they agree", wide, plan, given)
+class ReducedPrecision:
+    """Compute in float32 what the candidate computes in half; then give the reference the same rounded weights."""
 
-    def _by_the_standard(self, case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
-        """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
-        wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
-        options = {"runtime": "reference"}
-        seconds = experiment.seconds_for(case, experiment.FEW, Change(target=wide, options=options))
-        if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
-            return
-        positions = Trial.few(case).positions
-        batch = case.rows(positions)
-        answers = case.ask_changed("candidate", target=wide, options=options, batch=batch)
-        if answers is None:
-            return
-        told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
-        for dtype in (None, "float32"):
-            given = None
-            if dtype is not None:
-                twin = rounding.rounded(case, dtype)
-                given = None if twin is None else case.ask_changed("reference", target=twin, batch=batch)
-                if given is None:
-                    return
-                told += " once the weights of that are rounded to float32 as well"
-            effect = Trial(case, positions).effect(reference=given, candidate=answers)
-            if effect.explains:
-                yield Cure(effect, told, positions=positions)
+    causes = ("precision-reduction",)
+    needs_answers = True
+    slow = False
 
-    def _within_rounding(self, case: Case, proto: ModelProto, wide: ModelProto, answers: Tensors) -> Iterator[Cure]:
-        """Stored numbers that nothing in the reference corresponds to: sums of squares, folded products."""
-        steps = {name: step for name, step in rounding.half_steps(proto).items() if step.any()}
+    def plausible(self, case: Case) -> bool:
+        proto = case.graph()
+        return proto is not None and (_has_halves(proto) or bool(rounding.rounded_weights(proto)))
 
-        def effect_of_moving(names: Collection[str], count: int) -> Effect | None:
-            chosen = {name: steps[name] for name in names}
-            draws = [
-                found
-                for seed in range(count)
-                if (found := case.ask_changed("candidate", target=rounding.jittered(wide, chosen, seed))) is not None
-            ]
-            return Effect(rounding.rows_within(case, answers, draws), case.required.failing) if draws else None
+    def test(self, case: Case) -> Sequence[Explained]:
+        proto = case.editable()
+        if proto is None:
+            return []
+        plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
+        found = widen.runnable(proto, plan) if HALVES.intersection(plan.types.values()) else None
+        wide = _Wide(case, proto, *(found or (proto, plan)))
+        if wide.answers is None:
+            return []
+        cure = next(_in_single(wide), None) if _has_halves(proto) else None
+        if (cure is None or cure.weights) and (restored := _with_own_weights(wide)) is not None:
+            return [restored]
+        return [] if cure is None else [_halved(wide, cure)]
 
-        effect = effect_of_moving(steps, rounding.DRAWS)
-        if effect is not None:
-            told = (
-                "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference"
-            )
-            if effect.explains:
-                few = list(experiment.searching(case, steps)) if len(steps) <= MOST_NODES else []
-                alone = {name: effect_of_moving([name], 4) for name in few}
-                enough = [n for n, e in alone.items() if e is not None and e.share >= 0.8 * effect.share]
-                yield Cure(effect, told, simplicity=4, constant=enough[0] if len(enough) == 1 else None)
 
-    def _explained(self, case: Case, proto: ModelProto, cure: Cure) -> Explained:
-        node, again = self._culprit(case, proto, cure)
-        culprit = _told(case, proto, node, cure)
-        count, total = int(cure.effect.covered.sum()), int(cure.effect.failing.sum())
-        evidence = f"{cure.evidence} on {count} of {total} failing rows"
-        if node is not None and again:
-            evidence += f"; with only this node in float32, {again} of the rows tried fail again"
-        covered = cure.effect.covered
-        if cure.positions is not None:
-            covered = Trial(case, cure.positions).mask(covered)
-        jumps = node is not None and _feeds_a_tree(proto, node)
-        return Explained(
-            "float32-threshold" if jumps else "float32-compute",
-            culprit,
-            evidence,
-            _remedy(case),
-            covered=covered,
-            share=cure.effect.share if cure.positions is not None else None,
-            simplicity=4 if jumps else cure.simplicity,
+def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
+    """Do the digits that float32 lacks move the answers by anything like the difference? Asked on few rows."""
+    trial = Trial.few(case)
+    double = trial.ask(Change(target=wide))
+    if double is None:
+        return False
+    before = trial.gap()
+    if not before or trial.moved(trial.candidate, double) >= MATTERS * before:
+        return True
+    if case.framework("reference") in ("torch", "onnx"):
+        # Networks are trained in float32: their weights are stored as they are.
+        return False
+    other = trial.ask(Change(target=rounding.jittered(wide, rounding.half_steps(proto), 0)))
+    return other is None or rounding.LARGER * trial.moved(double, other) >= MATTERS * before
+
+
+def _in_double(wide: _Wide, plan: widen.Widening) -> Iterator[_Cure]:
+    """What a computation in double agrees with: the reference, the same with rounded weights, or in double too."""
+    case = wide.case
+    if (effect := wide.gone()) is not None:
+        yield _Cure(effect, "computed in double, the candidate's graph agrees with the reference")
+    given = _of_twin(wide.trial, rounding.rounded(case, "float32"))
+    if given is not None and (effect := wide.gone(given)) is not None:
+        yield _Cure(
+            effect,
+            "computed in double, the candidate's graph agrees with the reference once the weights of that are rounded "
+            "to float32 as well",
+            given,
+            # The weights alone, under the candidate's own arithmetic: then it is not the arithmetic.
+            weights=wide.trial.effect(reference=given).share >= MOST * effect.share,
         )
-
-    def _culprit(self, case: Case, proto: ModelProto, cure: Cure) -> tuple[NodeProto | None, int]:
-        """The node that alone in float32 brings most of the failures back, and how many of those looked at."""
-        if cure.proto is None or cure.plan is None or cure.weights:
-            computing = [] if cure.weights else widen.computing_nodes(proto, widen.Widening(case.tensor_types()))
-            return (computing[0], 0) if len(computing) == 1 else (None, 0)
-        nodes = widen.computing_nodes(proto, cure.plan)
-        positions = Trial.few(case, experiment.SOME).positions
-        while len(nodes) > MOST_NODES:
-            step = -(-len(nodes) // 8)
-            parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
-            failing = [self._again(case, proto, cure, part, positions)[0] for part in experiment.searching(case, parts)]
-            if len(failing) < len(parts) or max(failing) == 0:
-                return None, 0
-            nodes = parts[failing.index(max(failing))]
-        found = [
-            (*self._again(case, proto, cure, [node], positions), node) for node in experiment.searching(case, nodes)
-        ]
-        if len(found) < len(nodes) or not found:
-            return None, 0
-        most = max(found, key=lambda entry: (entry[0], entry[1]))
-        return (most[2], most[0]) if most[0] >= 0.5 * cure.effect.covered[positions].sum() else (None, 0)
-
-    def _again(
-        self, case: Case, proto: ModelProto, cure: Cure, nodes: Sequence[NodeProto], positions: Array
-    ) -> tuple[int, float]:
-        """How many rows fail again with these nodes in float32, and how far the answers move."""
-        assert cure.plan is not None
-        narrow = widen.widened(proto, replace(cure.plan, narrow_nodes=frozenset(node.name for node in nodes)))
-        answers = case.ask_changed("candidate", target=narrow, batch=case.rows(positions))
-        if answers is None:
-            return 0, 0.0
-        given = None if cure.reference is None else {name: array[positions] for name, array in cure.reference.items()}
-        effect = Trial(case, positions).effect(reference=given, candidate=answers)
-        return int((cure.effect.covered[positions] & ~effect.agrees).sum()), Trial(case, positions).gap(
-            reference=given, candidate=answers
+    twin = rounding.doubled(case)
+    given = None if twin is None else case.ask_changed("reference", target=twin, batch=_as_single(case))
+    if given is not None and (effect := wide.gone(given)) is not None:
+        yield _Cure(effect, "both models compute in float32; computed in double they agree", given)
+    if any(node.op_type in wide.plan.narrow_ops for node in widen.computing_nodes(wide.proto, plan)):
+        yield from _by_the_standard(case, wide.proto, plan)
+    # Stored numbers that nothing in the reference corresponds to: sums of squares, folded products.
+    if (effect := wide.moved()) is not None and effect.explains:
+        yield _Cure(
+            effect,
+            "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference",
+            simplicity=4,
+            narrowable=False,
+            constant=_constant_at_fault(wide, effect),
         )
 
 
-def _gone(case: Case, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> Effect | None:
-    """The comparison with other answers, if they take the difference away.
+def _of_twin(trial: Trial, twin: Any) -> Tensors | None:
+    """What the reference answers in another form; None where there is none."""
+    return None if twin is None else trial.ask(Change("reference", target=twin))
 
-    Under limits of a few units in the last place two orders of summation never agree; there, next to
-    nothing of the difference may be left.
-    """
-    effect = Trial.whole(case).effect(reference=reference, candidate=candidate)
-    if effect.explains and Trial.whole(case).nearer(reference=reference, candidate=candidate):
-        return effect
-    before = Trial.whole(case).gap()
-    if before and Trial.whole(case).gap(reference=reference, candidate=candidate) <= NOTHING * before:
-        return Effect(np.ones_like(effect.failing), effect.failing)
-    return None
+
+def _constant_at_fault(wide: _Wide, effect: Effect) -> str | None:
+    """The only stored array whose rounding alone moves the answers as far."""
+    names = [name for name, step in rounding.half_steps(wide.proto).items() if step.any()]
+    few = experiment.searching(wide.case, names if len(names) <= MOST_NODES else ())
+    alone = {name: wide.moved([name], rounding.DRAWS // 2) for name in few}
+    enough = [name for name, one in alone.items() if one is not None and one.share >= MOST * effect.share]
+    return enough[0] if len(enough) == 1 else None
+
+
+def _by_the_standard(case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[_Cure]:
+    """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
+    wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
+    trial = Trial.few(case)
+    answers = experiment.by_the_standard(trial, wide)
+    if answers is None:
+        return
+    told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
+    if (effect := trial.effect(candidate=answers)).explains:
+        yield _Cure(effect, told, narrowable=False, rows=trial)
+    given = _of_twin(trial, rounding.rounded(case, "float32"))
+    if given is not None and (effect := trial.effect(reference=given, candidate=answers)).explains:
+        told += " once the weights of that are rounded to float32 as well"
+        yield _Cure(effect, told, narrowable=False, rows=trial)
+
+
+def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cure) -> Explained:
+    again, node = 0, None
+    if wide is not None and cure.narrowable and not cure.weights:
+        node, again = wide.culprit(cure, widen.computing_nodes(proto, wide.plan), enough=0.5, others=1.0)
+    elif not cure.weights:
+        computing = widen.computing_nodes(proto, widen.Widening(case.tensor_types()))
+        node = computing[0] if len(computing) == 1 else None
+    evidence = f"{cure.told} on {cure.effect.told}"
+    if again:
+        evidence += f"; with only this node in float32, {again} of the rows tried fail again"
+    jumps = node is not None and _feeds_a_tree(proto, node)
+    return Explained(
+        "float32-threshold" if jumps else "float32-compute",
+        _in_owners_words(case, proto, node, cure.constant),
+        evidence,
+        "Export the module in double (model.double()), or allow for the noise of float32 with --abs-tol"
+        if case.framework("reference") == "torch"
+        else "Export it in double (likewise export --double), or scale the inputs before the model",
+        covered=cure.effect.covered if cure.rows is None else cure.rows.mask(cure.effect.covered),
+        share=None if cure.rows is None else cure.effect.share,
+        simplicity=4 if jumps else cure.simplicity,
+    )
 
 
 def _as_single(case: Case) -> Batch:
@@ -283,20 +315,143 @@ def _feeds_a_tree(proto: ModelProto, node: NodeProto) -> bool:
     return False
 
 
-def _told(case: Case, proto: ModelProto, node: NodeProto | None, cure: Cure) -> str:
-    """The step or operator, in the owner's words first."""
+def _in_owners_words(case: Case, proto: ModelProto, node: NodeProto | None, constant: str | None) -> Place:
+    """The step or operator, the step first."""
     step = step_of(case, proto, node)
-    if cure.constant is not None:
-        return f"{step or 'model'} (constant '{cure.constant}')"
+    if constant is not None:
+        return Place(step or "model", (f"constant '{constant}'",), path=step or "", tensors=(constant,))
     if node is None:
-        return step or "model"
-    return f"{step} ({node.op_type}, node '{node.name}')" if step else edits.place(node)
+        return Place(step or "model", path=step or "")
+    if step is None:
+        return trace.place_of(node)
+    return Place(step, (node.op_type, f"node '{node.name}'"), path=step, nodes=(node.name,))
 
 
-def _remedy(case: Case) -> str:
-    if case.framework("reference") == "torch":
-        return "Export the module in double (model.double()), or allow for the noise of float32 with --abs-tol"
-    return "Export it in double (likewise export --double), or scale the inputs before the model"
+def _in_single(wide: _Wide) -> Iterator[_Cure]:
+    """What a computation in float32 agrees with: the reference, or the same with weights as half precision has them."""
+    dtype = _dtype(wide.plan)
+    if (effect := wide.gone()) is not None:
+        yield _Cure(
+            effect, f"computed in float32 instead of {dtype}, the candidate agrees with the reference", simplicity=2
+        )
+    for clip in (None, CLIPPED):
+        given = _of_twin(wide.trial, rounding.rounded(wide.case, dtype, clip=clip))
+        if given is None:
+            break
+        rounded = dtype if clip is None else f"{dtype}, bounded by {clip:g}"
+        alone, both = wide.trial.effect(reference=given), wide.gone(given)
+        if alone.explains and wide.trial.nearer(reference=given) and (both is None or alone.share >= both.share):
+            told = f"with its weights rounded to {rounded} the reference agrees with the candidate"
+            yield _Cure(alone, told, given, weights=True, simplicity=2)
+        if both is not None:
+            told = (
+                f"computed in float32 instead of {dtype}, the candidate agrees with the reference once the weights of "
+                f"that are rounded to {rounded} as well"
+            )
+            yield _Cure(both, told, given, simplicity=2)
+    if (effect := wide.moved()) is not None and effect.explains:
+        told = f"moved within what {dtype} rounds off, the weights move the answers by as much as the difference"
+        yield _Cure(effect, told, weights=True, simplicity=4)
 
 
-EXTENSION = Precision()
+def _with_own_weights(wide: _Wide) -> Explained | None:
+    """Put the reference's own weights in the place of those that half precision has left."""
+    found = rounding.counterparts(wide.case, rounding.rounded_weights(wide.proto))
+
+    def effect_of(names: Collection[str]) -> Effect | None:
+        chosen = {name: found[name] for name in names}
+        return experiment.run(wide.case, Change(target=rounding.with_arrays(wide.wide, chosen)))
+
+    effect = effect_of(found) if found else None
+    if effect is None or not effect.explains:
+        return None
+    few = experiment.searching(wide.case, found if 1 < len(found) <= MOST_NODES else ())
+    alone = [
+        name
+        for name in few
+        if (one := effect_of([name])) is not None and one.explains and one.share >= experiment.AS_MUCH * effect.share
+    ]
+    decisive = alone or list(found)
+    weight = found[decisive[0]]
+    return Explained(
+        "precision-reduction",
+        WHOLE
+        if len(decisive) > 1
+        else Place(weight.owner, (f"'{weight.tensor}'",), path=weight.owner, tensors=(weight.tensor,)),
+        f"{len(found)} stored arrays are rounded to {weight.form}; with the reference's own in their place the "
+        f"candidate agrees on {effect.told}",
+        KEPT if len(decisive) == 1 else ACCEPTED,
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
+def _halved(wide: _Wide, cure: _Cure) -> Explained:
+    evidence = f"{cure.told} on {cure.effect.told}"
+    place = overflow = _overflow(wide, cure)
+    if overflow is not None:
+        evidence += f"; before, {overflow} overflows"
+    else:
+        place = _node_in_half(wide, cure)
+    return Explained(
+        "precision-reduction",
+        place or WHOLE,
+        evidence,
+        ACCEPTED if place is None else KEPT,
+        covered=cure.effect.covered,
+        simplicity=cure.simplicity,
+    )
+
+
+def _overflow(wide: _Wide, cure: _Cure) -> Place | None:
+    """The node that makes infinity of what half precision cannot hold."""
+    broken = np.zeros(len(wide.trial), dtype=bool)
+    for pair in wide.case.failing_pairs():
+        if pair.candidate.dtype.kind == "f":
+            finite = np.isfinite(pair.candidate.astype(np.float64))
+            broken |= ~finite.reshape(len(finite), -1).all(axis=1)
+    rows = np.flatnonzero(broken & cure.effect.covered)
+    origin = trace.origin(wide.case, "candidate", wide.proto, rows) if len(rows) else None
+    return None if origin is None else trace.place_of(origin.node)
+
+
+def _node_in_half(wide: _Wide, cure: _Cure) -> Place | None:
+    """The node that alone in half precision brings the failures back, where there is one; or the only tensors."""
+    nodes = [
+        node
+        for node in widen.computing_nodes(wide.proto, wide.plan)
+        if any(wide.plan.concerns(name) for name in (*node.input, *node.output))
+    ]
+    if not nodes:
+        stored = [name for name in edits.constants(wide.proto.graph) if wide.plan.concerns(name)]
+        quoted = listed([f"'{name}'" for name in stored])
+        return Place(quoted, tensors=tuple(stored)) if 0 < len(stored) <= trace.MOST_NAMED else None
+    if len(nodes) == 1:
+        return trace.place_of(nodes[0])
+    if cure.weights or len(nodes) > MOST_NODES:
+        return None
+    node, _ = wide.culprit(cure, nodes, enough=0.9, others=0.3)
+    return None if node is None else trace.place_of(node)
+
+
+def _has_halves(proto: ModelProto) -> bool:
+    """Does anything in the file speak of half precision?"""
+    values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    if any(tensor.data_type in HALVES for tensor in proto.graph.initializer):
+        return True
+    if any(value.type.tensor_type.elem_type in HALVES for value in values):
+        return True
+    return any(
+        (attribute.name == "to" and attribute.i in HALVES)
+        or (attribute.HasField("t") and attribute.t.data_type in HALVES)
+        for node in edits.all_nodes(proto.graph)
+        for attribute in node.attribute
+    )
+
+
+def _dtype(plan: widen.Widening) -> str:
+    kinds = [kind for kind in plan.types.values() if kind in HALVES]
+    return NAMES[max(set(kinds), key=kinds.count)] if kinds else "float16"
+
+
+EXTENSIONS = (Precision(), ReducedPrecision())

@@ -1,21 +1,30 @@
-"""The graph is right, and what runs it is not: its optimiser, or one of its operators."""
+"""The graph is right, and what runs it is not: its optimiser, an operator, dice that it throws, or its mode.
+
+Also operators that frameworks do not agree about (an approximation, a way of rounding, a mode of resizing), models
+that act as in training, and models that answer differently each time they are asked the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.explain import experiment
+from likewise.contracts.report import Place
+from likewise.data.cells import listed
+from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import Change, Effect, Trial
-from likewise.models.onnx import edits
+from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
+from likewise.models.onnx import alternatives, edits
+from likewise.models.onnx.alternatives import Alternative
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import ModelProto, NodeProto
 
+SIDES = ("candidate", "reference")
 
 PASSES = (
     "ConstantFolding", "ConstantFoldingDQ", "ConstantSharing", "CommonSubexpressionElimination",
@@ -43,14 +52,36 @@ PASSES = (
 COLLECTIONS = ("Level1_RuleBasedTransformer", "Level2_RuleBasedTransformer")
 """Passes that are made of several of the others, for what has no name here."""
 
-SLOWEST = 10.0
-"""Seconds that the standard's own evaluator may take for its rows."""
-
 LOCAL_ERROR = 1e-4
 """An operator is wrong if it differs from the standard by more than this part of its largest value."""
 
 APPROXIMATED = {"Gelu", "FastGelu", "QuickGelu", "Erf", "Tanh", "Sigmoid", "Exp", "Softmax", "LogSoftmax", "Softplus"}
 """Operators that are computed by formulas of limited accuracy."""
+
+MOST_ALTERNATIVES, PATIENCE = 80, 0.15
+"""Other meanings of operators that are tried, and the part of the time left that this may take."""
+
+LEFT = 0.2
+"""The part of the difference that the right meaning may leave: rounding, and nothing else."""
+
+MOST_NODES = 24
+"""Nodes in training mode that are switched one at a time."""
+
+REPEATS, ROWS = 4, 512
+"""How often a model is asked the same, and about how many rows."""
+
+RANDOM = {
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+    "Dropout",
+}
+"""Operators that throw dice; a Dropout only in training mode."""
+
+EVAL = "Call model.eval() before torch.onnx.export, and export again"
 
 
 class Runtime:
@@ -64,119 +95,307 @@ class Runtime:
         return case.graph() is not None
 
     def test(self, case: Case) -> Sequence[Explained]:
-        effect = self._unoptimised(case)
-        if effect is not None and effect.explains:
-            return [self._optimiser(case, effect)]
-        return self._operator(case)
+        effect = case.once(experiment.unoptimised)
+        found = _optimiser(case, effect) if effect is not None and effect.explains else _wrong_operator(case)
+        return [] if found is None else [found]
 
-    def _unoptimised(self, case: Case) -> Effect | None:
-        return case.once(experiment.unoptimised)
 
-    def _optimiser(self, case: Case, effect: Effect) -> Explained:
-        passes = self._bisected(case, effect)
-        told = ", ".join(passes) if passes else "graph optimisation"
-        switch = (
-            f"--candidate-option disabled_optimizers={','.join(passes)}"
-            if passes
-            else "--candidate-option optimization=disable"
-        )
-        evidence = (
-            f"without graph optimisation the candidate agrees with the reference on {int(effect.covered.sum())} of "
-            f"{int(effect.failing.sum())} failing rows"
-        )
-        if passes:
-            evidence += f"; so it does with {told} alone switched off"
-        return Explained(
-            "runtime-optimization",
-            told,
-            evidence,
-            f"Deploy with it switched off (InferenceSession(..., disabled_optimizers=[...])), and check so: {switch}",
-            covered=effect.covered,
-            simplicity=2 if passes and len(passes) == 1 else 3,
-        )
+class Operators:
+    """Let the nodes of one operator do what else they could have been meant to do: all of them, then one at a time."""
 
-    def _bisected(self, case: Case, effect: Effect) -> list[str]:
-        """The fewest passes that have to be off, found by halving; none where switching them off is not enough."""
+    causes = ("approximation", "operator-semantics", "operator-attribute")
+    needs_answers = True
+    slow = True
 
-        def cures(passes: Sequence[str]) -> bool:
-            tried = experiment.run(case, Change(options={"disabled_optimizers": ",".join(passes)}))
-            return tried is not None and tried.explains and tried.share >= 0.9 * effect.share
+    def plausible(self, case: Case) -> bool:
+        return case.graph() is not None
 
-        left = list(PASSES)
-        if not cures(left):
-            left = [*COLLECTIONS, *PASSES]
-            if not cures(left):
-                return []
-        size = len(left) // 2
-        while size:
-            start = 0
-            while start < len(left):
-                fewer = left[:start] + left[start + size :]
-                if fewer and cures(fewer):
-                    left = fewer
-                else:
-                    start += size
-            size //= 2
-        return left
-
-    def _operator(self, case: Case) -> list[Explained]:
-        """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
-        options = {"runtime": "reference"}
-        seconds = experiment.seconds_for(case, experiment.FEW, Change(options=options))
-        if seconds is None or seconds > min(SLOWEST, case.seconds_left() / 3):
-            return []
-        positions = Trial.few(case).positions
-        answers = case.ask_changed("candidate", options=options, batch=case.rows(positions))
-        if answers is None:
-            return []
-        effect = Trial(case, positions).effect(candidate=answers)
-        node = self._wrong_node(case, positions) if effect.explains else None
-        if node is None:
-            return []
-        place = edits.place(node)
-        return [
-            Explained(
-                "approximation" if node.op_type in APPROXIMATED else "operator-semantics",
-                place,
-                "run by onnx's own evaluator, the candidate agrees with the reference on "
-                f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows: the graph is right, and "
-                f"ONNX Runtime computes {place} differently",
-                "Report it to ONNX Runtime, and export with other operators (another opset) until it is fixed",
-                covered=Trial(case, positions).mask(effect.covered),
-                share=effect.share,
-                simplicity=2,
-            )
-        ]
-
-    def _wrong_node(self, case: Case, positions: Array) -> NodeProto | None:
-        """The first node that the runtime computes differently although it is given the same."""
+    def test(self, case: Case) -> Sequence[Explained]:
         proto = case.editable()
         if proto is None:
-            return None
-        rows = positions[case.required.failing[positions]]
-        types = case.tensor_types()
-        names = [name for node in proto.graph.node for name in node.output if name in types]
-        ours = experiment.seen_inside(case, "candidate", proto, names, rows)
-        theirs = experiment.seen_inside(case, "candidate", proto, names, rows, {"runtime": "reference"})
-        if ours is None or theirs is None:
-            return None
-        same: dict[str, bool] = {}
-        for node in proto.graph.node:
-            for name in node.output:
-                mine, yours = ours.get(name), theirs.get(name)
-                if mine is None or yours is None:
-                    continue
-                if mine.shape != yours.shape:
-                    return None
-                if mine.dtype.kind in "iufb" and yours.dtype.kind in "iufb":
-                    wide, other = mine.astype(np.float64), yours.astype(np.float64)
-                    scale = float(np.nanmax(np.abs(np.where(np.isfinite(other), other, 0)), initial=0.0))
-                    same[name] = bool(np.allclose(wide, other, rtol=0, atol=LOCAL_ERROR * scale, equal_nan=True))
-                else:
-                    same[name] = bool(np.array_equal(mine.astype(str), yours.astype(str)))
-            if any(not same.get(name, True) for name in node.output):
-                return node if all(same.get(name, True) for name in node.input) else None
+            return []
+        kinds: dict[str, list[Alternative]] = {}
+        for found in alternatives.alternatives(proto):
+            kinds.setdefault(found.kind, []).append(found)
+        together = [{entry.node: entry for entry in group} for group in kinds.values()]
+        alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
+        best: tuple[Effect, Mapping[str, Alternative]] | None = None
+        for chosen in experiment.searching(case, [*together, *alone][:MOST_ALTERNATIVES], patience=PATIENCE):
+            try:
+                change = Change(target=alternatives.changed(proto, chosen))
+            except (ValueError, IndexError, KeyError):
+                continue
+            effect = experiment.run(case, change, left=LEFT)
+            if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
+                best = effect, chosen
+        return [] if best is None else [_other_meaning(proto, *best)]
+
+
+class TrainingMode:
+    """Switch the layers that act as in training to inference, one side at a time."""
+
+    causes = ("training-mode",)
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return True
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        found = next((found for side in SIDES if (found := _in_training(case, side))), None) or _by_the_batch(case)
+        return [] if found is None else [found]
+
+
+class Nondeterminism:
+    """Ask both models the same several times."""
+
+    causes = ("nondeterminism",)
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return True
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        found = []
+        trial = Trial.few(case, ROWS)
+        for side in SIDES:
+            random = _random_nodes(case, side)
+            changes = case.framework(side) != "recorded" and (random or _differs_at_once(case, side))
+            apart = _answered_otherwise(trial, side) if changes else None
+            if apart is None:
+                continue
+            # What is answered differently now need not fail now.
+            effect = Effect(apart, trial.failing)
+            if effect.share < ENOUGH:
+                continue
+            place = trace.place_of(random[0], side=side) if len(random) == 1 else None
+            found.append(
+                Explained(
+                    "nondeterminism",
+                    Place(side, side=side) if place is None else Place(side, (str(place),), side, nodes=place.nodes),
+                    f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
+                    f"{effect.told} than when they failed",
+                    "Export it for inference (model.eval()), or fix the seed of what is random in it",
+                    covered=trial.mask(effect.covered),
+                    share=effect.share,
+                    simplicity=2,
+                )
+            )
+        return found
+
+
+def _optimiser(case: Case, effect: Effect) -> Explained:
+    passes = _passes_at_fault(case, effect)
+    told = ", ".join(passes) or "graph optimisation"
+    switch = f"disabled_optimizers={','.join(passes)}" if passes else "optimization=disable"
+    return Explained(
+        "runtime-optimization",
+        Place(told),
+        f"without graph optimisation the candidate agrees with the reference on {effect.told}"
+        + (f"; so it does with {told} alone switched off" if passes else ""),
+        "Deploy with it switched off (InferenceSession(..., disabled_optimizers=[...])), and check so: "
+        f"--candidate-option {switch}",
+        covered=effect.covered,
+        simplicity=2 if len(passes) == 1 else 3,
+    )
+
+
+def _passes_at_fault(case: Case, effect: Effect) -> tuple[str, ...]:
+    """The fewest passes that have to be off, found by halving; none where switching them off is not enough."""
+
+    def cures(passes: Sequence[str]) -> bool:
+        tried = experiment.run(case, Change(options={"disabled_optimizers": ",".join(passes)}))
+        return tried is not None and tried.explains and tried.share >= experiment.AS_MUCH * effect.share
+
+    every = next((every for every in (PASSES, (*COLLECTIONS, *PASSES)) if cures(every)), ())
+    return experiment.smallest(every, cures, alone=0) if every else ()
+
+
+def _wrong_operator(case: Case) -> Explained | None:
+    """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
+    trial = Trial.few(case)
+    answers = experiment.by_the_standard(trial)
+    effect = None if answers is None else trial.effect(candidate=answers)
+    node = _first_wrong_node(case, trial) if effect is not None and effect.explains else None
+    if effect is None or node is None:
         return None
+    place = trace.place_of(node)
+    return Explained(
+        "approximation" if node.op_type in APPROXIMATED else "operator-semantics",
+        place,
+        f"run by onnx's own evaluator, the candidate agrees with the reference on {effect.told}: the graph is right, "
+        f"and ONNX Runtime computes {place} differently",
+        "Report it to ONNX Runtime, and export with other operators (another opset) until it is fixed",
+        covered=trial.mask(effect.covered),
+        share=effect.share,
+        simplicity=2,
+    )
 
 
-EXTENSION = Runtime()
+def _first_wrong_node(case: Case, trial: Trial) -> NodeProto | None:
+    """The first node that the runtime computes differently although it is given the same."""
+    proto = case.editable()
+    if proto is None:
+        return None
+    rows, types = trial.positions[trial.failing], case.tensor_types()
+    names = [name for node in proto.graph.node for name in node.output if name in types]
+    ours = experiment.seen_inside(case, "candidate", proto, names, rows)
+    theirs = experiment.seen_inside(case, "candidate", proto, names, rows, {"runtime": "reference"})
+    if ours is None or theirs is None:
+        return None
+    known = ours.keys() & theirs.keys()
+    if any(ours[name].shape != theirs[name].shape for name in known):
+        return None
+    wrong = {name for name in known if not _same(ours[name], theirs[name])}
+    first = next((node for node in proto.graph.node if wrong.intersection(node.output)), None)
+    return None if first is None or wrong.intersection(first.input) else first
+
+
+def _same(mine: Array, theirs: Array) -> bool:
+    if mine.dtype.kind not in "iufb" or theirs.dtype.kind not in "iufb":
+        return bool(np.array_equal(mine.astype(str), theirs.astype(str)))
+    wide, other = mine.astype(np.float64), theirs.astype(np.float64)
+    scale = float(np.max(np.abs(other[np.isfinite(other)]), initial=0.0))
+    return bool(np.allclose(wide, other, rtol=0, atol=LOCAL_ERROR * scale, equal_nan=True))
+
+
+def _other_meaning(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alternative]) -> Explained:
+    nodes = [node for node in proto.graph.node if node.name in chosen]
+    first = next(iter(chosen.values()))
+    place = trace.place_of(*nodes)
+    attribute = (first.attribute,) if first.cause == alternatives.ATTRIBUTE else ()
+    return Explained(
+        first.cause,
+        Place(str(place), attribute, path=place.path, nodes=place.nodes),
+        f"with {first.told} in {place}, the candidate agrees with the reference on {effect.told}",
+        "Make both compute it in one way, and export again: change the reference's layer, or this node of the graph",
+        covered=effect.covered,
+        simplicity=2,
+    )
+
+
+def _in_training(case: Case, side: str) -> Explained | None:
+    """Layers of a graph that act as in training, if it agrees with them switched to inference."""
+    proto = case.editable(side)
+    live = [] if proto is None else _live(proto)
+    if proto is None or not live:
+        return None
+    effect = experiment.run(case, Change(side, target=_at_rest(proto, live)))
+    if effect is None or not effect.explains:
+        return None
+    alone = experiment.first(
+        case,
+        live if 1 < len(live) <= MOST_NODES else (),
+        lambda trial, node: trial.run(Change(side, target=_at_rest(proto, [node]))),
+        enough=experiment.AS_MUCH * effect.share,
+    )
+    place = trace.place_of(*(live if alone is None else alone[:1]), side=side)
+    return Explained(
+        "training-mode",
+        place if side == "candidate" else Place(f"{place} of the reference", side=side, nodes=place.nodes),
+        f"with {place} switched to inference the {side} agrees with the other on {effect.told}",
+        EVAL,
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
+def _by_the_batch(case: Case) -> Explained | None:
+    """Was batch norm written out as it acts in training? Then the reference does so too, made to."""
+    torch, module = sys.modules.get("torch"), case.native("reference")
+    if torch is None or case.framework("reference") != "torch" or not isinstance(module, torch.nn.Module):
+        return None
+    norms = [name for name, part in module.named_modules() if getattr(part, "running_mean", None) is not None]
+    twin = _by_batch_statistics(module, norms) if norms else None
+    if twin is None:
+        return None
+    # The rows of a call count: both are asked about all of them at once.
+    effect = experiment.run(case, Change("reference", target=twin, whole=True), Change(whole=True))
+    if effect is None or not effect.explains:
+        return None
+    some = listed(norms, trace.MOST_NAMED)
+    return Explained(
+        "training-mode",
+        Place(some, path=norms[0] if len(norms) == 1 else ""),
+        f"normalising by the batch as in training ({some}), the reference answers like the candidate on {effect.told}",
+        EVAL,
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
+def _by_batch_statistics(module: Any, norms: Sequence[str]) -> Any:
+    twin = rounding.copied_module(module)
+    parts = {} if twin is None else dict(twin.named_modules())
+    for name in norms if parts else ():
+        # Without statistics of its own, a normalisation takes those of the batch, in eval mode too.
+        parts[name].running_mean = parts[name].running_var = None
+        parts[name].track_running_stats = False
+    return twin
+
+
+def _live(proto: ModelProto) -> list[NodeProto]:
+    """The nodes that act as in training."""
+    stored = edits.constants(proto.graph)
+    return [node for node in proto.graph.node if _acts_as_in_training(node, stored, _opset(proto))]
+
+
+def _opset(proto: ModelProto) -> int:
+    return next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
+
+
+def _acts_as_in_training(node: NodeProto, stored: Mapping[str, Array], opset: int) -> bool:
+    if node.op_type not in ("Dropout", "BatchNormalization"):
+        return False
+    if opset < 7:
+        return bool(edits.attribute(node, "is_test", 0) == 0)
+    if node.op_type == "BatchNormalization":
+        return len(node.output) > 1 if opset < 14 else bool(edits.attribute(node, "training_mode", 0) == 1)
+    if opset < 12 or len(node.input) < 3 or not node.input[2]:
+        return False
+    given = stored.get(node.input[2])
+    return given is None or bool(given.reshape(-1)[0])
+
+
+def _at_rest(proto: ModelProto, live: Sequence[NodeProto]) -> ModelProto:
+    """The graph with these nodes acting as in inference."""
+    changed, opset = edits.copied(proto), _opset(proto)
+    names = {node.name for node in live}
+    outputs = {value.name for value in changed.graph.output}
+    for node in changed.graph.node:
+        if node.name not in names:
+            continue
+        edits.set_attribute(node, "is_test", 1 if opset < 7 else None)
+        if node.op_type == "Dropout":
+            del node.input[2:]
+            continue
+        edits.set_attribute(node, "training_mode", 0 if opset >= 14 else None)
+        if not outputs.intersection(node.output[1:]):
+            del node.output[1:]
+    return changed
+
+
+def _random_nodes(case: Case, side: str) -> list[NodeProto]:
+    proto = case.graph(side)
+    return [] if proto is None else [node for node in edits.all_nodes(proto.graph) if node.op_type in RANDOM]
+
+
+def _differs_at_once(case: Case, side: str) -> bool:
+    """Do two calls differ on a few rows?"""
+    batch = Trial.few(case).batch
+    one, other = case.ask(side, batch), case.ask(side, batch)
+    return one is not None and other is not None and bool(experiment.rows_apart(case, side, one, other).any())
+
+
+def _answered_otherwise(trial: Trial, side: str) -> Array | None:
+    """The rows that were answered differently before, of a model whose answers change from call to call."""
+    case, before = trial.case, trial.reference if side == "reference" else trial.candidate
+    asked = [given for _ in range(REPEATS) if (given := case.ask(side, trial.batch)) is not None]
+    if len(asked) < REPEATS:
+        return None
+    changes = any(experiment.rows_apart(case, side, asked[0], again).any() for again in asked[1:])
+    return np.any([experiment.rows_apart(case, side, before, again) for again in asked], axis=0) if changes else None
+
+
+EXTENSIONS = (Runtime(), Operators(), TrainingMode(), Nondeterminism())

@@ -35,6 +35,7 @@ class Alternative:
     cause: str
     told: str
     rewrite: Rewrite
+    attribute: str = ""
 
 
 def alternatives(proto: ModelProto) -> Iterator[Alternative]:
@@ -42,12 +43,9 @@ def alternatives(proto: ModelProto) -> Iterator[Alternative]:
     stored = edits.constants(proto.graph)
     makers = {name: node for node in proto.graph.node for name in node.output}
     for node in proto.graph.node:
-        for cause, told, rewrite in (
-            *_activations(node, stored, makers),
-            *_roundings(node, stored),
-            *_attributes(node),
-        ):
+        for cause, told, rewrite in (*_activations(node, stored, makers), *_roundings(node, stored)):
             yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, rewrite)
+        yield from _attributes(node)
 
 
 def changed(proto: ModelProto, chosen: Mapping[str, Alternative]) -> ModelProto:
@@ -108,7 +106,7 @@ def _roundings(node: NodeProto, stored: Mapping[str, Array]) -> Iterator[Found]:
             yield SEMANTICS, "a quotient with its fraction", _true_div
 
 
-def _attributes(node: NodeProto) -> Iterator[Found]:
+def _attributes(node: NodeProto) -> Iterator[Alternative]:
     if node.op_type == "Resize":
         for name, values in (
             ("coordinate_transformation_mode", ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")),
@@ -133,14 +131,15 @@ def _attributes(node: NodeProto) -> Iterator[Found]:
         yield from _others(node, ATTRIBUTE, "epsilon", sizes, default=1e-5)
 
 
-def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...], *, default: Any) -> Iterator[Found]:
+def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...], *, default: Any) -> Iterator[Alternative]:
     now = edits.attribute(node, name, default)
     now = now.decode() if isinstance(now, bytes) else now
     for value in values:
         same = value == now if isinstance(value, str | int) else abs(value - now) <= 1e-3 * abs(value)
         if not same:
             shown = f"{now:.4g}" if isinstance(now, float) else now
-            yield cause, f"{name}={value} instead of {shown}", _set(name, value)
+            told = f"{name}={value} instead of {shown}"
+            yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, _set(name, value), name)
 
 
 def _set(name: str, value: Any) -> Rewrite:
