@@ -1,9 +1,4 @@
-"""What an exit code means. Only zero deploys.
-
-What GitHub Actions shows of a gate: a summary of the job, and a line where people look first.
-
-Carrying out a gate from the command line: supervised, written down, shown.
-"""
+"""Carrying out a gate from the command line: supervised, written down, shown, its exit code, and what CI sees of it."""
 
 from __future__ import annotations
 
@@ -29,26 +24,14 @@ if TYPE_CHECKING:
 PASS, FAIL, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 
 CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
-"""By outcome, in plain text: `--help` needs no more than this."""
-
+"""By outcome. Only zero deploys."""
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Stands for the file of that variable: what is there already stays."""
+"""Stands for the file of that variable, the summary of a job of GitHub Actions: what is there already stays."""
 
 
-def github_formats() -> Mapping[str, str]:
-    """The forms of a report that the job asks for by its environment, by the file they go to."""
-    return {"markdown": SUMMARY} if os.environ.get(SUMMARY) else {}
-
-
-def add_to_summary(text: str) -> None:
-    """Append to the summary of the job."""
-    with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as summary:
-        summary.write(text + "\n")
-
-
-def annotate(outcome: Outcome, message: str) -> None:
-    """Mark the job with what broke. On standard error: standard output may be read by a machine."""
+def _annotate(outcome: Outcome, message: str) -> None:
+    """Mark a job of GitHub Actions with what broke. On standard error: standard output may be read by a machine."""
     if os.environ.get("GITHUB_ACTIONS") == "true" and outcome is not Outcome.PASS:
         escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
         sys.stderr.write(f"::error title=likewise {outcome}::{escaped}\n")
@@ -81,7 +64,8 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     if as_json and "-" in settings.formats.values():
         raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
-    formats = [*settings.formats.items(), *github_formats().items()]
+    summary = {"markdown": SUMMARY} if os.environ.get(SUMMARY) else {}
+    formats = [*settings.formats.items(), *summary.items()]
     job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look}
     try:
         found = watched(job, shown=not (quiet or as_json), timeout=settings.timeout, debug=debug)
@@ -91,7 +75,7 @@ def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: 
     except LikewiseError as error:
         carried = drawn(_without_worker(settings, error), None if as_json else look, formats)
     write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
-    annotate(carried.outcome, carried.headline)
+    _annotate(carried.outcome, carried.headline)
     return carried
 
 
@@ -101,7 +85,8 @@ def write(files: Mapping[str, str]) -> None:
 
     for path, text in files.items():
         if path == SUMMARY:
-            add_to_summary(text)
+            with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as summary:
+                summary.write(text + "\n")
         elif path == "-":
             click.echo(text, nl=not text.endswith("\n"))
         else:
@@ -114,7 +99,7 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
     from likewise.tasks.check import could_not_run, cut_short
 
     if not isinstance(error, CrashError) or error.judged is None:
-        return could_not_run(settings, _naming(error, settings))
+        return could_not_run(settings, error)
     text, doing = error.judged
     return cut_short(loads(text, name="the worker's report"), doing, error.message)
 
@@ -141,14 +126,6 @@ def width() -> int:
 def colour() -> bool:
     """Colour on a terminal, unless NO_COLOR asks for none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _naming(error: LikewiseError, settings: Settings) -> LikewiseError:
-    """Name the model that was at work when the worker died."""
-    for side in ("reference", "candidate"):
-        error.message = error.message.replace(f"the {side} ran", f"the {side} ({getattr(settings, side)}) ran")
-        error.message = error.message.replace(f"loading the {side}", f"loading the {side} ({getattr(settings, side)})")
-    return error
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

@@ -149,7 +149,15 @@ batch_axis_option = click.option(
     metavar="N",
     help="Axis of a model's tensors that holds the rows, if not the first: 1, or x:1,lengths:0.",
 )
-comparison_options = _stacked(
+
+
+def adapter_option(name: str, told: str = "For its adapter.") -> Callable[[F], F]:
+    """Options of a model's adapter: `--option`, `--reference-option`, `--candidate-option`."""
+    held = f"{name}s".removeprefix("--").replace("-", "_")
+    return click.option(name, held, multiple=True, callback=assignments, metavar="NAME=VALUE", help=told)
+
+
+pairing_options = _stacked(
     batch_axis_option,
     click.option(
         "--pair",
@@ -159,6 +167,9 @@ comparison_options = _stacked(
         help="Compare this output of the candidate with that of the reference.",
     ),
     click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison."),
+)
+comparison_options = _stacked(
+    pairing_options,
     click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by measuring]"),
     click.option(
         "--batch-sizes",
@@ -189,16 +200,8 @@ comparison_options = _stacked(
         "--skip-suite", "skip_suites", multiple=True, metavar="NAME", help="Leave an edge suite out, such as nonfinite."
     ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
-    click.option(
-        "--reference-option", multiple=True, callback=assignments, metavar="NAME=VALUE", help="For its adapter."
-    ),
-    click.option(
-        "--candidate-option",
-        multiple=True,
-        callback=assignments,
-        metavar="NAME=VALUE",
-        help="For its adapter, such as optimization=disable, threads=1 or providers=CUDA.",
-    ),
+    adapter_option("--reference-option"),
+    adapter_option("--candidate-option", "For its adapter, such as optimization=disable, threads=1 or providers=CUDA."),
 )
 trust_option = click.option(
     "--trust",
@@ -238,17 +241,32 @@ report_options = _stacked(
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 
+def output_options(*, json: str = "Print JSON.", quiet: str = "Show no progress.") -> Callable[[F], F]:
+    """How a result is printed: for a machine, with less around it, with what went wrong."""
+    return _stacked(
+        click.option("--json", "as_json", is_flag=True, help=json),
+        click.option("--quiet", "-q", is_flag=True, help=quiet),
+        debug_option,
+    )
+
+
 def given(**options: Any) -> dict[str, Any]:
     """The options a user really gave."""
     return {name: value for name, value in options.items() if value is not None and value != () and value != {}}
 
 
+def arguments(told: str, **options: Any) -> dict[str, Any]:
+    """The options a user really gave, as a task takes them from Python; without data there is nothing to do."""
+    required(options["data"], "--data", f"{told}: --data FILE")
+    found = given(**options)
+    if "id" in found:
+        found["row_id"] = found.pop("id")
+    return found
+
+
 def stated(**options: Any) -> dict[str, Any]:
     """The options a user really gave, under the names of a gate's settings."""
     found = {name: value for name, value in given(**options).items() if value is not False or name == "nan_equal"}
-    for side in ("reference", "candidate"):
-        if f"{side}_option" in found:
-            found[f"{side}_options"] = found.pop(f"{side}_option")
     if options.get("batch_sizes") == ():
         found["batch_sizes"] = ()
     if options.get("shapes") == {}:

@@ -1,11 +1,7 @@
-"""One line on standard error that says how far a run is; silent where nobody is watching.
-
-Runs a job in a worker process, so that a model that crashes, hangs or is killed takes only the worker along.
+"""Runs a job in a worker process, so that a model that crashes, hangs or is killed takes only the worker along.
 
 The parent stays light: it imports no framework, reads messages, and knows at every moment which
-model was given which rows.
-
-A job in a worker, with a line that says how far it is.
+model was given which rows. Where somebody is watching, a line on standard error says how far a run is.
 """
 
 from __future__ import annotations
@@ -25,32 +21,6 @@ from typing import IO, Any
 
 from likewise.errors import LikewiseError, UsageError
 from likewise.report.words import Pace
-
-
-class ProgressLine:
-    """Redraws itself in place; leaves nothing behind."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown and sys.stderr.isatty()
-        self._pace = Pace()
-        self._drawn = 0.0
-
-    def update(self, message: Mapping[str, Any]) -> None:
-        self._pace.update(message)
-        self.tick()
-
-    def tick(self) -> None:
-        now = time.monotonic()
-        if self._shown and now - self._drawn > 0.1 and (text := self._pace.text(now)):
-            self._drawn = now
-            sys.stderr.write("\r\x1b[2K" + text[:79])
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
@@ -129,6 +99,7 @@ def _follow(
         # The pipe stays open: the worker ends itself when it closes, so that no orphan outlives us.
         worker.stdin.write(json.dumps({**job, "token": token}).encode() + b"\n")
         worker.stdin.flush()
+    names = job.get("settings", {})
     asked = deadline = None if timeout is None else time.monotonic() + timeout
     doing: dict[str, dict[str, Any]] = {}
     while True:
@@ -140,17 +111,17 @@ def _follow(
                 on_tick()
             if worker.poll() is not None and messages.empty():
                 # A child it forked may hold the pipe open: its death does not show there.
-                raise _death(worker.returncode, doing, words) from None
+                raise _death(worker.returncode, doing, names, words) from None
             if deadline is not None and time.monotonic() >= deadline:
                 limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
                 raise CrashError(
-                    f"no answer {limit}: stopped {_where(doing)}",
+                    f"no answer {limit}: stopped {_where(doing, names)}",
                     remedy="Give it more time with --timeout, or fewer rows with --samples",
                     side=_side(doing),
                 ) from None
             continue
         if message is None:
-            raise _death(worker.wait(), doing, words)
+            raise _death(worker.wait(), doing, names, words)
         if message["type"] == "progress":
             _keep_track(doing, message)
             if on_progress is not None:
@@ -209,7 +180,7 @@ class _Tail:
         return self._text
 
 
-def _death(code: int, doing: Mapping[str, Mapping[str, Any]], words: _Tail) -> CrashError:
+def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str, Any], words: _Tail) -> CrashError:
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -224,7 +195,7 @@ def _death(code: int, doing: Mapping[str, Mapping[str, Any]], words: _Tail) -> C
     last = words.text().strip().splitlines()
     said = next((line for line in last if line.startswith("Fatal Python error")), last[-1] if last else "")
     return CrashError(
-        f"{how} {_where(doing, side)}" + (f"; its last words: {said.strip()[:200]}" if said else ""),
+        f"{how} {_where(doing, names, side)}" + (f"; its last words: {said.strip()[:200]}" if said else ""),
         remedy="Run the model alone on these rows to see it crash",
         side=side,
     )
@@ -242,18 +213,20 @@ def _side(doing: Mapping[str, Mapping[str, Any]]) -> str | None:
     return sides[0] if len(sides) == 1 else None
 
 
-def _where(doing: Mapping[str, Mapping[str, Any]], blamed: str | None = None) -> str:
-    """What was going on, in words."""
+def _where(doing: Mapping[str, Mapping[str, Any]], names: Mapping[str, Any], blamed: str | None = None) -> str:
+    """What was going on, in words; `names` has what the models are called, where that is known."""
     if not doing:
         return "before it had begun" if blamed is None else f"in the {blamed}"
     told = [message for side, message in doing.items() if blamed is None or side == blamed] or list(doing.values())
     parts = []
     for message in told:
-        if not message.get("side") or message["phase"].startswith("loading"):
-            parts.append(f"while {message['phase']} {message.get('model', '')}".strip())
+        side = message["side"]
+        name = f" ({names[side]})" if side in names else ""
+        # A model that is being opened has no rows yet.
+        if not side or message["phase"].startswith("loading"):
+            parts.append(f"while {message['phase']}{name}")
         else:
-            rows = f"rows {message['first']} to {message['last']}"
-            parts.append(f"while the {message['side']} {message.get('model', '')} ran {rows}".replace("  ", " "))
+            parts.append(f"while the {side}{name} ran rows {message['first']} to {message['last']}")
     return " and ".join(parts)
 
 
@@ -288,9 +261,34 @@ def _on_termination(clean_up: Callable[[], None]) -> Any:
     return signal.signal(signal.SIGTERM, stop)
 
 
+class _ProgressLine:
+    """Redraws itself in place; leaves nothing behind."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown and sys.stderr.isatty()
+        self._pace = Pace()
+        self._drawn = 0.0
+
+    def update(self, message: Mapping[str, Any]) -> None:
+        self._pace.update(message)
+        self.tick()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._shown and now - self._drawn > 0.1 and (text := self._pace.text(now)):
+            self._drawn = now
+            sys.stderr.write("\r\x1b[2K" + text[:79])
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
 def watched(job: Mapping[str, Any], *, shown: bool, debug: bool, timeout: float | None = None) -> Any:
     """The result of a job, or an error that says what happened to it; the line is gone when it ends."""
-    line = ProgressLine(shown=shown)
+    line = _ProgressLine(shown=shown)
     try:
         return supervise(job, timeout=timeout, on_progress=line.update, on_tick=line.tick, debug=debug)
     finally:

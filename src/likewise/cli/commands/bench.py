@@ -20,24 +20,14 @@ from likewise.cli import options
 @click.option(
     "--budget", callback=options.seconds, metavar="S", help="Time to measure for, such as 20s.  [default: 20s]"
 )
-@click.option(
-    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
-)
-@click.option(
-    "--candidate-option",
-    multiple=True,
-    callback=options.assignments,
-    metavar="NAME=VALUE",
-    help="For its adapter, such as threads=1.",
-)
+@options.adapter_option("--reference-option")
+@options.adapter_option("--candidate-option", "For its adapter, such as threads=1.")
 @options.batch_axis_option
 @options.trust_option
 @click.option("--svg", metavar="FILE", help="Write a plot of the ratios.")
 @click.option("--output", "-o", metavar="FILE", help="Write every figure and sample as JSON.")
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
-@options.debug_option
+@options.output_options()
 def bench(
     *,
     reference: str,
@@ -59,36 +49,22 @@ def bench(
     likewise bench model.joblib model.onnx --data test.parquet
     likewise bench model.onnx model.int8.onnx --data test.npz --budget 60s --svg speed.svg
     """
-    from pathlib import Path
-
-    from likewise.cli.gates import colour, width
+    from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
 
-    options.required(given["data"], "--data", "Say which rows to run: --data FILE")
-    arguments = options.given(**given)
-    for name, other in (
-        ("id", "row_id"),
-        ("reference_option", "reference_options"),
-        ("candidate_option", "candidate_options"),
-    ):
-        if name in arguments:
-            arguments[other] = arguments.pop(name)
-    job = {"do": "bench", "arguments": {"reference": reference, "candidate": candidate, **arguments}}
-    plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.data.files import atomically
-    from likewise.report import bench as plot
-    from likewise.report import bench as stored
-    from likewise.report import bench as table
+    arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
+    plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
+    from likewise.report.bench import plot, result_from, table, to_json
 
-    result = stored.result_from(plain)
+    result = result_from(plain)
     if svg is not None:
-        atomically(Path(svg), plot.plot(result).encode())
+        write({svg: plot(result)})
     if output is not None:
-        atomically(Path(output), stored.to_json(result).encode())
+        write({output: to_json(result)})
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
-        return
-    click.echo(table.table(result, width=width(), colour=colour()), nl=False)
+    else:
+        click.echo(table(result, width=width(), colour=colour()), nl=False)
 
 
 EXTENSION = bench

@@ -33,9 +33,7 @@ SUFFIXES = {"markdown": "md", "junit": "junit.xml"}
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
-@options.debug_option
+@options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
 def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None, **given: Any) -> None:
     """Run REFERENCE and CANDIDATE on the same rows and judge the differences.

@@ -40,9 +40,9 @@ from likewise.cli.gates import CODES
 @options.trust_option
 @options.report_options
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; with --no-check, what was written.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
-@options.debug_option
+@options.output_options(
+    json="Print the report as JSON; with --no-check, what was written.", quiet="Print the verdict only."
+)
 @click.pass_context
 def export(
     ctx: click.Context, /, *, model: str, output: str, check: bool, as_json: bool, quiet: bool, **given: Any
@@ -67,15 +67,9 @@ def export(
     gate = {"report": "parity_report.json", **stated, "reference": model, "candidate": output}
     settings = settings_from(gate, where="the command")
     settings.policy()
-    arguments = {
-        **{name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")},
-        **how,
-    }
-    written = supervise(
-        {"do": "export", "arguments": {"model": model, "output": output, **arguments}},
-        timeout=settings.timeout,
-        debug=debug,
-    )
+    told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
+    job = {"do": "export", "arguments": {"model": model, "output": output, **told, **how}}
+    written = supervise(job, timeout=settings.timeout, debug=debug)
     if not check and as_json:
         click.echo(json.dumps(written, indent=2, ensure_ascii=False))
     elif not as_json and not quiet:

@@ -19,9 +19,7 @@ from likewise.errors import UsageError
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @options.format_options
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
-@options.debug_option
+@options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
 def judge(
     ctx: click.Context, /, *, report: str, output: str | None, as_json: bool, quiet: bool, debug: bool, **given: Any

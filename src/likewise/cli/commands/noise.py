@@ -15,15 +15,11 @@ from likewise.cli.gates import INCONCLUSIVE, PASS
 @click.argument("model")
 @options.data_options
 @click.option("--margin", type=float, metavar="X", help="Propose so many times the noise.  [default: 10]")
-@click.option(
-    "--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For the model's adapter."
-)
+@options.adapter_option("--option", "For the model's adapter.")
 @options.batch_axis_option
 @options.trust_option
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the proposed options only.")
-@options.debug_option
+@options.output_options(quiet="Print the proposed options only.")
 @click.pass_context
 def noise(
     ctx: click.Context, /, *, model: str, as_json: bool, quiet: bool, debug: bool, timeout: float | None, **given: Any
@@ -42,21 +38,15 @@ def noise(
     from likewise.cli.gates import colour, width
     from likewise.cli.supervisor import watched
 
-    options.required(given["data"], "--data", "Say which rows to ask about: --data FILE")
-    arguments = options.given(**given)
-    for name, other in (("id", "row_id"), ("option", "options")):
-        if name in arguments:
-            arguments[other] = arguments.pop(name)
-    job = {"do": "noise", "arguments": {"model": model, **arguments}}
-    plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.report import noise as stored
-    from likewise.report import noise as table
+    arguments = options.arguments("Say which rows to ask about", model=model, **given)
+    plain = watched({"do": "noise", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
+    from likewise.report.noise import result_from, table
 
-    result = stored.result_from(plain)
+    result = result_from(plain)
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        click.echo(table.table(result, width=width(), colour=colour()), nl=False)
+        click.echo(table(result, width=width(), colour=colour()), nl=False)
     elif not result.refused:
         click.echo(result.options)
     ctx.exit(INCONCLUSIVE if result.refused else PASS)

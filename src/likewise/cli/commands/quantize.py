@@ -55,9 +55,9 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 @click.option("--speed/--no-speed", "timed", default=True, help="Time both on --data.  [default: speed]")
 @click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]")
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was done and the report as JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the summary and the verdict only.")
-@options.debug_option
+@options.output_options(
+    json="Print what was done and the report as JSON.", quiet="Print the summary and the verdict only."
+)
 @click.pass_context
 def quantize(
     ctx: click.Context,

@@ -13,7 +13,7 @@ from likewise.cli import options
 @click.argument("model")
 @options.data_options
 @click.option("--output", "-o", required=True, metavar="FILE", help="The Parquet file to write.")
-@click.option("--option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter.")
+@options.adapter_option("--option")
 @options.batch_axis_option
 @options.trust_option
 @options.timeout_option
@@ -23,13 +23,10 @@ def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float 
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
     from likewise.cli.supervisor import watched
 
-    options.required(given["data"], "--data", "Say which rows to answer: --data FILE")
-    arguments = options.given(**given)
-    arguments["row_id"] = arguments.pop("id", None)
+    arguments = options.arguments("Say which rows to answer", model=model, output=output, **given)
     own = options.given(batch_axis=arguments.pop("batch_axis", None))
-    arguments["options"] = {**own, **arguments.pop("option", {})}
-    job = {"do": "record", "arguments": {"model": model, "output": output, **arguments}}
-    rows = watched(job, shown=not quiet, timeout=timeout, debug=debug)
+    arguments["options"] = {**own, **arguments.pop("options", {})}
+    rows = watched({"do": "record", "arguments": arguments}, shown=not quiet, timeout=timeout, debug=debug)
     if not quiet:
         click.echo(f"Recorded the answers to {rows:,} rows in {output}")
 

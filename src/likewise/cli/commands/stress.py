@@ -34,21 +34,13 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
     "--output", "-o", metavar="FILE", help="Where the worst rows go.  [default: stress.parquet, for arrays stress.npz]"
 )
 @click.option("--report", metavar="FILE", help="Write everything that was found as JSON.")
-@options.batch_axis_option
-@click.option("--pair", multiple=True, callback=options.assignments, metavar="CANDIDATE=REFERENCE", help="As in check.")
-@click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison.")
+@options.pairing_options
 @click.option("--batch-size", type=int, metavar="N", help="Rows a call of a model at most.")
-@click.option(
-    "--reference-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
-)
-@click.option(
-    "--candidate-option", multiple=True, callback=options.assignments, metavar="NAME=VALUE", help="For its adapter."
-)
+@options.adapter_option("--reference-option")
+@options.adapter_option("--candidate-option")
 @options.trust_option
 @options.timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
-@options.debug_option
+@options.output_options()
 @click.pass_context
 def stress(
     ctx: click.Context,
@@ -74,13 +66,11 @@ def stress(
     likewise stress model.joblib model.onnx --data test.parquet --budget 60s
     likewise stress model.onnx model.int8.onnx --data test.npz --preset quantized --calls 500
     """
-    from pathlib import Path
-
-    from likewise.cli.gates import colour, width
+    from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
     from likewise.data.files import atomically
     from likewise.errors import LikewiseError, UsageError
-    from likewise.report import stress as results
+    from likewise.report.stress import result_from, table, to_json
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)
@@ -89,7 +79,7 @@ def stress(
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-        result = results.result_from(plain)
+        result = result_from(plain)
     except UsageError:
         raise
     except LikewiseError as error:
@@ -97,11 +87,8 @@ def stress(
 
         result = could_not_run(reference, candidate, data, error, stated)
     if report is not None:
-        atomically(Path(report), results.to_json(result).encode())
-    if as_json:
-        click.echo(results.to_json(result), nl=False)
-    else:
-        click.echo(results.table(result, width=width(), colour=colour()), nl=False)
+        write({report: to_json(result)})
+    click.echo(to_json(result) if as_json else table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 
