@@ -28,7 +28,8 @@ from likewise.report import bench as stored
 from likewise.report.files import render
 from likewise.report.formats.html import FOLDER
 from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
-from likewise.report.formats.json import loads
+from likewise.report.formats.json import dumps, loads
+from likewise.tasks.check import render
 
 ROWS = 400
 
@@ -305,7 +306,7 @@ def rendered(folder, *words):
 
 
 def test_a_finished_run_becomes_a_page_with_its_bench(stored_report):
-    (stored_report / "bench.json").write_text(stored.to_json(bench()))
+    (stored_report / "bench.json").write_text(dumps(bench()))
     done = rendered(stored_report, "--bench", "bench.json", "--html", "out.html")
     assert done.returncode == 0, done.stderr
     page = (stored_report / "out.html").read_text(encoding="utf-8")
@@ -332,7 +333,7 @@ def test_what_is_no_bench_is_an_error_that_says_so(text, told):
 def test_a_bench_of_other_models_does_not_go_into_a_report(stored_report):
     other = bench()
     other = replace(other, candidate=replace(other.candidate, name="other.onnx"))
-    (stored_report / "other.json").write_text(stored.to_json(other))
+    (stored_report / "other.json").write_text(dumps(other))
     done = rendered(stored_report, "--bench", "other.json", "--html", "never.html")
     assert done.returncode == 2
     assert "about other models" in done.stderr

@@ -18,12 +18,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import likewise
-from likewise.contracts.bench import Round
+from likewise.contracts.bench import BenchResult, Round
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
 from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
 from likewise.report import bench
+from likewise.report.formats.json import dumps, read
 from likewise.tasks.bench import timing as measuring
 from likewise.tasks.bench.subject import Subject
 from likewise.tasks.bench.timing import measure
@@ -64,7 +65,7 @@ def percentile(values, share):
 
 
 def test_the_statistics_are_those_of_the_samples_in_the_json(result):
-    for timing in json.loads(bench.to_json(result))["timings"]:
+    for timing in json.loads(dumps(result))["timings"]:
         medians = {}
         for side in ("reference", "candidate"):
             samples = [value for entry in timing["rounds"] for value in entry[side]]
@@ -343,8 +344,8 @@ def test_the_plot_is_xml_with_a_title_and_a_line_for_every_size(result):
 
 
 def test_a_result_survives_json(result):
-    plain = json.loads(bench.to_json(result))
-    assert bench.result_from(plain) == bench.result_from(asdict(result))
+    plain = json.loads(dumps(result))
+    assert read(BenchResult, plain) == read(BenchResult, asdict(result))
     assert plain["schema_version"] == 1
 
 

@@ -25,8 +25,9 @@ import likewise
 from likewise.contracts.data import Array
 from likewise.contracts.verdict import Outcome, Severity
 from likewise.errors import DataError, LikewiseError, UsageError
-from likewise.report import noise as stored
 from likewise.report import noise as table
+from likewise.report.formats.json import read
+from likewise.report.noise import NoiseResult
 from likewise.tasks.noise import movements
 
 ROWS = 200
@@ -364,7 +365,7 @@ def run(folder, *words):
 def test_the_command(example_folder, tmp_path):
     done = run(example_folder, "model.onnx", "--data", "test.parquet", "--samples", "300", "--json")
     assert done.returncode == 0, done.stderr
-    result = stored.result_from(json.loads(done.stdout))
+    result = read(NoiseResult, json.loads(done.stdout))
     assert (result.framework, result.rows, result.margin) == ("onnx", 300, 10.0)
     shown = table.table(result)
     assert result.options in shown

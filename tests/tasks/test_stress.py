@@ -20,6 +20,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.errors import UsageError
 from likewise.registry import extensions
 from likewise.report import stress
+from likewise.report.formats.json import dumps, read
 from likewise.tasks.stress import search
 
 
@@ -238,7 +239,7 @@ def test_not_finite_on_one_side_is_the_worst(frame):
     assert found.outcome is Outcome.FAIL
     assert math.isinf(found.rows[0].severity)
     assert {change.column for change in found.rows[0].changes} <= {"city", "score"}
-    strict = json.loads(stress.to_json(found), parse_constant=lambda text: pytest.fail(text))
+    strict = json.loads(dumps(found), parse_constant=lambda text: pytest.fail(text))
     assert strict["rows"][0]["severity"] == "Infinity"
 
 
@@ -341,7 +342,7 @@ def test_the_command_finds_writes_and_tells(example_folder, tmp_path):
     assert max(map(len, shown)) <= 80
     assert "worst input found" in done.stdout
     assert (tmp_path / "stress.parquet").exists()
-    found = stress.result_from(json.loads((tmp_path / "report.json").read_text()))
+    found = read(stress.StressResult, json.loads((tmp_path / "report.json").read_text()))
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].changes
 

@@ -150,6 +150,12 @@ class OutputFacts:
     measures: Mapping[str, float]
     details: Mapping[str, Json] = field(default_factory=dict)
 
+    @property
+    def worst_rows(self) -> list[dict[str, Json]]:
+        """The rows where the models differ most, the worst first."""
+        found: list[dict[str, Json]] = self.details.get("worst_rows", {}).get("rows", [])
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeFacts:

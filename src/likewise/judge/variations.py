@@ -204,7 +204,7 @@ def _headline(facts: SuiteFacts, outcome: Outcome, verdict: Verdict, policy: Pol
 
 def _worst(outputs: tuple[OutputFacts, ...]) -> str:
     """The worst row in words."""
-    rows = [row for output in outputs for row in output.details.get("worst_rows", {}).get("rows", [])[:1]]
+    rows = [row for output in outputs for row in output.worst_rows[:1]]
     row = max(rows, key=lambda entry: float(entry["severity"]), default=None)
     return "" if row is None else f"{row['row']}: {_answer(row['reference'])} became {_answer(row['candidate'])}"
 

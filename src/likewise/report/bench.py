@@ -1,35 +1,26 @@
-"""How fast two models are: the result as JSON, as tables for a terminal, and as a small plot."""
+"""How fast two models are: as JSON and back, for a terminal in 80 columns, and as a small SVG of the speed-up."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from likewise.contracts.bench import BatchTiming, BenchResult, Latency
 from likewise.errors import DataError, one_line
-from likewise.report.console import drawn, grid
-from likewise.report.formats.json import validated
-from likewise.report.words import between, duration, faster, size
+from likewise.report.console import drawn, plain_table
+from likewise.report.formats.json import first_fault, read
+from likewise.report.words import between, cut, duration, end_of, faster, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 SCHEMA_VERSION = 1
-
-
-def to_json(result: BenchResult) -> str:
-    """Every figure and every raw sample."""
-    return json.dumps(asdict(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def result_from(plain: Mapping[str, Any]) -> BenchResult:
-    """The result that plain values describe."""
-    return validated(BenchResult, plain)
+WIDTH, ROW, TOP, BOTTOM, LEFT, RIGHT = 720, 48, 72, 64, 96, 150
+STEPS = (1.0, 2.0, 5.0)
 
 
 def loads(text: str | bytes, *, name: str = "the file") -> BenchResult:
@@ -41,11 +32,9 @@ def loads(text: str | bytes, *, name: str = "the file") -> BenchResult:
         found = json.loads(text)
         if not isinstance(found, dict) or "timings" not in found:
             raise DataError(f"{name} is not the result of a bench: it has no timings", remedy=remedy)
-        result = result_from(found)
+        result = read(BenchResult, found)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{name} is not the result of a bench: {place}: {first['msg']}", remedy=remedy) from error
+        raise DataError(f"{name} is not the result of a bench: {first_fault(error)}", remedy=remedy) from error
     except ValueError as error:
         raise DataError(f"{name} is not JSON: {one_line(error)}", remedy=remedy) from error
     if result.schema_version != SCHEMA_VERSION:
@@ -66,7 +55,8 @@ def table(result: BenchResult, *, width: int = 80, colour: bool = False) -> str:
 def _parts(result: BenchResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text.assemble((_short(result.reference.name), "bold"), " → ", (_short(result.candidate.name), "bold"))
+    names = [end_of(footprint.name, 36) for footprint in (result.reference, result.candidate)]
+    yield Text.assemble((names[0], "bold"), " → ", (names[1], "bold"))
     yield ""
     yield _speed(result)
     yield ""
@@ -78,8 +68,8 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
         "ratio of medians on this machine as busy as it was.",
         style="dim",
     )
-    used = {"reference": result.reference.details, "candidate": result.candidate.details}
-    threads = [f"{side} {details.get('threads') or 'its default'}" for side, details in used.items()]
+    both = {"reference": result.reference, "candidate": result.candidate}
+    threads = [f"{side} {model.details.get('threads') or 'its default'}" for side, model in both.items()]
     load = result.machine["load_average"]
     yield Text(
         f"{result.machine['cores']} cores, load {load['before']} before and {load['after']} after; "
@@ -92,8 +82,7 @@ def _parts(result: BenchResult) -> Iterator[RenderableType]:
 
 
 def _speed(result: BenchResult) -> RenderableType:
-    numbers = ("p50", "p90", "p99", "rows/s")
-    table = grid("batch", "", *numbers, "", numbers=numbers)
+    table = plain_table("batch", "", "#p50", "#p90", "#p99", "#rows/s", "")
     for timing in result.timings:
         told = faster(timing) + between(timing)
         for side, latency, note in (("reference", timing.reference, ""), ("candidate", timing.candidate, told)):
@@ -108,7 +97,7 @@ def _latency(latency: Latency) -> tuple[str, str, str, str]:
 
 
 def _footprints(result: BenchResult) -> RenderableType:
-    table = grid("", "reference", "candidate", numbers=("reference", "candidate"))
+    table = plain_table("", "#reference", "#candidate")
     both = (result.reference, result.candidate)
     table.add_row("file", *(size(model.file_bytes) for model in both))
     table.add_row("first load, with imports", *(duration(model.first_load) for model in both))
@@ -116,15 +105,6 @@ def _footprints(result: BenchResult) -> RenderableType:
     table.add_row("memory, loaded", *(size(model.memory_loaded) for model in both))
     table.add_row("memory, at peak", *(size(model.memory_peak) for model in both))
     return table
-
-
-def _short(name: str, limit: int = 36) -> str:
-    return name if len(name) <= limit else "…" + name[-limit + 1 :]
-
-
-WIDTH, ROW, TOP, BOTTOM, LEFT, RIGHT = 720, 48, 72, 64, 96, 150
-TITLE = 76
-STEPS = (1.0, 2.0, 5.0)
 
 
 def plot(result: BenchResult) -> str:
@@ -141,7 +121,7 @@ def plot(result: BenchResult) -> str:
         f'<title id="title">{escape(title)}</title>',
         f'<desc id="description">{escape(described)}</desc>',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="28" font-size="16" font-weight="bold" fill="#1a1a1a">{escape(shown)}</text>',
+        f'<text x="16" y="28" font-size="16" font-weight="bold" fill="#1a1a1a">{escape(cut(title, 76))}</text>',
         f'<text x="16" y="48" fill="#595959">Ratio of median latencies, {result.settings["confidence"]:.0%} '
         "interval; right of 1 the candidate is faster</text>",
         *_axis(low, high, height),

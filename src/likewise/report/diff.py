@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from likewise.contracts.diff import Diff, Direction, Told
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import change_text, value_text
-from likewise.report.console import drawn
-from likewise.report.words import sentence
+from likewise.report.console import drawn, plain_table
+from likewise.report.words import COLOURS, cut, sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 TITLES = {Outcome.PASS: "NOT WORSE", Outcome.FAIL: "WORSE", Outcome.INCONCLUSIVE: "INCONCLUSIVE"}
-COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
-MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
 SIGNS = {Direction.WORSE: "✗", Direction.BETTER: "✓", Direction.UNKNOWN: "?", Direction.OTHER: "·", Direction.SAME: "·"}
 STYLES = {Direction.WORSE: "red", Direction.BETTER: "green", Direction.UNKNOWN: "yellow"}
 SHOWN = 18
@@ -40,7 +39,7 @@ def terminal(diff: Diff, *, width: int, colour: bool) -> str:
 
 def markdown(diff: Diff) -> str:
     """The differences for a pull request or a job summary."""
-    from likewise.report.formats.markdown import text
+    from likewise.report.formats.markdown import MARKS, text
 
     lines = [f"## {MARKS[diff.outcome]} {TITLES[diff.outcome]}: {text(diff.old)} → {text(diff.new)}", ""]
     lines.append(f"{text(sentence(diff.headline), limit=400)} {text(sentence(diff.remedy))}".rstrip())
@@ -56,19 +55,15 @@ def markdown(diff: Diff) -> str:
 
 def as_json(diff: Diff) -> str:
     """The differences for a machine, every measure included."""
-    import json
-    from dataclasses import asdict
-
-    from likewise.report.formats.json import strict
+    from likewise.report.formats.json import dumps
 
     told = {name: value for name, value in asdict(diff).items() if name != "told"}
     for change in told["changes"]:
         del change["summary"]
-    return json.dumps(strict(told), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return dumps(told)
 
 
 def _parts(diff: Diff) -> Iterator[RenderableType]:
-    from rich.table import Table
     from rich.text import Text
 
     title = (f" {TITLES[diff.outcome]} ", f"bold reverse {COLOURS[diff.outcome]}")
@@ -79,10 +74,7 @@ def _parts(diff: Diff) -> Iterator[RenderableType]:
     measures, others, hidden = _shown(diff)
     if measures:
         yield ""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for heading in ("measure", "old", "new", "change"):
-            table.add_column(heading, justify="right" if heading in ("old", "new") else "left", overflow="fold")
-        table.add_column("")
+        table = plain_table("measure", "#old", "#new", "change", "")
         for line in measures:
             style = STYLES.get(line.change.direction, "")
             table.add_row(*map(Text, _cells(line)), Text(_sign(line), style=style))
@@ -91,8 +83,7 @@ def _parts(diff: Diff) -> Iterator[RenderableType]:
         yield ""
     for line in others:
         sign = (f"{_sign(line)} ", STYLES.get(line.change.direction, "dim"))
-        message = sentence(line.message)
-        yield Text.assemble(sign, message if len(message) <= LONGEST else message[: LONGEST - 1] + "…")
+        yield Text.assemble(sign, cut(sentence(line.message), LONGEST))
     if hidden:
         yield Text(_rest(hidden), style="dim")
     yield ""

@@ -1,4 +1,4 @@
-"""How far a model's answers move although nothing about it changed: the floor under every tolerance.
+"""How far a model's answers move although nothing about it changed, and how that is shown.
 
 Why each reason is measured apart: they call for different things. Answers that do not repeat are a fault,
 answers that move with the number of threads are arithmetic, and what float32 inputs do is done to every
@@ -7,16 +7,25 @@ export that takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from likewise.report.console import drawn, grid
-from likewise.report.formats.json import validated
+from likewise.report.console import drawn, plain_table
 from likewise.report.words import sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+APART = 100.0
+"""Outputs whose sizes differ by so much are better given a limit each."""
+
+REMEDY = (
+    "A wrong model would pass above such noise. Make the model repeatable first: fix its seed, compare and serve it "
+    "with the same batch size (--batch-size 1), or quantise it statically."
+)
+"""What to do about answers that move too far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +105,6 @@ class NoiseResult:
         return " ".join(f"--limit {limit.output}.max_abs_diff={limit.max_abs_diff:g}" for limit in self.limits)
 
 
-def result_from(plain: Mapping[str, Any]) -> NoiseResult:
-    """The result that plain values describe."""
-    return validated(NoiseResult, plain)
-
-
-APART = 100.0
-"""Outputs whose sizes differ by so much are better given a limit each."""
-
-REMEDY = (
-    "A wrong model would pass above such noise. Make the model repeatable first: fix its seed, compare and serve it "
-    "with the same batch size (--batch-size 1), or quantise it statically."
-)
-"""What to do about answers that move too far."""
-
-
 def table(result: NoiseResult, *, width: int = 80, colour: bool = False) -> str:
     """Tables of the sources and what to say to `check`; names of models are text, never markup."""
     return drawn(_parts(result), width=width, colour=colour)
@@ -157,8 +151,7 @@ def _told(result: NoiseResult) -> str:
 def _figures(result: NoiseResult) -> RenderableType:
     from rich.text import Text
 
-    numbers = ("max abs", "p99 abs", "max rel", "p99 rel", "changed")
-    table = grid("what moves them", "output", *numbers, numbers=numbers)
+    table = plain_table("what moves them", "output", "#max abs", "#p99 abs", "#max rel", "#p99 rel", "#changed")
     for source in result.sources:
         for place, output in enumerate(source.outputs):
             style = "yellow" if output.jumps or output.nonfinite else ""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import OutputFacts, Progress
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, Outcome
+from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import printable
-from likewise.report.words import Pace, most_telling, sentence
+from likewise.report.words import Pace, bound_text, cut, most_telling, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,20 +46,11 @@ def _blocks(report: Report) -> Iterator[str]:
             yield f"<p>{told}{_text(sentence(diagnosis.evidence))}{remedy}</p>"
     checks = most_telling(verdict.checks, CHECKS_SHOWN)
     if checks:
-        lines = [
-            (
-                c.output,
-                c.measure,
-                figure(c.value),
-                f"{'≥' if c.measure in AT_LEAST else '≤'} {figure(c.bound)}",
-                c.outcome,
-            )
-            for c in checks
-        ]
+        lines = [(c.output, c.measure, figure(c.value), bound_text(c), c.outcome) for c in checks]
         yield _table(("output", "measure", "value", "limit", "verdict"), lines)
     if not report.passed:
         for output in report.comparison.outputs:
-            rows = output.details.get("worst_rows", {}).get("rows", [])[:ROWS_SHOWN]
+            rows = output.worst_rows[:ROWS_SHOWN]
             if rows:
                 yield f"<p>Worst rows of {_text(output.name)}</p>"
                 shown = [(r["row"], r["reference"], r["candidate"], _inputs(r["inputs"])) for r in rows]
@@ -82,7 +73,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
 
 def _text(value: object, limit: int = 400) -> str:
     plain = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return escape(printable(plain if len(plain) <= limit else plain[: limit - 1] + "…"))
+    return escape(printable(cut(plain, limit)))
 
 
 def _inputs(inputs: Mapping[str, Any]) -> str:
@@ -119,7 +110,7 @@ def _measures(report: Report) -> list[dict[str, Any]]:
 def _worst_rows(report: Report) -> list[dict[str, Any]]:
     found = []
     for output in report.comparison.outputs:
-        for row in output.details.get("worst_rows", {}).get("rows", []):
+        for row in output.worst_rows:
             told = {name: row.get(name) for name in ("row", "reference", "candidate", "abs_diff", "severity")}
             found.append({"output": output.name, **told, **{f"input.{name}": v for name, v in row["inputs"].items()}})
     return found
@@ -140,15 +131,9 @@ def _suites(report: Report) -> list[dict[str, Any]]:
 
 
 def _strata(report: Report) -> list[dict[str, Any]]:
-    return [
-        {
-            s.column: s.value,
-            "rows": s.rows,
-            "rows_beyond": s.rows_beyond,
-            **{f"worst.{n}": v for n, v in s.worst.items()},
-        }
-        for s in report.comparison.strata
-    ]
+    counted = [{s.column: s.value, "rows": s.rows, "rows_beyond": s.rows_beyond} for s in report.comparison.strata]
+    worst = [{f"worst.{name}": value for name, value in s.worst.items()} for s in report.comparison.strata]
+    return [{**counts, **found} for counts, found in zip(counted, worst, strict=True)]
 
 
 PARTS: dict[str, Callable[[Report], list[dict[str, Any]]]] = {
@@ -171,7 +156,7 @@ def plot(report: Report, output: str | None = None, *, ax: Any = None) -> Any:
         from matplotlib import pyplot
     facts = _to_draw(report, output)
     points = facts.details["scatter"]
-    worst = [pair for row in facts.details.get("worst_rows", {}).get("rows", []) if (pair := _worst_values(row))]
+    worst = [pair for row in facts.worst_rows if (pair := _worst_values(row))]
     axes = pyplot.subplots()[1] if ax is None else ax
     tolerance = report.policy.tolerance
     sampled = np.array([points["reference"], points["candidate"]], dtype=float)

@@ -7,23 +7,27 @@ is given to `check`, and both must say the same.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Json
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
-from likewise.report.console import drawn, grid, printable
-from likewise.report.formats.json import strict, validated
-from likewise.report.words import sentence
+from likewise.report.console import drawn, plain_table, printable
+from likewise.report.words import cut, sentence
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+
+LISTED = 12
+"""Changes of the worst row that are shown."""
+
+COLOURS = {Outcome.PASS: "black on green", Outcome.FAIL: "white on red", Outcome.INCONCLUSIVE: "black on yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +130,6 @@ class StressResult:
         return self.outcome is Outcome.PASS
 
 
-def to_json(result: StressResult) -> str:
-    """Strict JSON: a figure that is not finite is the text "NaN", "Infinity" or "-Infinity"."""
-    return json.dumps(strict(asdict(result)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def result_from(plain: Mapping[str, Any]) -> StressResult:
-    """The result that plain values describe."""
-    return validated(StressResult, plain)
-
-
-LISTED = 12
-"""Changes of the worst row that are shown."""
-
-COLOURS = {Outcome.PASS: "black on green", Outcome.FAIL: "white on red", Outcome.INCONCLUSIVE: "black on yellow"}
-
-
 def table(result: StressResult, *, width: int = 80, colour: bool = False) -> str:
     """The worst input and how it was found; names are text, never markup."""
     text = drawn(_parts(result), width=width, colour=colour)
@@ -179,7 +167,7 @@ def _parts(result: StressResult) -> Iterator[RenderableType]:
 
 
 def _figures(result: StressResult) -> Table:
-    table = grid("", "abs diff", "× tolerance", numbers=("abs diff", "× tolerance"))
+    table = plain_table("", "#abs diff", "#× tolerance", gap=1)
     real = f"worst of {result.data_rows:,} real rows"
     table.add_row(real, _apart(result.data_abs_diff), _severity(result.data_worst))
     if result.rows:
@@ -199,7 +187,7 @@ def _worst(row: StressedRow) -> Iterator[RenderableType]:
     else:
         what = "one value" if row.changed == 1 else f"{row.changed:,} values"
         yield Text(f"The worst input is row {row.base} with {what} changed:")
-        table = grid("column", "real row", "", "worst input")
+        table = plain_table("column", "real row", "", "worst input", gap=1)
         for change in row.changes[:LISTED]:
             table.add_row(change.column, _cell(change.before), "→", _cell(change.after))
         yield table
@@ -245,7 +233,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     text = "[" + ", ".join(figure(entry) for entry in value) + "]" if _numbers(value) else str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return cut(text, 60)
 
 
 def _numbers(value: Any) -> bool:

@@ -1,7 +1,4 @@
-"""How far a run is, in one line.
-
-What the formats that people read have in common: figures, sentences, which limits to show, how speed is told.
-"""
+"""What the formats that people read have in common: marks, sentences, which limits and findings to show, progress."""
 
 from __future__ import annotations
 
@@ -11,8 +8,13 @@ from typing import Any
 
 from likewise.contracts.bench import BatchTiming
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
-from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
-from likewise.contracts.words import runs
+from likewise.contracts.report import Diagnosis, Explanation
+from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
+from likewise.contracts.words import figure, runs
+
+MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
+COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
+"""How an outcome looks in plain text and on a terminal."""
 
 
 class Pace:
@@ -59,6 +61,29 @@ def most_telling(checks: tuple[Check, ...], limit: int) -> list[Check]:
     ]
     held = [check for check in checks if check.outcome is Outcome.PASS and check.batch_size is None]
     return [*failed, *held][:limit]
+
+
+def bound_text(check: Check) -> str:
+    """A limit as a person reads it: `≤ 0.01`."""
+    return f"{sign(check)} {figure(check.bound)}"
+
+
+def sign(check: Check) -> str:
+    """Which side of its limit a measure has to be on."""
+    return "≥" if check.measure in AT_LEAST else "≤"
+
+
+def beside_the_limits(verdict: Verdict) -> list[Finding]:
+    """Findings that do not only repeat a limit of the table."""
+    failed = {(check.output, check.measure) for check in verdict.checks if check.outcome is Outcome.FAIL}
+    return [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+
+
+def share_told(diagnosis: Diagnosis, explanation: Explanation) -> str:
+    """How much of the failure a cause covers; one that is about no rows was shown all the same."""
+    if not explanation.failing_rows:
+        return "shown by experiment"
+    return f"explains {100 * diagnosis.explained_share:.3g}% of the failing rows"
 
 
 def baseline_told(settings: Mapping[str, Any]) -> list[str]:
@@ -123,6 +148,16 @@ def answer_text(answer: Any, *, most: int = 4) -> str:
     if isinstance(answer, Mapping):
         return answer_text(answer.get("worst", answer.get("head")), most=most)
     return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text that is too long."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def end_of(name: str, limit: int) -> str:
+    """The end of a name that is too long: that of a path tells most."""
+    return name if len(name) <= limit else "…" + name[-limit + 1 :]
 
 
 def sentence(text: str) -> str:

@@ -54,13 +54,15 @@ def bench(
 
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
     plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.report.bench import plot, result_from, table, to_json
+    from likewise.contracts.bench import BenchResult
+    from likewise.report.bench import plot, table
+    from likewise.report.formats.json import dumps, read
 
-    result = result_from(plain)
+    result = read(BenchResult, plain)
     if svg is not None:
         write({svg: plot(result)})
     if output is not None:
-        write({output: to_json(result)})
+        write({output: dumps(result)})
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
     else:

@@ -40,9 +40,10 @@ def noise(
 
     arguments = options.arguments("Say which rows to ask about", model=model, **given)
     plain = watched({"do": "noise", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.report.noise import result_from, table
+    from likewise.report.formats.json import read
+    from likewise.report.noise import NoiseResult, table
 
-    result = result_from(plain)
+    result = read(NoiseResult, plain)
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
     elif not quiet:

@@ -147,9 +147,10 @@ def _speed(
         plain = supervise(job, timeout=timeout, debug=debug)
     except LikewiseError:
         return None
-    from likewise.report.bench import result_from
+    from likewise.contracts.bench import BenchResult
+    from likewise.report.formats.json import read
 
-    return result_from(plain).timings[0]
+    return read(BenchResult, plain).timings[0]
 
 
 def _print_json(quantized: Any, report: Report | None, timing: BatchTiming | None) -> None:

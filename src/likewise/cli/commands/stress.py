@@ -70,7 +70,8 @@ def stress(
     from likewise.cli.supervisor import watched
     from likewise.data.files import atomically
     from likewise.errors import LikewiseError, UsageError
-    from likewise.report.stress import result_from, table, to_json
+    from likewise.report.formats.json import dumps, read
+    from likewise.report.stress import StressResult, table
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)
@@ -79,7 +80,7 @@ def stress(
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-        result = result_from(plain)
+        result = read(StressResult, plain)
     except UsageError:
         raise
     except LikewiseError as error:
@@ -87,8 +88,8 @@ def stress(
 
         result = could_not_run(reference, candidate, data, error, stated)
     if report is not None:
-        write({report: to_json(result)})
-    click.echo(to_json(result) if as_json else table(result, width=width(), colour=colour()), nl=False)
+        write({report: dumps(result)})
+    click.echo(dumps(result) if as_json else table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cache
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,8 +32,9 @@ from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Poli
 from likewise.errors import DataError, one_line
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
+T = TypeVar("T")
 
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ class JsonRenderer:
     format = "json"
 
     def render(self, report: Report, **options: Any) -> str:
-        return json.dumps(strict(asdict(document(report))), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return dumps(document(report))
 
 
 def document(report: Report) -> Document:
@@ -159,24 +160,34 @@ def document(report: Report) -> Document:
 def worst_rows(report: Report) -> tuple[WorstRow, ...]:
     """The rows where the models differ most, output by output."""
     return tuple(
-        WorstRow(output=output.name, **row)
-        for output in report.comparison.outputs
-        for row in output.details.get(WORST_ROWS, {}).get("rows", [])
+        WorstRow(output=output.name, **row) for output in report.comparison.outputs for row in output.worst_rows
     )
 
 
-def validated(kind: type[T], plain: object) -> T:
-    """The value of a type that plain values describe."""
-    found: T = _adapter(kind).validate_python(plain)  # type: ignore[arg-type] # a type is hashable
+def dumps(value: Any) -> str:
+    """A dataclass or plain values as strict JSON."""
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(strict(plain), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read(kind: type[T], plain: Any) -> T:
+    """The value of this kind that plain values describe."""
+    found: T = _adapter(kind).validate_python(plain)  # type: ignore[arg-type]
     return found
 
 
 @cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    """Building it takes a while, so it is built once."""
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Reads and describes values of a kind; building it takes a while, so it is built once."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where plain values do not describe what they should, and why."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def loads(text: str | bytes, *, name: str = "the report") -> Report:
@@ -190,38 +201,36 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
             if version is None:
                 raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
-        read = validated(Document, found)
+        stored = read(Document, found)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{name} is not a parity report: {place}: {first['msg']}") from error
+        raise DataError(f"{name} is not a parity report: {first_fault(error)}") from error
     except ValueError as error:
         raise DataError(
             f"{name} is not JSON: {one_line(error)}", remedy="It may be half written; check again"
         ) from error
-    outputs = tuple(_with_rows(output, read.worst_rows) for output in read.outputs)
-    shared = {field: getattr(read.coverage, field) for field in Coverage.__dataclass_fields__}
+    outputs = tuple(_with_rows(output, stored.worst_rows) for output in stored.outputs)
+    shared = {field: getattr(stored.coverage, field) for field in Coverage.__dataclass_fields__}
     return Report(
         comparison=Comparison(
             outputs=outputs,
-            batch_sizes=read.batch_sizes,
-            batch_orders=read.batch_orders,
-            suites=tuple(suite.facts for suite in read.suites),
+            batch_sizes=stored.batch_sizes,
+            batch_orders=stored.batch_orders,
+            suites=tuple(suite.facts for suite in stored.suites),
             **shared,
         ),
-        policy=read.policy,
+        policy=stored.policy,
         verdict=Verdict(
-            read.outcome,
-            read.headline,
-            read.checks,
-            read.findings,
-            read.confidence,
-            tuple(suite.verdict for suite in read.suites),
+            stored.outcome,
+            stored.headline,
+            stored.checks,
+            stored.findings,
+            stored.confidence,
+            tuple(suite.verdict for suite in stored.suites),
         ),
-        origin=read.provenance,
-        diagnoses=read.diagnoses,
-        explanation=read.explanation,
-        bench=read.bench,
+        origin=stored.provenance,
+        diagnoses=stored.diagnoses,
+        explanation=stored.explanation,
+        bench=stored.bench,
     )
 
 

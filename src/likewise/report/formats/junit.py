@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import AT_LEAST, Check, Outcome, Severity, SuiteVerdict
 from likewise.contracts.words import at_sizes
+from likewise.report.words import sign
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may hold."""
@@ -111,14 +112,14 @@ def _counted(suite: ET.Element) -> ET.Element:
 
 
 def _case(suite: str, check: Check, *, where: str = "") -> ET.Element:
-    sign = "≥" if check.measure in AT_LEAST else "≤"
+    bound = f"{sign(check)} {check.bound:.6g}"
     name = f"{check.output}.{check.measure} {where}".rstrip()
     case = ET.Element("testcase", classname=_text(suite), name=_text(name), time="0")
     found = _value(check)
     if check.outcome is Outcome.FAIL:
-        ET.SubElement(case, "failure", message=_text(f"{found}, not {sign} {check.bound:.6g}"), type="limit")
+        ET.SubElement(case, "failure", message=_text(f"{found}, not {bound}"), type="limit")
     elif check.outcome is Outcome.INCONCLUSIVE:
-        ET.SubElement(case, "error", message=_text(f"{found}; the limit is {sign} {check.bound:.6g}"), type="limit")
+        ET.SubElement(case, "error", message=_text(f"{found}; the limit is {bound}"), type="limit")
     return case
 
 

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, Check, Outcome, Severity
+from likewise.contracts.verdict import Check, Outcome, Severity
 from likewise.contracts.words import figure
 from likewise.report.console import printable
 from likewise.report.words import (
     answer_text,
     baseline_told,
     batches_told,
+    beside_the_limits,
+    bound_text,
+    cut,
     generated_told,
     most_telling,
     sentence,
@@ -44,9 +47,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _why(report)
     yield from _checks(verdict.checks)
     yield from _worst(report)
-    # A failed limit is in the table; what failed otherwise is told here.
-    failed = {(check.output, check.measure) for check in verdict.checks if check.outcome is Outcome.FAIL}
-    told = [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+    told = beside_the_limits(verdict)
     if told:
         yield ""
     for finding in told:
@@ -88,10 +89,9 @@ def _checks(checks: tuple[Check, ...]) -> Iterator[str]:
     yield "|---|---|---|---:|---|"
     for check in most_telling(checks, CHECKS_SHOWN):
         where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
-        sign = "≥" if check.measure in AT_LEAST else "≤"
         yield (
             f"| {MARKS[check.outcome]} | {text(check.output)} | {text(check.measure)}{where} "
-            f"| {figure(check.value)} | {sign} {figure(check.bound)} |"
+            f"| {figure(check.value)} | {bound_text(check)} |"
         )
 
 
@@ -99,7 +99,7 @@ def _worst(report: Report) -> Iterator[str]:
     if report.passed:
         return
     for output in report.comparison.outputs:
-        rows = output.details.get("worst_rows", {}).get("rows", [])[:ROWS_SHOWN]
+        rows = output.worst_rows[:ROWS_SHOWN]
         if not rows:
             continue
         yield ""
@@ -135,8 +135,7 @@ def text(value: object, *, limit: int = 200) -> str:
     """Any value as plain text: no character of it is read as Markdown or HTML."""
     plain = f"{value:.6g}" if isinstance(value, float) else str(value)
     plain = printable(" ".join(plain.split()))
-    plain = plain if len(plain) <= limit else plain[: limit - 1] + "…"
-    plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = cut(plain, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An @ would notify people, a bare address would become a link.
     plain = plain.replace("@", "@&#8203;").replace("://", ":&#8203;//")
     return re.sub(r"([\\`*_{}\[\]()#|~!])", r"\\\1", plain)

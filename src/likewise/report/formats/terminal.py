@@ -6,16 +6,22 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, Outcome, Severity
+from likewise.contracts.verdict import Outcome, Severity
 from likewise.contracts.words import figure
-from likewise.report.console import drawn
+from likewise.report.console import drawn, plain_table
 from likewise.report.words import (
+    COLOURS,
+    MARKS,
     answer_text,
     baseline_told,
     batches_told,
+    beside_the_limits,
+    end_of,
     generated_told,
     most_telling,
     sentence,
+    share_told,
+    sign,
     strata_told,
 )
 
@@ -23,11 +29,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
-MARKS = {Severity.FAILURE: "✗", Severity.INCONCLUSIVE: "?", Severity.WARNING: "!", Severity.NOTE: "·"}
+SEVERITIES = {
+    Severity.FAILURE: ("✗", "red"),
+    Severity.INCONCLUSIVE: ("?", "yellow"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.NOTE: ("·", "dim"),
+}
 ROWS_SHOWN = 3
 CHECKS_SHOWN = 12
 DIAGNOSES_SHOWN = 2
+NAME = 48
+"""Characters of a model's name."""
+
 SUITES = {"shape": "Shapes", "edge": "Edge suites"}
 """Kinds of suites that have a block of their own."""
 
@@ -54,9 +67,9 @@ def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Ite
     yield Text.assemble(
         (f" {report.outcome} ", f"bold reverse {COLOURS[report.outcome]}"),
         "  ",
-        (_short(origin.reference.name), "bold"),
+        (end_of(origin.reference.name, NAME), "bold"),
         " → ",
-        (_short(origin.candidate.name), "bold"),
+        (end_of(origin.candidate.name, NAME), "bold"),
     )
     yield Text(sentence(report.verdict.headline))
     if quiet:
@@ -87,12 +100,9 @@ def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
         return
     yield ""
     for place, diagnosis in enumerate(report.diagnoses[: None if full else DIAGNOSES_SHOWN]):
-        share = f"explains {100 * diagnosis.explained_share:.3g}% of the failing rows"
-        if not found.failing_rows:
-            share = "shown by experiment"
         heading = "Why: " if place == 0 else "Also: "
         named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
-        yield Text.assemble((heading, "bold"), named, (f" ({share})", "dim"))
+        yield Text.assemble((heading, "bold"), named, (f" ({share_told(diagnosis, found)})", "dim"))
         yield Padding(Text(sentence(diagnosis.evidence)), (0, 0, 0, 5))
         if diagnosis.remedy:
             yield Padding(Text(f"→ {sentence(diagnosis.remedy)}", style="italic"), (0, 0, 0, 5))
@@ -112,35 +122,19 @@ def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
 
 
 def _checks(report: Report) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading, justify in (
-        ("output", "left"),
-        ("measure", "left"),
-        ("value", "right"),
-        ("", "center"),
-        ("limit", "left"),
-    ):
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    table.add_column("")
-    shown = most_telling(report.verdict.checks, CHECKS_SHOWN)
-    for check in shown:
-        mark, style = {
-            Outcome.PASS: ("✓", "green"),
-            Outcome.FAIL: ("✗", "red"),
-            Outcome.INCONCLUSIVE: ("?", "yellow"),
-        }[check.outcome]
-        sign = "≥" if check.measure in AT_LEAST else "≤"
+    table = plain_table("output", "measure", "#value", "", "limit", "")
+    for check in most_telling(report.verdict.checks, CHECKS_SHOWN):
+        style = COLOURS[check.outcome]
         where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
         table.add_row(
             Text(check.output),
             Text(check.measure + where),
             Text(figure(check.value), style=style),
-            sign,
+            sign(check),
             figure(check.bound),
-            Text(mark, style=style),
+            Text(MARKS[check.outcome], style=style),
         )
     return table
 
@@ -164,7 +158,6 @@ def _differences(report: Report) -> Iterator[RenderableType]:
 
 def _settings(report: Report) -> Iterator[RenderableType]:
     """The candidate under other settings, one line each: rows, the worst difference of every output, the verdict."""
-    from rich.table import Table
     from rich.text import Text
 
     suites = zip(report.comparison.suites, report.verdict.suites, strict=True)
@@ -172,19 +165,14 @@ def _settings(report: Report) -> Iterator[RenderableType]:
     if not tried:
         return
     names = list(dict.fromkeys(output.name for facts, _ in tried for output in facts.comparison.outputs))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("setting", overflow="fold")
-    for heading in ("rows", *names):
-        table.add_column(Text(heading), justify="right", overflow="fold")
-    table.add_column("")
-    marks = {Outcome.PASS: ("✓", "green"), Outcome.FAIL: ("✗", "red"), Outcome.INCONCLUSIVE: ("?", "yellow")}
+    table = plain_table("setting", "#rows", *(f"#{name}" for name in names), "")
     for facts, told in tried:
         measured = {output.name: output.measures for output in facts.comparison.outputs}
         worst = [measured.get(name, {}) for name in names]
         cells = [figure(found["max_abs_diff"]) if "max_abs_diff" in found else _flips(found) for found in worst]
-        mark, style = marks[told.outcome]
+        mark = "" if facts.not_covered else MARKS[told.outcome]
         shown = "not covered" if facts.not_covered else f"{told.rows:,}"
-        table.add_row(Text(told.name), shown, *cells, Text("" if facts.not_covered else mark, style=style))
+        table.add_row(Text(told.name), shown, *cells, Text(mark, style=COLOURS[told.outcome]))
     yield ""
     yield table
 
@@ -200,12 +188,11 @@ def _worst(report: Report) -> Iterator[RenderableType]:
     if report.passed:
         return
     for output in report.comparison.outputs:
-        rows = output.details.get("worst_rows", {}).get("rows", [])
-        if not rows:
+        if not output.worst_rows:
             continue
         yield ""
         yield Text(f"Worst rows of {output.name}, the furthest beyond tolerance first", style="dim")
-        for row in rows[:ROWS_SHOWN]:
+        for row in output.worst_rows[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             apart = f", {figure(difference)} apart" if difference is not None else ""
             changed = f": {answer_text(row['reference'])} became {answer_text(row['candidate'])}{apart}"
@@ -230,34 +217,26 @@ def _suites(report: Report) -> Iterator[RenderableType]:
         yield ""
         yield Text.assemble((f"{heading}: ", "bold"), shown, (free, "dim"))
         for suite in others:
-            mark = MARKS[Severity.FAILURE if suite.outcome is Outcome.FAIL else Severity.INCONCLUSIVE]
-            style = COLOURS[suite.outcome] if suite.blocks else "yellow"
-            yield Padding(Text.assemble((f"{mark} ", style), f"{suite.name}: {sentence(suite.headline)}"), (0, 0, 0, 2))
+            mark = (f"{MARKS[suite.outcome]} ", COLOURS[suite.outcome] if suite.blocks else "yellow")
+            yield Padding(Text.assemble(mark, f"{suite.name}: {sentence(suite.headline)}"), (0, 0, 0, 2))
 
 
 def _findings(report: Report) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    failed = {(check.output, check.measure) for check in report.verdict.checks if check.outcome is Outcome.FAIL}
     shown = [
         finding
-        for finding in report.verdict.findings
-        if (finding.output, finding.code) not in failed
-        and finding.code not in {f"{kind}-suite" for kind in SUITES}
+        for finding in beside_the_limits(report.verdict)
+        if finding.code not in {f"{kind}-suite" for kind in SUITES}
         and not (finding.message == report.verdict.headline and not finding.remedy)
     ]
     if shown:
         yield ""
-    styles = {
-        Severity.FAILURE: "red",
-        Severity.INCONCLUSIVE: "yellow",
-        Severity.WARNING: "yellow",
-        Severity.NOTE: "dim",
-    }
     for finding in shown:
         text = sentence(finding.message) if finding.message != report.verdict.headline else ""
         body = Text.assemble(text, (" " if text else "", ""), (sentence(finding.remedy), "italic"))
-        yield Text.assemble((f"{MARKS[finding.severity]} ", styles[finding.severity]), body)
+        mark, style = SEVERITIES[finding.severity]
+        yield Text.assemble((f"{mark} ", style), body)
 
 
 def _reach(report: Report) -> Iterator[RenderableType]:
@@ -265,7 +244,7 @@ def _reach(report: Report) -> Iterator[RenderableType]:
 
     origin, facts = report.origin, report.comparison
     swept = batches_told(facts)
-    yield Text(f"{facts.rows:,} rows of {_short(origin.data.name)} ({origin.data.kind}){swept}", style="dim")
+    yield Text(f"{facts.rows:,} rows of {end_of(origin.data.name, NAME)} ({origin.data.kind}){swept}", style="dim")
     if report.verdict.confidence is not None:
         yield Text(sentence(report.verdict.confidence.statement), style="dim")
     made = generated_told(facts.generated, CHECKS_SHOWN)
@@ -276,10 +255,6 @@ def _reach(report: Report) -> Iterator[RenderableType]:
 def _inputs(inputs: Mapping[str, Any]) -> str:
     shown = [f"{name}={answer_text(value)}" for name, value in list(inputs.items())[:8]]
     return ", ".join(shown) + (f" and {len(inputs) - 8} more" if len(inputs) > 8 else "")
-
-
-def _short(name: str, limit: int = 48) -> str:
-    return name if len(name) <= limit else "…" + name[-limit + 1 :]
 
 
 EXTENSION = TerminalRenderer()

@@ -9,6 +9,7 @@ from typing import Any
 
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
+from likewise.report.words import MARKS
 
 LONGEST = 160
 """Characters of a value that a cell shows; the whole of it, up to `LONGEST_TITLE`, is in its title."""
@@ -17,7 +18,6 @@ LONGEST_TITLE = 600
 LONGEST_WORD = 34
 DIGITS = 9
 SHORT_DIGITS = 6
-MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "unsure"}
 
 
@@ -130,6 +130,11 @@ def share(part: float) -> str:
     """A share in per cent, never rounded to nothing or to everything."""
     text = f"{100 * part:.3g}%"
     return "> 99.9%" if text == "100%" and part < 1 else text
+
+
+def left_out(count: int, what: str = "") -> str:
+    """A note on what a table has no room for; nothing where it has all."""
+    return f"{count:,} more{what} are in the JSON report." if count > 0 else ""
 
 
 def rows(cells: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:

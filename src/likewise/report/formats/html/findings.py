@@ -15,6 +15,7 @@ from likewise.report.formats.html.cells import (
     Table,
     columns,
     count,
+    left_out,
     number,
     rows,
     share,
@@ -33,7 +34,7 @@ UNUSUAL = "◆"
 
 def worst_rows(output: OutputFacts, unusual: Sequence[Unusual], tolerance: Tolerance) -> Table | None:
     """The rows of one output where the models differ most, with their inputs and what is unusual about them."""
-    found: list[Mapping[str, Any]] = output.details.get("worst_rows", {}).get("rows", [])
+    found = output.worst_rows
     if not found:
         return None
     names = list(dict.fromkeys(name for row in found for name in row["inputs"]))
@@ -67,7 +68,7 @@ def worst_rows(output: OutputFacts, unusual: Sequence[Unusual], tolerance: Toler
             for row in found
         ),
         sortable=True,
-        note=f"{len(names) - len(kept)} more inputs are in the JSON report." if len(names) > len(kept) else "",
+        note=left_out(len(names) - len(kept), " inputs"),
     )
 
 
@@ -196,7 +197,7 @@ def strata(report: Report) -> Table | None:
             for entry in found[:STRATA_SHOWN]
         ),
         sortable=True,
-        note=f"{len(found) - STRATA_SHOWN:,} more are in the JSON report." if len(found) > STRATA_SHOWN else "",
+        note=left_out(len(found) - STRATA_SHOWN),
     )
 
 
@@ -212,7 +213,7 @@ def generated(report: Report) -> Table | None:
             (words(entry.name), words(entry.values), words(entry.why), Cell("yes" if entry.known else "no"))
             for entry in found[:GENERATED_SHOWN]
         ),
-        note=f"{len(found) - GENERATED_SHOWN:,} more are in the JSON report." if len(found) > GENERATED_SHOWN else "",
+        note=left_out(len(found) - GENERATED_SHOWN),
         stacks=True,
     )
 
@@ -239,7 +240,7 @@ def casts(report: Report) -> Table | None:
             for cast in found[:CASTS_SHOWN]
         ),
         sortable=len(found) > 1,
-        note=f"{len(found) - CASTS_SHOWN:,} more are in the JSON report." if len(found) > CASTS_SHOWN else "",
+        note=left_out(len(found) - CASTS_SHOWN),
         stacks=True,
     )
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.report import Explanation, Report
-from likewise.contracts.verdict import Finding, Outcome, Severity
+from likewise.contracts.verdict import Finding, Severity
 from likewise.contracts.words import figure
-from likewise.report.formats.html import batches, findings, limits, origins
 from likewise.report.formats.html import charts as drawing
-from likewise.report.formats.html.cells import MARKS, TONES, Table, share, shown
-from likewise.report.words import batches_told, sentence
+from likewise.report.formats.html import findings, limits, origins
+from likewise.report.formats.html.cells import TONES, Table, share, shown
+from likewise.report.words import MARKS, batches_told, beside_the_limits, sentence
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "bad", "Failure"),
@@ -51,12 +51,12 @@ class Cause:
 def context(report: Report) -> dict[str, Any]:
     """Everything the template needs."""
     facts, found = report.comparison, report.explanation
-    told = _beside_the_limits(report)
+    told = beside_the_limits(report.verdict)
     tables = {
         "limits": _present(limits.limits(report)),
         "flips": _present(*(findings.flips(output) for output in facts.outputs)),
         "generated": _present(findings.generated(report)),
-        "batches": _present(batches.batches(report), limits.settings(report)),
+        "batches": _present(limits.batches(report), limits.settings(report)),
         "suites": _present(limits.suites(report)),
         "worst": _worst(report),
         "slices": _present(findings.slices(report), findings.strata(report)),
@@ -162,12 +162,6 @@ def _figures(report: Report) -> tuple[tuple[str, str], ...]:
     if flipped:
         found.append(("Labels changed", figure(max(flipped))))
     return (*found, ("Allowed difference", allowed))
-
-
-def _beside_the_limits(report: Report) -> list[Finding]:
-    """Findings that do not only repeat a limit of the table."""
-    failed = {(check.output, check.measure) for check in report.verdict.checks if check.outcome is not Outcome.PASS}
-    return [finding for finding in report.verdict.findings if (finding.output, finding.code) not in failed]
 
 
 def _told(finding: Finding) -> Told:
