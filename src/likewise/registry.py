@@ -18,8 +18,7 @@ from likewise.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
-    from likewise.contracts.export import Exporter
-    from likewise.contracts.models import Adapter, BatchAxis, Model
+    from likewise.contracts.models import Adapter, BatchAxis, Exporter, Model
 
 
 def modules(folder: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from likewise.contracts.causes import CAUSES
+from likewise.contracts.report import CAUSES
 from likewise.registry import extensions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 import data_only
 from likewise.contracts.data import Batch, RowIds
-from likewise.contracts.export import ExportRequest
+from likewise.contracts.models import ExportRequest
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.registry import adapter, describe_model, exporters
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from likewise.contracts.data import Batch, RowIds
-from likewise.contracts.export import ExportRequest
-from likewise.contracts.models import Model, Signature
+from likewise.contracts.models import ExportRequest, Model, Signature
 from likewise.data.columns import ArrayColumns
 from likewise.models.torch.export import EXTENSION as EXPORTER
 from likewise.registry import adapter

@@ -2,7 +2,8 @@
 
 A `Model` is a description that any worker can open; an `Adapter` holds all knowledge of one
 framework; a `Runner` is an open model that answers batches. The `Signature` is what a model
-declares about itself, so that inputs are fed and outputs are paired by meaning instead of by luck.
+declares about itself, so that inputs are fed and outputs are paired by meaning instead of by luck. An
+`Exporter` knows one framework's way to an ONNX file.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from likewise.contracts.data import Batch, Tensors
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 Label: TypeAlias = bool | int | float | str
 Shape: TypeAlias = tuple[int | str | None, ...]
 BatchAxis: TypeAlias = int | str | Mapping[str, int]
 """Where the rows lie: one axis for every tensor, or one a name; `1`, `x:1,lengths:0`, or a mapping."""
+
+
+NOTE = "likewise.note"
+"""The metadata entry of an exported model that says what was decided for it."""
 
 
 class Kind(StrEnum):
@@ -158,3 +166,41 @@ class Adapter(Protocol):
     def require_options(self, model: Model) -> None:
         """Refuse options that `open` would refuse, without opening anything."""
         return
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What is to be exported and how. The honest types of a model's inputs stand in the data and nowhere else.
+
+    `sample` holds rows as the model takes them (already fed), first in every array; `batch_axis` says
+    where the model has them. `details` is what the open model says about itself. `double` asks for
+    float64 inputs and arithmetic, `zipmap` for one dictionary a row, `dynamic` names the free axes of inputs.
+    """
+
+    model: Any
+    signature: Signature
+    sample: Batch
+    details: Mapping[str, Any] = field(default_factory=dict)
+    batch_axis: BatchAxis | None = None
+    opset: int | None = None
+    double: bool = False
+    zipmap: bool = False
+    dynamic: Mapping[str, tuple[int, ...]] | None = None
+
+
+class Exporter(Protocol):
+    """All knowledge of one framework's way to ONNX."""
+
+    @property
+    def framework(self) -> str: ...
+
+    def claims(self, model: object) -> bool:
+        """Can this live model be exported here? Answered without importing the framework."""
+        ...
+
+    def export(self, request: ExportRequest) -> ModelProto:
+        """The ONNX model, or a ModelError that names the step which cannot be converted.
+
+        A sentence that a user should read goes into the metadata of the model under `NOTE`.
+        """
+        ...

@@ -13,6 +13,58 @@ from likewise.contracts.verdict import Outcome, Policy, Verdict
 
 SCHEMA_VERSION = 1
 
+CAUSES = frozenset(
+    {
+        "float32-input-cast",
+        "float32-threshold",
+        "float32-compute",
+        "precision-reduction",
+        "quantization",
+        "approximation",
+        "missing-value-handling",
+        "unknown-category",
+        "categorical-split",
+        "preprocessing-dropped",
+        "preprocessing-differs",
+        "model-part-dropped",
+        "tree-count",
+        "tokenizer",
+        "operator-semantics",
+        "operator-attribute",
+        "wrong-wiring",
+        "integer-overflow",
+        "runtime-optimization",
+        "link-function",
+        "wrong-intermediate",
+        "aggregation",
+        "output-mapping",
+        "output-kind",
+        "output-layout",
+        "label-order",
+        "label-mapping",
+        "label-rule",
+        "decision-threshold",
+        "tie-breaking",
+        "feature-order",
+        "input-layout",
+        "schema-mismatch",
+        "input-type",
+        "stale-weights",
+        "weight-corruption",
+        "constant-output",
+        "row-order",
+        "batch-dependence",
+        "fixed-batch",
+        "shape-specialization",
+        "training-mode",
+        "traced-branch",
+        "nondeterminism",
+        "nonfinite",
+        "unloadable-model",
+    }
+)
+"""The closed list of causes; `docs/causes.md` describes each with an example."""
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:

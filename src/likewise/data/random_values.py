@@ -32,6 +32,10 @@ REACH = 3.0
 """Deviations from the mean beyond which nothing is drawn."""
 
 
+def _numbers(*, whole: bool) -> str:
+    return "whole numbers" if whole else "numbers"
+
+
 @dataclass(frozen=True, slots=True)
 class Normal:
     """Numbers around a mean, within three deviations of it."""
@@ -57,8 +61,7 @@ class Between:
 
     @property
     def text(self) -> str:
-        numbers = "whole numbers" if self.whole else "numbers"
-        return f"{numbers} from {self.low:.6g} to {self.high:.6g}"
+        return f"{_numbers(whole=self.whole)} from {self.low:.6g} to {self.high:.6g}"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
         if self.whole:
@@ -77,8 +80,7 @@ class Cells:
 
     @property
     def text(self) -> str:
-        numbers = "whole numbers" if self.whole else "numbers"
-        return f"{numbers} from {self.low:.4g} to {self.high:.4g}, cut at {len(self.cuts):,} places"
+        return f"{_numbers(whole=self.whole)} from {self.low:.4g} to {self.high:.4g}, cut at {len(self.cuts):,} places"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
         import numpy as np

@@ -15,12 +15,9 @@ import numpy as np
 
 from likewise.compare.call import answers
 from likewise.compare.observe import Prepared, prepare, rows_beyond
-from likewise.compare.session import Head, Run, Session
-from likewise.compare.variations.batches import DRIFTS
-from likewise.contracts.causes import CAUSES
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.report import Diagnosis, Explanation
+from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.export import ExportRequest
-from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape, Signature
+from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, OutputSpec, Shape, Signature
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.models import quietly
 

@@ -1,14 +1,11 @@
-"""From a trained model to a checked file: export it, say in the file where it came from, compare the two.
-
-One framework's way to ONNX a file.
-"""
+"""From a trained model to a checked file: export it, say in the file where it came from, compare the two."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -16,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.compare.feed import Feed
 from likewise.compare.feed import plan as plan_feed
-from likewise.contracts.comparison import Progress
+from likewise.contracts.comparison import Json, Progress
 from likewise.contracts.data import Batch
-from likewise.contracts.export import NOTE, Export, Exporter, ExportRequest
-from likewise.contracts.models import Kind, Label, Model, Runner
+from likewise.contracts.models import NOTE, Exporter, ExportRequest, Kind, Label, Model, Runner
+from likewise.contracts.report import Report
 from likewise.data import selection
 from likewise.data.files import atomically
 from likewise.errors import DataError, ModelError, UsageError
@@ -34,6 +31,25 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 16_384
 """Rows from which the types of the inputs are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A file that was written, with the verdict on it; its truth value is that verdict, false where it was not checked.
+
+    `features` says what each input takes, `notes` are sentences on what was decided on the way.
+    """
+
+    source: str
+    output: str
+    sha256: str
+    bytes: int
+    features: tuple[Mapping[str, Json], ...]
+    notes: tuple[str, ...] = ()
+    report: Report | None = None
+
+    def __bool__(self) -> bool:
+        return self.report is not None and self.report.passed
 
 
 def export(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faults.quiet import quietly
-from likewise.contracts.causes import CAUSES
+from likewise.contracts.report import CAUSES
 
 PLANTED = "planted"
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.export import ExportRequest
+from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models.boosters import derives_from
 from likewise.models.catboost import open

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.export import ExportRequest
+from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
 from likewise.models.lightgbm import open

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.contracts.export import NOTE, ExportRequest
+from likewise.contracts.models import NOTE, ExportRequest
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import quietly
 from likewise.models.sklearn.walk import first_to_see, innermost, takes_columns_apart, walk

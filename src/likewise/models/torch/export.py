@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.contracts.export import ExportRequest
+from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
 from likewise.models import quietly
 from likewise.models.arrays import RowAxes, from_front

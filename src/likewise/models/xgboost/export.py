@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.export import ExportRequest
+from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
 from likewise.models.xgboost import open

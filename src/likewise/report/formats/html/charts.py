@@ -11,7 +11,7 @@ from typing import Any
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import GraphNode, GraphView, Report
 from likewise.contracts.words import figure
-from likewise.report.formats.html.cells import Cell, Table, columns, count, number, rows, share, shown, words
+from likewise.report.formats.html.cells import Cell, Table, columns, count, left_out, number, rows, share, shown, words
 from likewise.report.formats.html.findings import at_worst, element
 
 OUTPUTS_DRAWN = 12
@@ -86,7 +86,7 @@ def _points(output: OutputFacts, most: int) -> tuple[list[dict[str, Any]], str]:
         points.append(
             {"row": shown(row), "at": label if several else "", "r": _finite(reference), "c": _finite(candidate)}
         )
-    extremes = output.details.get("worst_rows", {}).get("rows", [])
+    extremes = output.worst_rows
     points += [_extreme(row) for row in extremes]
     finite = [point for point in points if point["r"] is not None and point["c"] is not None]
     seen = int(sample["rows_seen"])
@@ -228,7 +228,7 @@ def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
         ),
         sortable=len(nodes) > 1,
         note=f"Errors are parts of the largest value of a tensor. A node that {neutral(tolerance)} has no colour."
-        + (f" {left} more nodes are in the JSON report." if left else ""),
+        + (f" {left_out(left, ' nodes')}" if left else ""),
     )
 
 

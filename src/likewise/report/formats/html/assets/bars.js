@@ -115,14 +115,7 @@ const bars = (holder, { entries, x, y, marker, linear }) => {
   };
 
   const redraw = sized(holder, 300, build);
-  holder.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    if (event.key === "Escape") show(-1);
-    if (!step || !entries.length) return;
-    event.preventDefault();
-    show(Math.max(0, Math.min(entries.length - 1, current < 0 ? 0 : current + step)));
-  });
-  holder.addEventListener("blur", () => show(-1));
+  steered(holder, entries.length, () => current, show);
   return redraw;
 };
 

@@ -160,14 +160,7 @@ const scatter = (holder, choices, output) => {
 
   const redraw = sized(holder, 460, build);
 
-  holder.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-    if (event.key === "Escape") show(-1);
-    if (!step || !points.length) return;
-    event.preventDefault();
-    show(Math.max(0, Math.min(points.length - 1, current < 0 ? 0 : current + step)));
-  });
-  holder.addEventListener("blur", () => show(-1));
+  steered(holder, points.length, () => current, show);
 
   ["candidate", "difference"].forEach((name) => {
     const button = make("button", "", name === "candidate" ? "Answers" : "Differences");

@@ -26,6 +26,18 @@ const figure = (value, digits = 4) => {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+// The arrow keys go through the entries of a chart; -1 shows none.
+const steered = (holder, count, current, show) => {
+  holder.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (event.key === "Escape") show(-1);
+    if (!step || !count) return;
+    event.preventDefault();
+    show(Math.max(0, Math.min(count - 1, current() < 0 ? 0 : current() + step)));
+  });
+  holder.addEventListener("blur", () => show(-1));
+};
+
 // A box beside a chart that says what is pointed at; screen readers are told too.
 const teller = (holder) => {
   const box = make("div", "tell");
