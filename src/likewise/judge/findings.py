@@ -41,8 +41,17 @@ class Judgement:
     checks: list[Check] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, severity: Severity, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
-        self.findings.append(Finding(code, severity, message, output, remedy))
+    def fail(self, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
+        self.findings.append(Finding(code, Severity.FAILURE, message, output, remedy))
+
+    def doubt(self, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
+        self.findings.append(Finding(code, Severity.INCONCLUSIVE, message, output, remedy))
+
+    def warn(self, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
+        self.findings.append(Finding(code, Severity.WARNING, message, output, remedy))
+
+    def note(self, code: str, message: str, *, output: str | None = None, remedy: str = "") -> None:
+        self.findings.append(Finding(code, Severity.NOTE, message, output, remedy))
 
 
 def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int | None = None) -> Iterator[Check]:
@@ -56,8 +65,7 @@ def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int 
         outcome, value = _again(case, limit, output)
     if outcome is Outcome.INCONCLUSIVE:
         where = f" at batch size {batch_size}" if batch_size is not None else ""
-        case.add(
-            Severity.INCONCLUSIVE,
+        case.doubt(
             "undecided",
             f"{output.name}.{limit.measure}{where} cannot be decided under the new tolerance from the stored facts",
             output=output.name,

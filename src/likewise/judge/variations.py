@@ -51,8 +51,7 @@ def judge_batches(case: Judgement) -> None:
     """The candidate at other sizes and in other places of a batch, and whether the reference holds still there."""
     comparison, policy = case.comparison, case.policy
     if comparison.fixed_batch is not None and not policy.fixed_batch:
-        case.add(
-            Severity.INCONCLUSIVE,
+        case.doubt(
             "fixed-batch",
             f"the candidate takes batches of {comparison.fixed_batch} only, and was checked at that size alone",
             remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
@@ -62,7 +61,7 @@ def judge_batches(case: Judgement) -> None:
         for check in _checks(case, facts):
             case.checks.append(check)
             if check.outcome is Outcome.FAIL:
-                case.add(Severity.FAILURE, check.measure, in_words(check), output=check.output)
+                case.fail(check.measure, in_words(check), output=check.output)
     known = {(check.output, check.measure) for check in case.checks if check.outcome is Outcome.FAIL}
     for facts in comparison.batch_orders:
         _judge_structure(case, facts)
@@ -70,16 +69,16 @@ def judge_batches(case: Judgement) -> None:
         for check in _checks(case, facts):
             if check.outcome is Outcome.FAIL and (check.output, check.measure) not in known:
                 message = f"{facts.order}: {in_words(check)}"
-                case.add(Severity.FAILURE, "batch-position", message, output=check.output)
+                case.fail("batch-position", message, output=check.output)
     _judge_reference(case)
 
 
 def _judge_structure(case: Judgement, facts: BatchSizeFacts) -> None:
     where = f"at batch size {facts.size}" + (f", {facts.order}" if facts.order else "")
     for mismatch in facts.mismatches:
-        case.add(Severity.FAILURE, mismatch.code, f"{where}: {mismatch.message}", output=mismatch.output)
+        case.fail(mismatch.code, f"{where}: {mismatch.message}", output=mismatch.output)
     for incident in facts.incidents:
-        case.add(Severity.INCONCLUSIVE, incident.code, incident.message, remedy=incident.remedy)
+        case.doubt(incident.code, incident.message, remedy=incident.remedy)
 
 
 def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
@@ -102,8 +101,7 @@ def _judge_reference(case: Judgement) -> None:
     refused = [facts for facts in everything if facts.reference]
     if refused:
         others = f", and in {len(refused) - 1} other batches" if len(refused) > 1 else ""
-        case.add(
-            Severity.WARNING,
+        case.warn(
             "reference-batch",
             f"at batch size {refused[0].size} {refused[0].reference[0].message}{others}",
             remedy=REFERENCE_REMEDY,
@@ -118,8 +116,7 @@ def _judge_reference(case: Judgement) -> None:
         facts, worst = max(moved, key=lambda entry: entry[1].measures["reference_drift"])
         sizes = sorted({entry[0].size for entry in moved})
         order = f" with its {facts.order}" if facts.order else ""
-        case.add(
-            Severity.WARNING,
+        case.warn(
             "reference-batch",
             f"the reference's own {output.name!r} depends on the batch: it moves by up to "
             f"{figure(worst.measures['reference_drift'])} in a batch of {facts.size}{order}, and beyond tolerance at "

@@ -45,13 +45,11 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     """What the facts mean under a policy."""
     case = Judgement(comparison, policy)
     for incident in comparison.incidents:
-        case.add(Severity.INCONCLUSIVE, incident.code, incident.message, remedy=incident.remedy)
+        case.doubt(incident.code, incident.message, remedy=incident.remedy)
     for mismatch in comparison.mismatches:
-        case.add(
-            Severity.FAILURE, mismatch.code, mismatch.message, output=mismatch.output, remedy=_advice(mismatch.code)
-        )
+        case.fail(mismatch.code, mismatch.message, output=mismatch.output, remedy=_advice(mismatch.code))
     if not comparison.rows and not case.findings:
-        case.add(Severity.INCONCLUSIVE, "no-rows", "no rows were compared", remedy="Give data to compare on")
+        case.doubt("no-rows", "no rows were compared", remedy="Give data to compare on")
     if comparison.rows:
         _judge_limits(case)
         _judge_outputs(case)
@@ -69,8 +67,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     case.findings.extend(finding for suite in suites if (finding := suite_finding(suite)))
     outcome = _outcome(case)
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
-        case.add(
-            Severity.NOTE,
+        case.note(
             "quantized-candidate",
             f"the candidate has {comparison.quantized_nodes} quantised nodes, and the limits are for a faithful export",
             remedy="If INT8 is intended, say so: --preset quantized",
@@ -100,15 +97,14 @@ def _judge_limits(case: Judgement) -> None:
                 else ""
             )
             measured = sorted({measure for output in concerned for measure in output.measures})
-            case.add(
-                Severity.INCONCLUSIVE,
+            case.doubt(
                 "limit-unmeasured",
                 f"nothing was measured against the limit on {limit.text}{unknown}",
                 remedy=f"Outputs: {', '.join(names)}" if unknown else f"Measured: {', '.join(measured) or 'nothing'}",
             )
     for check in case.checks:
         if check.outcome is Outcome.FAIL:
-            case.add(Severity.FAILURE, check.measure, in_words(check), output=check.output)
+            case.fail(check.measure, in_words(check), output=check.output)
 
 
 def _judge_outputs(case: Judgement) -> None:
@@ -119,8 +115,7 @@ def _judge_outputs(case: Judgement) -> None:
         hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures
         unjudged = output.name not in judged and output.name not in mismatched
         if hollow or (unjudged and (output.pair.kind is not Kind.LABEL or not judged)):
-            case.add(
-                Severity.INCONCLUSIVE,
+            case.doubt(
                 "not-judged",
                 f"output {output.name!r} was not judged: "
                 + ("none of its values is finite on both sides" if hollow else "no limit applies to it"),
@@ -131,10 +126,9 @@ def _judge_outputs(case: Judgement) -> None:
             )
         elif not unjudged and measures.get("label_flips") and not measures["material_flips"]:
             flips = int(measures["label_flips"])
-            case.add(Severity.NOTE, "label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
+            case.note("label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
         elif unjudged and measures.get("label_flips"):
-            case.add(
-                Severity.WARNING,
+            case.warn(
                 "label-flips",
                 f"{int(measures['label_flips']):,} of {case.comparison.rows:,} labels of {output.name!r} changed, "
                 f"{int(measures['material_flips']):,} by more than noise, and no limit applies to them",
@@ -142,24 +136,19 @@ def _judge_outputs(case: Judgement) -> None:
                 remedy="Set one with --limit material_flips=0",
             )
         if measures.get("nan_both"):
-            severity = Severity.NOTE if case.policy.nan_equal else Severity.FAILURE
-            case.add(
-                severity, "nan-both", f"{int(measures['nan_both']):,} values are NaN on both sides", output=output.name
-            )
+            tell = case.note if case.policy.nan_equal else case.fail
+            tell("nan-both", f"{int(measures['nan_both']):,} values are NaN on both sides", output=output.name)
         _judge_constancy(case, output)
         _judge_meaning(case, output)
         if output.details.get("agreement", {}).get("types_differ"):
-            case.add(
-                Severity.WARNING,
+            case.warn(
                 "label-types",
                 f"labels of {output.name!r} are text on one side and numbers on the other: none can be equal",
                 output=output.name,
                 remedy="Export the labels themselves, not their positions",
             )
     for name in case.comparison.not_compared:
-        case.add(
-            Severity.NOTE, "not-compared", f"the candidate does not give {name!r}, which was therefore not compared"
-        )
+        case.note("not-compared", f"the candidate does not give {name!r}, which was therefore not compared")
 
 
 def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
@@ -168,8 +157,7 @@ def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
     if not constant or not case.comparison.varied or case.comparison.rows < 2:
         return
     who = "both models give" if len(constant) == 2 else f"the {constant[0]} gives"
-    case.add(
-        Severity.WARNING,
+    case.warn(
         "constant-output",
         f"{who} the same {output.name!r} for every one of {case.comparison.rows:,} rows of varied data",
         output=output.name,
@@ -187,8 +175,7 @@ def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
     low, high = extremes["candidate"]
     scores = [name for name in case.comparison.not_compared if kind_of(name, None) is Kind.SCORE]
     whole = output.name == output.pair.reference
-    case.add(
-        Severity.WARNING,
+    case.warn(
         "not-probabilities",
         f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
         "these are scores, not probabilities",
@@ -206,15 +193,15 @@ def _leaves_unit(bounds: Sequence[float] | None) -> bool:
 def _judge_inputs(case: Judgement) -> None:
     for cast in case.comparison.casts:
         if cast.changed and (cast.largest_relative_change > NOTABLE_CHANGE or cast.note):
-            case.add(Severity.WARNING, "lossy-input", _lost(cast))
+            case.warn("lossy-input", _lost(cast))
         elif cast.note:
-            case.add(Severity.NOTE, "converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
+            case.note("converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
     for warning in case.comparison.warnings:
-        case.add(Severity.WARNING, "runner-warning", warning)
+        case.warn("runner-warning", warning)
     for doubt in case.comparison.lineage:
-        case.add(Severity.WARNING, "stale-artefact", doubt, remedy="Export or quantise it again from this reference")
+        case.warn("stale-artefact", doubt, remedy="Export or quantise it again from this reference")
     for note in case.comparison.notes:
-        case.add(Severity.NOTE, "note", note)
+        case.note("note", note)
 
 
 def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
@@ -222,8 +209,7 @@ def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
     if rate is None or not case.comparison.rows or case.comparison.generated:
         return
     if bound is None:
-        case.add(
-            Severity.INCONCLUSIVE,
+        case.doubt(
             "undecided",
             "how many rows are beyond the new tolerance cannot be told from the stored facts",
             remedy="Run the check again with this tolerance",
@@ -238,8 +224,7 @@ def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
     else:
         message = f"{bound.rows:,} rows cannot show that fewer than {percent(rate)} are beyond tolerance"
     needed = rows_needed(rate, case.policy.confidence)
-    case.add(
-        Severity.INCONCLUSIVE,
+    case.doubt(
         "too-few-rows",
         message,
         remedy=f"It takes {needed:,} rows, none beyond tolerance, at {100 * case.policy.confidence:.4g}% confidence",

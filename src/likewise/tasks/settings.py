@@ -20,6 +20,14 @@ from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 
 FILE = "likewise.toml"
+PATHS = ("reference", "candidate", "data", "report", "baseline")
+"""Settings that name files, relative to the file they are written in."""
+
+POLICY = (
+    *("preset", "abs_tol", "rel_tol", "mean_tol", "limits"),
+    *("nan_equal", "confidence", "max_failure_rate", "fixed_batch"),
+)
+"""Settings that say what is acceptable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +93,7 @@ class Settings:
         require_baseline(self.baseline, max_worse=self.max_worse)
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
         require_own_files(read, [("json", self.report), *self.formats.items()])
-        return make_policy(
-            preset=self.preset,
-            abs_tol=self.abs_tol,
-            rel_tol=self.rel_tol,
-            mean_tol=self.mean_tol,
-            limits=self.limits,
-            nan_equal=self.nan_equal,
-            confidence=self.confidence,
-            max_failure_rate=self.max_failure_rate,
-            fixed_batch=self.fixed_batch,
-        )
+        return make_policy(**{name: getattr(self, name) for name in POLICY})
 
 
 def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
@@ -118,10 +116,6 @@ def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str 
 def _place(path: str | PathLike[str]) -> Path:
     # A link that leads in a circle has no place; what is wrong with it is said where it is opened.
     return Path(os.path.realpath(path))
-
-
-PATHS = ("reference", "candidate", "data", "report", "baseline")
-"""Settings that name files, relative to the file they are written in."""
 
 
 def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:

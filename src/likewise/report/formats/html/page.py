@@ -62,11 +62,7 @@ def context(report: Report) -> dict[str, Any]:
         "slices": _present(findings.slices(report), findings.strata(report)),
         "graph": _present(drawing.graph_table(found.graph if found is not None else None, facts.tolerance)),
         "bench": () if report.bench is None else origins.bench(report.bench),
-        "origin": (
-            origins.artefacts(report),
-            *_present(findings.casts(report)),
-            *origins.provenance(report),
-        ),
+        "origin": (origins.artefacts(report), *_present(findings.casts(report)), *origins.provenance(report)),
     }
     return {
         "report": report,
