@@ -29,7 +29,6 @@ from likewise.report.files import render
 from likewise.report.formats.html import FOLDER
 from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
 from likewise.report.formats.json import dumps, loads
-from likewise.tasks.check import render
 
 ROWS = 400
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from likewise.compare.call import answers
 from likewise.compare.observe import Prepared, prepare, rows_beyond
+from likewise.compare.session import Head, Run, Session
+from likewise.compare.variations.batches import DRIFTS
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import CAUSES, Diagnosis, Explanation

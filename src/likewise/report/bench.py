@@ -113,7 +113,6 @@ def plot(result: BenchResult) -> str:
     height = TOP + ROW * len(timings) + BOTTOM
     low, high = _range(timings)
     title = f"Speed of {result.candidate.name} against {result.reference.name}"
-    shown = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
     described = "; ".join(summary_line(timing) for timing in timings)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -54,14 +54,3 @@ def plain_table(*headings: str, gap: int = 2) -> Table:
 def printable(text: str) -> str:
     """Text that moves no cursor, changes no colour and turns no direction of reading: what would is shown as a mark."""
     return CONTROLS.sub("\ufffd", text)
-
-
-def grid(*headings: str, numbers: Collection[str] = ()) -> Table:
-    """A table without lines, under headings that are text; the columns of `numbers` end at the right."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(Text(heading), justify="right" if heading in numbers else "left", overflow="fold")
-    return table

@@ -68,7 +68,6 @@ def stress(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
-    from likewise.data.files import atomically
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.stress import StressResult, table

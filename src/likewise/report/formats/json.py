@@ -34,7 +34,6 @@ from likewise.errors import DataError, one_line
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-T = TypeVar("T")
 
 T = TypeVar("T")
 
