@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import data_only
 import likewise
 from likewise import registry
-from likewise.tasks.check import render
+from likewise.report.files import render
 
 ROOT = Path(__file__).parents[2]
 ROWS = {"x": np.arange(1.0, 61.0)}
