@@ -39,12 +39,12 @@ def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = Fa
     return "\n".join(line.rstrip() for line in file.getvalue().split("\n")).rstrip("\n") + "\n"
 
 
-def plain_table(*headings: str, gap: int = 2) -> Table:
+def plain_table(*headings: str) -> Table:
     """A table without lines; a heading that begins with # is of a column of numbers."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         numeric = heading.startswith("#")
         table.add_column(Text(heading[numeric:]), justify="right" if numeric else "left", overflow="fold")

@@ -167,7 +167,7 @@ def _parts(result: StressResult) -> Iterator[RenderableType]:
 
 
 def _figures(result: StressResult) -> Table:
-    table = plain_table("", "#abs diff", "#× tolerance", gap=1)
+    table = plain_table("", "#abs diff", "#× tolerance")
     real = f"worst of {result.data_rows:,} real rows"
     table.add_row(real, _apart(result.data_abs_diff), _severity(result.data_worst))
     if result.rows:
@@ -187,7 +187,7 @@ def _worst(row: StressedRow) -> Iterator[RenderableType]:
     else:
         what = "one value" if row.changed == 1 else f"{row.changed:,} values"
         yield Text(f"The worst input is row {row.base} with {what} changed:")
-        table = plain_table("column", "real row", "", "worst input", gap=1)
+        table = plain_table("column", "real row", "", "worst input")
         for change in row.changes[:LISTED]:
             table.add_row(change.column, _cell(change.before), "→", _cell(change.after))
         yield table
