@@ -110,6 +110,17 @@ def test_a_step_is_changed_wherever_it_stands_and_the_model_is_not(kind):
     assert np.array_equal(before, model.predict_proba(X))
 
 
+def test_the_steps_inside_a_frozen_step_are_watched():
+    before = FrozenEstimator(make_pipeline(StandardScaler(), MinMaxScaler()).fit(X))
+    model = Pipeline(
+        [("before", before), ("frozen", FrozenEstimator(MinMaxScaler().fit(X))), ("m", LogisticRegression())]
+    )
+    model.fit(X, Y)
+    paths = []
+    visit_steps(model, lambda step: paths.append(step.path))
+    assert paths == ["before__estimator__standardscaler", "before__estimator__minmaxscaler", "frozen"]
+
+
 def test_the_model_behind_all_steps_is_exchanged_in_what_holds_it():
     target = TransformedTargetRegressor(piped(LinearRegression()), transformer=StandardScaler()).fit(X, X[:, 0])
     before, model = steps_before(target)

@@ -67,6 +67,21 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def reads(node: NodeProto) -> Iterator[str]:
+    """What a node reads, also inside of its branches and loops."""
+    yield from (name for name in node.input if name)
+    for inner in subgraphs(node):
+        yield from _from_outside(inner)
+
+
+def _from_outside(graph: GraphProto) -> Iterator[str]:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+    yield from (value.name for value in graph.output if value.name not in own)
+
+
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """The value of an attribute, or the default."""
     from onnx import helper

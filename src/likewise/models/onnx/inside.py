@@ -5,7 +5,7 @@ Copies with other constants, parts that run alone, and what the runtime makes of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.errors import ModelError, one_line
 from likewise.models.onnx import edits
-from likewise.models.onnx.edits import replace_reads, subgraphs
+from likewise.models.onnx.edits import reads, replace_reads
 from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
@@ -147,21 +147,6 @@ class Opened:
         made.graph.output.extend(helper.make_tensor_value_info(n, self.types[n], None) for n in targets)
         replace_reads(made.graph, {name: name + GIVEN for name in sources})
         return made
-
-
-def reads(node: NodeProto) -> Iterator[str]:
-    """What a node reads, also inside of its branches and loops."""
-    yield from (name for name in node.input if name)
-    for inner in subgraphs(node):
-        yield from _from_outside(inner)
-
-
-def _from_outside(graph: GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {name for node in graph.node for name in node.output}
-    for node in graph.node:
-        yield from (name for name in reads(node) if name not in own)
-    yield from (value.name for value in graph.output if value.name not in own)
 
 
 def rewritten(model: Model, proto: ModelProto) -> ModelProto:

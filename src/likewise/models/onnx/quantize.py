@@ -23,7 +23,7 @@ from likewise.contracts.data import Tensors
 from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
 from likewise.models.onnx import describe, edits
-from likewise.models.onnx.inside import reads
+from likewise.models.onnx.edits import reads
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

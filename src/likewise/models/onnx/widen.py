@@ -8,7 +8,7 @@ one node loses is then all that is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -214,7 +214,7 @@ def _narrow(node: NodeProto, plan: Widening, renamed: Mapping[str, str]) -> Iter
 
     copy = type(node).FromString(node.SerializeToString())
     down: dict[str, str] = {}
-    for name in _outer_reads(node, plan):
+    for name in dict.fromkeys(name for name in edits.reads(node) if plan.concerns(name)):
         down[name] = f"{name}__for__{node.name}"
         yield helper.make_node("Cast", [renamed.get(name, name)], [down[name]], to=plan.types[name])
     for index, name in enumerate(copy.input):
@@ -227,14 +227,3 @@ def _narrow(node: NodeProto, plan: Widening, renamed: Mapping[str, str]) -> Iter
     yield copy
     for _, name in up:
         yield helper.make_node("Cast", [f"{name}__narrow"], [name], to=plan.to)
-
-
-def _outer_reads(node: NodeProto, plan: Widening) -> Collection[str]:
-    """The tensors of the outer graph that a node reads and that are widened, also from inside its subgraphs."""
-    found = dict.fromkeys(name for name in node.input if name and plan.concerns(name))
-    for inner in edits.subgraphs(node):
-        own = {value.name for value in inner.input} | {tensor.name for tensor in inner.initializer}
-        own |= {name for each in inner.node for name in each.output}
-        for each in edits.all_nodes(inner):
-            found |= dict.fromkeys(name for name in each.input if name not in own and plan.concerns(name))
-    return tuple(found)

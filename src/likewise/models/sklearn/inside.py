@@ -120,6 +120,10 @@ def _mapped(
 ) -> Any:
     found = list(parts(model))
     roles = {part.role for part in found}
+    if Role.ALIAS in roles and next(parts(found[0].estimator), None) is not None:
+        return with_parts(
+            model, lambda part: _mapped(part.estimator, joined(path, part.name), upstream, visit, last=last)
+        )
     if roles & {Role.STEP, Role.LAST}:
         return with_parts(model, _one_after_another(path, upstream, visit, last=last))
     if Role.BRANCH in roles:
