@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ def details(proto: ModelProto) -> dict[str, Any]:
         "nodes": operators.total(),
         "quantized_nodes": sum(count for name, count in operators.items() if QUANTIZED.search(name)),
         "initializers": len(proto.graph.initializer),
-        "parameters": sum(_size(tensor.dims) for tensor in proto.graph.initializer),
+        "parameters": sum(prod(tensor.dims) for tensor in proto.graph.initializer),
         "opsets": {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import},
         "ir_version": proto.ir_version,
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
@@ -250,10 +251,3 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _nodes(attribute.g)
-
-
-def _size(dims: Any) -> int:
-    size = 1
-    for dim in dims:
-        size *= dim
-    return size

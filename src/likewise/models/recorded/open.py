@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
+from math import prod
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -224,10 +225,7 @@ def _to_arrow(name: str, array: Array) -> Any:
         flat = pa.array(array.reshape(-1))
     except (pa.ArrowException, TypeError) as error:
         raise ModelError(f"output {name!r} cannot be recorded: {one_line(error)}") from error
-    width = 1
-    for size in array.shape[1:]:
-        width *= size
-    return flat if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, width)
+    return flat if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, prod(array.shape[1:]))
 
 
 def _from_arrow(column: Any, spec: OutputSpec) -> Array:
