@@ -17,7 +17,7 @@ from likewise.models.onnx import trees as onnx
 from likewise.models.sklearn.walk import names_after, steps_before
 from likewise.models.trees import composed
 from likewise.models.trees.ensemble import LEAF, Ensemble
-from likewise.models.xgboost import open
+from likewise.models.xgboost import open as xgb
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -234,7 +234,7 @@ def _rows(case: Case, side: str, model: Any) -> Array | None:
         if any(part is None or part.ndim != 1 for part in parts):
             return None
         rows = np.stack([part for part in parts if part is not None], axis=1)
-    missing = getattr(model, "missing", None) if open.is_wrapper(model) else None
+    missing = getattr(model, "missing", None) if xgb.is_wrapper(model) else None
     if rows is not None and missing is not None and missing == missing:
         rows = np.where(rows == missing, np.nan, rows)
     return _known_only(model, rows)
@@ -262,8 +262,8 @@ def _codes(model: Any, fed: Any) -> Mapping[str, Any]:
         # LightGBM writes underscores for blanks; the columns are fed in its order.
         told = dict(zip(facts.names or (), fed, strict=False))
         return {str(told.get(name, name)): categories for name, categories in found.items()}
-    if open.is_model(model):
-        return open.categories_of(open.booster_of(model))
+    if xgb.is_model(model):
+        return xgb.categories_of(xgb.booster_of(model))
     return {}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models.boosters import derives_from
-from likewise.models.catboost import open
+from likewise.models.catboost.open import Facts, facts_of, is_model, reason
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -28,12 +28,12 @@ class CatboostExporter:
     framework = "catboost"
 
     def claims(self, model: object) -> bool:
-        return open.is_model(model)
+        return is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of CatBoost models"):
             import catboost  # noqa: F401
-        facts = open.facts_of(request.model)
+        facts = facts_of(request.model)
         _require_convertible(request.model, facts, request)
         proto = _saved(request.model, facts)
         if not request.zipmap:
@@ -45,7 +45,7 @@ class CatboostExporter:
         return proto
 
 
-def _saved(model: Any, facts: open.Facts) -> ModelProto:
+def _saved(model: Any, facts: Facts) -> ModelProto:
     import onnx
 
     with tempfile.TemporaryDirectory() as folder:
@@ -56,13 +56,13 @@ def _saved(model: Any, facts: open.Facts) -> ModelProto:
             named = [*facts.categorical, *facts.text, *facts.embedding]
             which = f" (it takes {', '.join(map(repr, named[:12]))})" if named else ""
             raise ModelError(
-                f"CatBoost cannot export the model: {open.reason(error)}{which}",
+                f"CatBoost cannot export the model: {reason(error)}{which}",
                 remedy="Encode such features as numbers before the model" if named else "Serve the model with CatBoost",
             ) from error
         return onnx.load(path)
 
 
-def _require_convertible(model: Any, facts: open.Facts, request: ExportRequest) -> None:
+def _require_convertible(model: Any, facts: Facts, request: ExportRequest) -> None:
     """Refuse what the export is known to get wrong."""
     classes = model.classes_.tolist()
     threshold = dict(model.get_metadata()).get("binclass_probability_threshold")

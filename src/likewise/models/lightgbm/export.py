@@ -6,12 +6,13 @@ What the converter is known to get wrong is refused: each case was seen to give 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
-from likewise.models.lightgbm import open
+from likewise.models.lightgbm.open import Facts, booster_of, facts_of, is_model, is_wrapper
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -26,15 +27,15 @@ class LightgbmExporter:
     framework = "lightgbm"
 
     def claims(self, model: object) -> bool:
-        return open.is_model(model)
+        return is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of LightGBM models"):
             import lightgbm
             import onnxmltools  # noqa: F401
-        wrapper = request.model if open.is_wrapper(request.model) else None
-        booster = open.booster_of(request.model)
-        facts = open.facts_of(booster)
+        wrapper = request.model if is_wrapper(request.model) else None
+        booster = booster_of(request.model)
+        facts = facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
 
         def used() -> Any:
@@ -46,7 +47,7 @@ class LightgbmExporter:
         return boosters.to_onnx("lightgbm", used, facts.features, request, zipmap=request.zipmap)
 
 
-def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request: ExportRequest) -> None:
+def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: ExportRequest) -> None:
     """Refuse what the converter is known to get wrong, or to give up on without a reason."""
     if request.double:
         raise ModelError(
@@ -59,7 +60,7 @@ def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request:
     for wrong, what in _wrong(facts):
         if wrong:
             raise ModelError(f"onnxmltools converts {what}", remedy="Serve the model with LightGBM")
-    for node in open.nodes_of(booster):
+    for node in _nodes_of(booster):
         if node.get("missing_type") == "Zero":
             name = facts.names[node["split_feature"]] if facts.names else node["split_feature"]
             raise ModelError(
@@ -79,7 +80,16 @@ def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request:
         boosters.require_codes(name, known)
 
 
-def _wrong(facts: open.Facts) -> tuple[tuple[bool, str], ...]:
+def _nodes_of(booster: Any) -> Iterator[dict[str, Any]]:
+    """Every split and leaf of every tree that predict uses."""
+    stack = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node[side] for side in ("left_child", "right_child") if side in node)
+
+
+def _wrong(facts: Facts) -> tuple[tuple[bool, str], ...]:
     sigmoid = re.search(r"sigmoid:(\S+)", facts.objective)
     steep = sigmoid is not None and float(sigmoid[1]) != 1
     return (

@@ -98,15 +98,6 @@ def categories_by_column(facts: Facts, frame: Any) -> Mapping[str, Sequence[Any]
     )
 
 
-def nodes_of(booster: Any) -> Iterator[dict[str, Any]]:
-    """Every split and leaf of every tree that predict uses."""
-    stack = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(node[side] for side in ("left_child", "right_child") if side in node)
-
-
 class LightgbmAdapter(Adapter):
     """All knowledge of LightGBM."""
 

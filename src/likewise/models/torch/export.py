@@ -22,8 +22,9 @@ from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
 from likewise.models import quietly
 from likewise.models.arrays import RowAxes, from_front
-from likewise.models.torch import describe, open
+from likewise.models.torch import describe
 from likewise.models.torch.describe import Parameter
+from likewise.models.torch.open import bound, flatten, tensor_of, training_parts
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -87,7 +88,7 @@ def _require_exportable(module: Any, request: ExportRequest) -> None:
             "a TorchScript module cannot be exported", remedy="Export the module that the script was made from"
         )
     # The adapter opens a module in eval mode; only its details still tell in which mode it was found.
-    training = list(open.training_parts(module))
+    training = list(training_parts(module))
     if training or request.details.get("training_mode"):
         parts = f" ({', '.join(training[:3])})" if training else ""
         raise ModelError(
@@ -106,7 +107,7 @@ def _sample(request: ExportRequest, device: Any) -> dict[str, Any]:
         rows = array[np.arange(SAMPLE_ROWS) % len(array)]
         return from_front(rows, axes.of(name, rows.ndim) or 0)
 
-    tensors = {name: open.tensor_of(laid_out(name, array)) for name, array in request.sample.inputs.items()}
+    tensors = {name: tensor_of(laid_out(name, array)) for name, array in request.sample.inputs.items()}
     if request.double:
         tensors = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
     return {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -115,10 +116,10 @@ def _sample(request: ExportRequest, device: Any) -> dict[str, Any]:
 def _answer_names(module: Any, tensors: Mapping[str, Any], parameters: tuple[Parameter, ...] | None) -> list[str]:
     import torch
 
-    args, kwargs = open.bound(tensors, parameters)
+    args, kwargs = bound(tensors, parameters)
     try:
         with torch.inference_mode():
-            return [name for name, _ in open.flatten(module(*args, **kwargs))]
+            return [name for name, _ in flatten(module(*args, **kwargs))]
     except Exception as error:
         raise ModelError(f"the module does not answer the first rows: {one_line(error)}") from error
 
@@ -151,7 +152,7 @@ def _captured(
 ) -> Any:
     import torch
 
-    args, kwargs = open.bound(tensors, parameters)
+    args, kwargs = bound(tensors, parameters)
     shapes = _shapes(free, by_name=parameters is not None)
     try:
         with _silently():

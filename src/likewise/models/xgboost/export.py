@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, extra
 from likewise.models import boosters
-from likewise.models.xgboost import open
+from likewise.models.xgboost.open import Facts, booster_of, categories_of, facts_of, is_model, is_wrapper, reason
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,15 +34,15 @@ class XgboostExporter:
     framework = "xgboost"
 
     def claims(self, model: object) -> bool:
-        return open.is_model(model)
+        return is_model(model)
 
     def export(self, request: ExportRequest) -> ModelProto:
         with extra("boost", needed_for="the export of XGBoost models"):
             import onnxmltools  # noqa: F401
             import xgboost
-        wrapper = request.model if open.is_wrapper(request.model) else None
-        booster = open.booster_of(request.model)
-        facts = open.facts_of(booster)
+        wrapper = request.model if is_wrapper(request.model) else None
+        booster = booster_of(request.model)
+        facts = facts_of(booster)
         _require_convertible(wrapper, booster, facts, request)
         if wrapper is not None and facts.best_round is not None:
             booster = booster[: facts.best_round + 1]
@@ -52,10 +52,10 @@ class XgboostExporter:
             made.load_model(_anonymous(booster, facts))
             return made
 
-        return boosters.to_onnx("xgboost", clean, facts.features, request, reason=open.reason)
+        return boosters.to_onnx("xgboost", clean, facts.features, request, reason=reason)
 
 
-def _anonymous(booster: Any, facts: open.Facts) -> bytearray:
+def _anonymous(booster: Any, facts: Facts) -> bytearray:
     """A copy as the converter reads it: features by position, without early stopping, softmax as probabilities."""
     booster = booster.copy()
     types = booster.feature_types
@@ -69,7 +69,7 @@ def _anonymous(booster: Any, facts: open.Facts) -> bytearray:
     return raw
 
 
-def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request: ExportRequest) -> None:
+def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: ExportRequest) -> None:
     """Refuse what the converter is known to get wrong, or to give up on without a reason."""
     if request.double:
         raise ModelError("XGBoost computes in float32 itself, so there is no float64 export", remedy="Leave out double")
@@ -105,7 +105,7 @@ def _require_convertible(wrapper: Any, booster: Any, facts: open.Facts, request:
             f"the model takes {missing} for a missing value, and ONNX knows only NaN",
             remedy="Replace it by NaN in the data, and train with the default",
         )
-    categories = open.categories_of(booster)
+    categories = categories_of(booster)
     for name, known in categories.items():
         boosters.require_codes(repr(name), known)
     if facts.categorical and not categories and facts.names is not None:
