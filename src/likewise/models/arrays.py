@@ -80,7 +80,7 @@ class RowAxes:
         return stated if stated in free else 0
 
 
-class Layout:
+class RowLayout:
     """Where the rows lie in every tensor of a graph, and what it declares once they are moved to the front.
 
     `called` has the shapes in which axes have names, where the specs do not.

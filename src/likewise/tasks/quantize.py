@@ -23,7 +23,7 @@ from likewise.data import selection as selecting
 from likewise.data.fingerprints import of_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
 from likewise.models import quietly
-from likewise.models.arrays import Layout
+from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
 from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
@@ -224,7 +224,7 @@ def _calibration_rows(
     **selection: Any,
 ) -> Iterator[Tensors]:
     """`count` rows drawn evenly from the data, as the model's own inputs, fed as a check would feed them."""
-    layout = Layout(Model("onnx", model, batch_axis=batch_axis), describe.inputs(model), ())
+    layout = RowLayout(Model("onnx", model, batch_axis=batch_axis), describe.inputs(model), ())
     fixed = layout.signature.batch
     opened = open_source(data)
     wanted = count if opened.rows is None else min(count, opened.rows)

@@ -74,7 +74,7 @@ def _note_scaling(layout: Layout, shapes: Mapping[str, Shape], clues: Clues) -> 
     for trace in layout:
         if trace is None or not trace.moved or not np.all(trace.factor):
             continue
-        place = (trace.input, trace.column)
+        place = trace.place
         deviation = 1 / np.abs(np.asarray(trace.factor, dtype=np.float64))
         mean = -np.asarray(trace.shift, dtype=np.float64) / np.asarray(trace.factor, dtype=np.float64)
         if trace.column is None and is_image(shapes.get(trace.input, ())):
@@ -97,18 +97,16 @@ def _note_gather(node: NodeProto, graph: Graph, clues: Clues) -> None:
     """A table that rows are looked up in: an embedding."""
     rows = graph.shape(node.input[0])
     if len(rows) >= 2 and attribute(node, "axis", 0) == 0:
-        for trace in graph.layouts.get(node.input[1], ()):
-            if trace is not None and not trace.moved:
-                told = f"looked up in {node.input[0]!r}, a table of {rows[0]:,} rows"
-                clues.add((trace.input, trace.column), About.IDS, (int(rows[0]),), told)
+        for _, trace in graph.traces(node.input[1], unmoved=True):
+            told = f"looked up in {node.input[0]!r}, a table of {rows[0]:,} rows"
+            clues.add(trace.place, About.IDS, (int(rows[0]),), told)
 
 
 def _note_one_hot(node: NodeProto, graph: Graph, clues: Clues) -> None:
-    depth = graph.constant(node.input[1])
-    for trace in graph.layouts.get(node.input[0], ()) if depth is not None else ():
-        if trace is not None and not trace.moved and depth is not None:
-            count = int(depth.reshape(-1)[0])
-            clues.add((trace.input, trace.column), About.IDS, (count,), f"one-hot of width {count}")
+    if (depth := graph.constant(node.input[1])) is not None:
+        count = int(depth.reshape(-1)[0])
+        for _, trace in graph.traces(node.input[0], unmoved=True):
+            clues.add(trace.place, About.IDS, (count,), f"one-hot of width {count}")
 
 
 def _note_categories(node: NodeProto, graph: Graph, clues: Clues) -> None:
@@ -117,31 +115,24 @@ def _note_categories(node: NodeProto, graph: Graph, clues: Clues) -> None:
     for name in ("cats_strings", "cats_int64s", "keys_strings", "keys_int64s", "keys_floats", "keys_tensor"):
         listed = listed or _plain_list(attribute(node, name, []))
     known = [None if value != value else value for value in listed]
-    if not known:
-        return
-    for trace in graph.layouts.get(node.input[0], ()):
-        if trace is not None and not trace.moved:
-            clues.add((trace.input, trace.column), About.CATEGORIES, known, f"the categories of {_name(node)}")
+    for _, trace in graph.traces(node.input[0], unmoved=True) if known else ():
+        clues.add(trace.place, About.CATEGORIES, known, f"the categories of {_name(node)}")
 
 
 def _note_imputer(node: NodeProto, graph: Graph, clues: Clues) -> None:
     replaced = attribute(node, "replaced_value_float")
     fills = list(attribute(node, "imputed_value_floats", []) or attribute(node, "imputed_value_int64s", []))
-    layout = graph.layouts.get(node.input[0], ())
-    for index, trace in enumerate(layout):
-        if trace is None or trace.moved:
-            continue
+    each = len(fills) == len(graph.layouts.get(node.input[0], ()))
+    for index, trace in graph.traces(node.input[0], unmoved=True):
         if replaced is not None and replaced != replaced:
-            clues.add((trace.input, trace.column), About.GAPS, (), f"{_name(node)} fills what is missing")
+            clues.add(trace.place, About.GAPS, (), f"{_name(node)} fills what is missing")
         if fills:
-            value = float(fills[index] if len(fills) == len(layout) else fills[0])
-            clues.add((trace.input, trace.column), About.FILL, (value,), f"what {_name(node)} fills in")
+            clues.add(trace.place, About.FILL, (float(fills[index if each else 0]),), f"what {_name(node)} fills in")
 
 
 def _note_missing(node: NodeProto, graph: Graph, clues: Clues) -> None:
-    for trace in graph.layouts.get(node.input[0], ()):
-        if trace is not None:
-            clues.add((trace.input, trace.column), About.GAPS, (), "the graph asks for missing values")
+    for _, trace in graph.traces(node.input[0]):
+        clues.add(trace.place, About.GAPS, (), "the graph asks for missing values")
 
 
 def _note_clip(node: NodeProto, graph: Graph, clues: Clues) -> None:
@@ -150,31 +141,25 @@ def _note_clip(node: NodeProto, graph: Graph, clues: Clues) -> None:
     for position, name in enumerate(node.input[1:3]):
         if name and (held := graph.constant(name)) is not None:
             ends[position] = float(held.reshape(-1)[0])
-    for trace in graph.layouts.get(node.input[0], ()):
-        # One that is clipped on one side only has the largest number there is on the other.
-        told = [end for end in ends if end is not None and abs(end) < LARGEST]
-        if trace is None or len(told) < 2 or not isinstance(trace.factor, float) or not trace.factor:
+    # One that is clipped on one side only has the largest number there is on the other.
+    told = [end for end in ends if end is not None and abs(end) < LARGEST]
+    for _, trace in graph.traces(node.input[0]) if len(told) == 2 else ():
+        if not isinstance(trace.factor, float) or not trace.factor:
             continue
         low, high = sorted(map(trace.back, told))
         margin = 0.1 * (high - low)
-        clues.add(
-            (trace.input, trace.column), About.RANGE, (low - margin, high + margin), "the bounds it is clipped to"
-        )
+        clues.add(trace.place, About.RANGE, (low - margin, high + margin), "the bounds it is clipped to")
 
 
 def _note_batch_norm(node: NodeProto, graph: Graph, clues: Clues) -> None:
     mean, variance = (graph.constant(name) for name in node.input[3:5])
-    layout = graph.layouts.get(node.input[0], ())
     if mean is None or variance is None:
         return
-    for trace in layout:
-        if trace is None or trace.moved:
-            continue
-        chosen = (
-            slice(None) if trace.column is None or len(mean) != len(layout) else slice(trace.column, trace.column + 1)
-        )
+    each = len(mean) == len(graph.layouts.get(node.input[0], ()))
+    for _, trace in graph.traces(node.input[0], unmoved=True):
+        chosen = slice(trace.column, trace.column + 1) if each and trace.column is not None else slice(None)
         told = (float(mean[chosen].mean()), float(variance[chosen].max()) ** 0.5)
-        clues.add((trace.input, trace.column), About.SCALE, told, "the statistics of the batch normalisation after it")
+        clues.add(trace.place, About.SCALE, told, "the statistics of the batch normalisation after it")
 
 
 def _note_words(node: NodeProto, graph: Graph, clues: Clues) -> None:
@@ -186,9 +171,8 @@ def _note_words(node: NodeProto, graph: Graph, clues: Clues) -> None:
     tensor, steps = node.input[0], 0
     while tensor not in graph.layouts and tensor in makers and makers[tensor].input and steps < MOST_STEPS:
         tensor, steps = makers[tensor].input[0], steps + 1
-    for trace in graph.layouts.get(tensor, ()) if words else ():
-        if trace is not None:
-            clues.add((trace.input, trace.column), About.WORDS, sorted(set(words)), f"the vocabulary of {_name(node)}")
+    for _, trace in graph.traces(tensor) if words else ():
+        clues.add(trace.place, About.WORDS, sorted(set(words)), f"the vocabulary of {_name(node)}")
 
 
 def _note_trees(native: ModelProto, graph: Graph, clues: Clues) -> None:
@@ -200,12 +184,12 @@ def _note_trees(native: ModelProto, graph: Graph, clues: Clues) -> None:
     place_of = trees.place[trees.tree]
     for place, site in enumerate(held.sites):
         nodes = nodes_by_feature(np.where((place_of == place) & (trees.group < 0), trees.column, LEAF))
-        for column, trace in enumerate(graph.layouts.get(site.source, ())):
+        for column, trace in graph.traces(site.source):
             cuts: Array = np.unique(trees.threshold[nodes.get(column, [])])
-            if trace is None or not len(cuts) or not isinstance(trace.factor, float) or not trace.factor:
+            if not len(cuts) or not isinstance(trace.factor, float) or not trace.factor:
                 continue
             told = trace.back(cuts).tolist()
-            clues.add((trace.input, trace.column), About.THRESHOLDS, told, f"thresholds of {site.name}")
+            clues.add(trace.place, About.THRESHOLDS, told, f"thresholds of {site.name}")
 
 
 def _plain_list(values: Any) -> list[Any]:

@@ -5,7 +5,7 @@ Followed past steps that only choose, join, fill, shift and scale; behind anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,11 @@ class Trace:
     shift: Any = 0.0
     moved: bool = False
     scaled_first: bool = False
+
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """The input, and which of its columns."""
+        return self.input, self.column
 
     @property
     def direct(self) -> bool:
@@ -84,6 +89,12 @@ class Graph:
                 self.partial.add(node.output[0])
             if (found := self._of(node, self.layouts.get(given))) is not None:
                 self.layouts[node.output[0]] = found
+
+    def traces(self, name: str, *, unmoved: bool = False) -> Iterator[tuple[int, Trace]]:
+        """The known columns of a tensor by their number; `unmoved`: those that are still what the input holds."""
+        for index, trace in enumerate(self.layouts.get(name, ())):
+            if trace is not None and not (unmoved and trace.moved):
+                yield index, trace
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a constant; nothing for another tensor."""

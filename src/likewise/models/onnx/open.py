@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
-from likewise.models.arrays import Layout, array_of_dicts, arrays_of_list, widened
+from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, widened
 from likewise.models.onnx import describe
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class OnnxRunner:
         self._session = open_session(model, proto)
         declared = describe.outputs(proto)
         self._classes = {spec.name: spec.classes for spec in declared}
-        self._layout = Layout(model, describe.inputs(proto), declared)
+        self._layout = RowLayout(model, describe.inputs(proto), declared)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
 

@@ -14,7 +14,7 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.data.casts import numpy_dtype
 from likewise.errors import ModelError, UnavailableError, extra, one_line
 from likewise.models import require_known
-from likewise.models.arrays import Layout, kind_of, widened
+from likewise.models.arrays import RowLayout, kind_of, widened
 from likewise.models.onnx import describe
 
 OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None}
@@ -67,7 +67,7 @@ class OpenvinoRunner:
         )
         self._dtypes = {spec.name: spec.dtype for spec in outputs}
         outputs, called = _with_meaning(outputs, model)
-        self._layout = Layout(model, inputs, outputs, called=called)
+        self._layout = RowLayout(model, inputs, outputs, called=called)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {
             "openvino": openvino.__version__,
