@@ -7,14 +7,14 @@ entry point of the group `likewise.<folder>` in somebody else's package. Nothing
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from likewise.errors import DataError, ModelError
+from likewise.errors import DataError, LikewiseError, ModelError
 
 if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
@@ -81,22 +81,34 @@ def _of_others(folder: str) -> list[Any]:
 
 
 def describe_model(
-    target: object, options: dict[str, Any] | None = None, *, batch_axis: BatchAxis | None = None
+    target: object,
+    options: Mapping[str, Any] | None = None,
+    *,
+    batch_axis: BatchAxis | None = None,
+    side: str | None = None,
 ) -> Model:
     """Find the framework a path, a `module:attribute` or a live object belongs to.
 
-    The option `framework` names it where several could open the same file.
+    The option `framework` names it where several could open the same file. Errors concern the `side`, if one is given.
     """
     from likewise.contracts.models import Model
 
     if isinstance(target, Model):
         return target
     options = dict(options or {})
-    if framework := options.pop("framework", None):
-        return Model(adapter(str(framework)).framework, target, options, batch_axis)
+    try:
+        return Model(_framework(target, options.pop("framework", None)), target, options, batch_axis)
+    except LikewiseError as error:
+        error.side = side or error.side
+        raise
+
+
+def _framework(target: object, named: object) -> str:
+    if named:
+        return adapter(str(named)).framework
     for found in adapters():
         if found.claims(target):
-            return Model(found.framework, target, options, batch_axis)
+            return found.framework
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",
