@@ -352,21 +352,20 @@ def test_a_move_of_the_search(add):
 
 import numpy as np
 
+from likewise.tasks.stress.search import Move
 
-class OneNumber:
-    name = "one number"
 
-    def applies(self, search):
-        return True
-
-    def turn(self, search):
+def _one_number(search):
+    def turn():
         rows = search.space.real(np.arange(8))
         for cells in rows.cells.values():
             cells[:] = 77.777
         search.measure(rows)
 
+    return turn
 
-EXTENSION = OneNumber()
+
+EXTENSION = Move("one number", _one_number)
 ''',
     )
     found = likewise.stress(thrice, off_at_one_number, ROWS, calls=20)
