@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import data_only
 import likewise
 from likewise import registry
+from likewise.compare.session import Session
 from likewise.report.files import render
 
 ROOT = Path(__file__).parents[2]
@@ -267,8 +268,8 @@ from likewise.compare.engines.local import EXTENSION as LOCAL
 class SlowMotion:
     name = "slow motion"
 
-    def run(self, plan):
-        return LOCAL.run(replace(plan, batch_size=1))
+    def run(self, plan, session):
+        return LOCAL.run(replace(plan, batch_size=1), session)
 
 
 EXTENSION = SlowMotion()
@@ -276,10 +277,11 @@ EXTENSION = SlowMotion()
     )
     engines = {engine.name: engine for engine in registry.extensions("compare.engines")}
     plan = planned(thrice, off_by_seven)
-    (comparison, facts), (usual, _) = engines["slow motion"].run(plan), engines["local"].run(plan)
-    assert facts.batch_size == {"reference": 1, "candidate": 1}
-    assert comparison == usual
-    assert comparison.rows_beyond == 1
+    with Session(plan.reference, plan.candidate) as session:
+        slow, usual = (engines[name].run(plan, session) for name in ("slow motion", "local"))
+    assert slow.facts.batch_size == {"reference": 1, "candidate": 1}
+    assert slow.comparison == usual.comparison
+    assert slow.comparison.rows_beyond == 1
 
 
 def planned(reference, candidate):
