@@ -98,7 +98,12 @@ def prepare(target: str) -> None:
 
 def worthwhile() -> bool:
     """Is there a second core for a second process?"""
-    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) > 1
+    return cores() > 1
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start() -> subprocess.Popen[bytes]:

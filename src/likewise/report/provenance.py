@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from os import PathLike, cpu_count
@@ -41,7 +42,7 @@ def origin(
         candidate=model_artefact(targets["candidate"], models.get("candidate"), facts.details.get("candidate")),
         data=_data_artefact(targets["data"], source),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions={"python": sys.version.split()[0], **versions(LIBRARIES)},
         machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
         settings=dict(stated),
         run={
@@ -98,11 +99,10 @@ def fingerprint_of(source: Source) -> str | None:
         return None
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0]}
-    for name in LIBRARIES:
-        try:
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """The version of every package that is installed here."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
