@@ -54,21 +54,10 @@ class Recipe:
     allow_noop: bool = False
 
 
-WEIGHTED = frozenset(
-    [
-        "Attention",
-        "Conv",
-        "ConvTranspose",
-        "EmbedLayerNormalization",
-        "GRU",
-        "Gather",
-        "Gemm",
-        "LSTM",
-        "MatMul",
-        "QAttention",
-        "RNN",
-    ]
-)
+WEIGHTED = {
+    "Attention", "Conv", "ConvTranspose", "EmbedLayerNormalization", "GRU", "Gather", "Gemm", "LSTM", "MatMul",
+    "QAttention", "RNN",
+}  # fmt: skip
 """Operators that multiply with stored weights or look them up; these fill the file and take the time."""
 
 
