@@ -11,8 +11,8 @@ import tree_making as making
 
 from likewise.models.onnx import tree_edits
 from likewise.models.onnx import trees as onnx
-from likewise.models.trees import composed, walk
-from likewise.models.trees.ensemble import Gap
+from likewise.models.trees.ensemble import Gap, leaves
+from likewise.models.trees.read import trees_of
 
 
 def answers(proto, rows):
@@ -38,9 +38,9 @@ def margins(model, frame):
 @pytest.mark.parametrize("name", making.NAMES)
 def test_following_rows_gives_the_answer_of_the_framework(name):
     model, (frame, _) = making.fitted(name), making.rows_of(name)
-    trees = composed.trees_of(model)
+    trees = trees_of(model)
     rows = frame.to_numpy()
-    found = trees.values()[walk.leaves(trees, rows)].sum(axis=1) + (trees.base if len(trees.base) else 0)
+    found = trees.values()[leaves(trees, rows)].sum(axis=1) + (trees.base if len(trees.base) else 0)
     wanted = np.asarray(margins(model, frame)).reshape(found.shape)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -79,12 +79,12 @@ def categories():
 
 def test_a_chain_of_equalities_is_read_as_a_set(categories):
     model, frame = categories
-    reference = composed.trees_of(model)
+    reference = trees_of(model)
     for proto in (making.export(model, 5), making.of_version_5(model.booster_, 5)):
         held = onnx.read(proto).ensemble
         sets = {tuple(group) for group in held.groups if len(group) > 1}
         assert {tuple(group) for group in reference.groups if len(group) > 1} <= sets
-        found = held.values()[walk.leaves(held, frame.to_numpy())].sum(axis=1)
+        found = held.values()[leaves(held, frame.to_numpy())].sum(axis=1)
         np.testing.assert_allclose(found[:, 0], model.predict(frame), rtol=1e-5, atol=1e-5)
 
 
@@ -99,16 +99,16 @@ def test_sets_are_written_into_either_operator(categories):
 
 
 def test_what_a_missing_value_does_is_read():
-    lgbm = composed.trees_of(making.fitted("lgbm"))
+    lgbm = trees_of(making.fitted("lgbm"))
     assert {Gap(int(gap)) for gap in np.unique(lgbm.gap[~lgbm.is_leaf])} <= {Gap.LEFT, Gap.RIGHT, Gap.LIKE_ZERO}
-    xgb = composed.trees_of(making.fitted("xgb"))
+    xgb = trees_of(making.fitted("xgb"))
     assert set(np.unique(xgb.gap[~xgb.is_leaf])) == {Gap.LEFT, Gap.RIGHT}
 
 
 def test_nodes_that_lead_in_a_circle_are_given_up():
     proto = making.edited(making.exported("xgb"), nodes_truenodeids=lambda ids: [0 for _ in ids])
     held = onnx.read(proto)
-    assert held is None or walk.leaves(held.ensemble, np.zeros((2, 4))).shape == (2, held.ensemble.trees)
+    assert held is None or leaves(held.ensemble, np.zeros((2, 4))).shape == (2, held.ensemble.trees)
 
 
 def test_a_node_that_does_not_exist_is_not_followed():

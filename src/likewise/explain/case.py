@@ -277,8 +277,11 @@ class Probe(Protocol):
         """Is it worth a test? Cheap, from the facts."""
         ...
 
-    def test(self, case: Case) -> Sequence[Explained]:
-        """Change one thing, ask again, and say what that showed; nothing if it explains nothing."""
+    def test(self, case: Case) -> Iterable[Explained]:
+        """Change one thing, ask again, and say what that showed; nothing if it explains nothing.
+
+        What was told before the time ran out is kept.
+        """
         ...
 
 

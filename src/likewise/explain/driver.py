@@ -298,24 +298,21 @@ def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
             continue
         # No experiment may take the time of all that come after it.
         case.deadline = min(end, time.monotonic() + SHARE_FOR_ONE * max(end - time.monotonic(), 0.0))
+        found: list[Explained] = []
         try:
             case.require_time()
             if not hypothesis.plausible(case):
                 continue
-            found = hypothesis.test(case)
+            found.extend(hypothesis.test(case))
         except OutOfTimeError as error:
             not_tested.append(f"{told}: {error.message}")
-            continue
         except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
             not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
-            continue
-        unknown = [entry.cause for entry in found if entry.cause not in CAUSES]
-        if unknown:
+        else:
+            excluded.extend(() if found else hypothesis.causes)
+        if unknown := [entry.cause for entry in found if entry.cause not in CAUSES]:
             not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
-            continue
-        explained.extend(found)
-        if not found:
-            excluded.extend(hypothesis.causes)
+        explained.extend(entry for entry in found if entry.cause in CAUSES)
     case.deadline = end
     named = {entry.cause for entry in explained}
     return explained, [cause for cause in excluded if cause not in named], not_tested

@@ -281,7 +281,11 @@ def _nothing_compared(policy: Policy, error: LikewiseError) -> Comparison:
 
 
 def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
-    return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis, side=side)
+    try:
+        return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis)
+    except LikewiseError as error:
+        error.side = side
+        raise
 
 
 def _source(settings: Settings, session: Session) -> selection.Selection:

@@ -1,14 +1,23 @@
-"""The candidate's trees ask something else than the reference's in some of their splits."""
+"""Splits of the candidate's trees that ask something else than the reference's, or the same of a rounded value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.explain import tree_survey
+from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import Effect
-from likewise.explain.tree_survey import Survey, plausible, survey
+from likewise.explain.experiment import HEALED, Claim, shown
+from likewise.explain.trees import Survey, most, nudged, plausible, survey
+from likewise.models.trees.differences import with_gaps, with_splits, with_trees
+from likewise.models.trees.ensemble import Ensemble
+
+COINCIDENCE = 1e-4
+"""Rounding that takes more than this part of a column's spread is no coincidence at a threshold: digits are lost."""
+
+SHOWN = 6
 
 
 class TreeSplits:
@@ -20,217 +29,235 @@ class TreeSplits:
         "operator-attribute",
         "feature-order",
         "weight-corruption",
+        "float32-threshold",
+        "float32-input-cast",
     )
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return plausible(case)
 
-    def test(self, case: Case) -> Sequence[Explained]:
+    def test(self, case: Case) -> Iterator[Explained]:
         found = survey(case)
-        if found is None or found.retrained:
-            return []
-        return [
-            entry for tried in (_categories, _codes, _gaps, _modes, _order, _others) for entry in tried(case, found)
-        ]
+        if found is not None and not found.differ.retrained:
+            for look in (_categories, _codes, _gaps, _modes, _order, _others, _rounded):
+                yield from shown(case, look(found))
 
 
-def _categories(case: Case, found: Survey) -> Iterator[Explained]:
-    import numpy as np
-
-    wrong = np.flatnonzero(found.kind | found.members)
+def _categories(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.categories)
     if not len(wrong):
         return
     # An exporter that does not know categories may number columns and route missing values wrongly with them.
-    repaired = np.flatnonzero(found.kind | found.members | found.column | found.gap)
-    effect = tree_survey.effect_of(case, found, tree_survey.with_splits(found, repaired))
-    if effect is None or not effect.explains:
-        return
-    pair, rows = found.worst(case, wrong)
-    node = int(found.alignment.reference[pair])
-    groups = found.reference.ensemble
-    asked = _members(groups.groups[groups.group[node]]) if groups.group[node] >= 0 else "a threshold"
-    other = int(found.alignment.candidate[pair])
-    theirs = found.candidate.ensemble
-    instead = (
-        _members(theirs.groups[theirs.group[other]])
-        if theirs.group[other] >= 0
-        else f"at most {theirs.threshold[other]:.6g}"
-    )
-    yield Explained(
+    repaired = np.flatnonzero(differ.categories | differ.column | differ.gap)
+    pair, rows = found.worst(wrong)
+    node, other = found.node(pair)
+    asked = _members(differ.ours, node) or "a threshold"
+    instead = _members(differ.theirs, other) or f"at most {differ.theirs.threshold[other]:.6g}"
+    yield Claim(
         "categorical-split",
-        found.name(pair),
+        found.place(pair),
         f"where the reference asks for {asked}, the candidate asks for {instead}; so do {_count(len(wrong), 'split')} "
-        f"on categories{_rows(rows)}; with the reference's sets in the graph {_agree(effect)}",
+        f"on categories{_rows(rows)}; with the reference's sets in the graph {HEALED} agree",
         "Encode the categories before the model (OneHotEncoder, OrdinalEncoder) and train on the codes, or export "
         "with a converter that writes category splits",
-        covered=effect.covered,
-        simplicity=1,
+        found.written(with_splits(differ, repaired)),
     )
 
 
-def _codes(case: Case, found: Survey) -> Iterator[Explained]:
+def _codes(found: Survey) -> Iterator[Claim]:
     """The sets are the same, but a category reaches them as another number: its value for its code, a fraction."""
-    import numpy as np
-
-    ours, theirs = found.reference, found.candidate
-    grouped = found.split & (ours.ensemble.group[found.alignment.reference] >= 0) & ~found.kind & ~found.members
-    asked = np.flatnonzero(grouped & ~found.column)
-    parted = found.failing_partings(case) if ours.direct and len(asked) else None
-    if parted is None or ours.rows is None or theirs.rows is None or not grouped[parted[1]].any():
+    ours, theirs, differ = found.reference, found.candidate, found.differ
+    grouped = differ.split & (differ.ours.group[differ.alignment.reference] >= 0) & ~differ.categories
+    asked = np.flatnonzero(grouped & ~differ.column)
+    if not ours.direct or not len(asked) or not grouped[found.pairs].any():
         return
-    pair, rows = found.worst(case, asked)
+    assert ours.rows is not None
+    assert theirs.rows is not None
+    pair, rows = found.worst(asked)
+    if not rows:
+        return
     given = theirs.rows.copy()
-    for node, other in zip(found.alignment.reference[asked], found.alignment.candidate[asked], strict=True):
-        code = ours.rows[:, ours.ensemble.feature[node]]
-        given[:, theirs.ensemble.feature[other]] = np.trunc(code) if ours.ensemble.whole else code
-    effect = tree_survey.effect_of_input(case, found, given)
-    if effect is None or not effect.explains:
-        return
-    row = int(parted[0][parted[1] == pair][0])
-    node, other = int(found.alignment.reference[pair]), int(found.alignment.candidate[pair])
-    name = ours.name(_columns(found, pair))
-    yield Explained(
+    for node, other in map(found.node, asked.tolist()):
+        code = ours.rows[:, differ.ours.feature[node]]
+        given[:, differ.theirs.feature[other]] = np.trunc(code) if differ.ours.whole else code
+    row = int(found.rows[found.pairs == pair][0])
+    node, other = found.node(pair)
+    name = found.column(pair)
+    yield Claim(
         "categorical-split",
-        found.name(pair),
-        f"in row {case.required.batch.rows.name(row)} the category of {name} is "
-        f"{ours.rows[row, ours.ensemble.feature[node]]:g} to the reference's trees and "
-        f"{theirs.rows[row, theirs.ensemble.feature[other]]:g} to the candidate's, which ask for the same numbers"
-        f"{_rows(rows)}; given the reference's codes {_agree(effect)}",
+        found.place(pair),
+        f"in row {found.case.required.batch.rows.name(row)} the category of {name} is "
+        f"{ours.rows[row, differ.ours.feature[node]]:g} to the reference's trees and "
+        f"{theirs.rows[row, differ.theirs.feature[other]]:g} to the candidate's, which ask for the same numbers"
+        f"{_rows(rows)}; given the reference's codes {HEALED} agree",
         f"Encode {name} before the model and train on the codes: an exported tree knows no list of categories",
-        covered=effect.covered,
-        simplicity=1,
+        found.given(given),
     )
 
 
-def _gaps(case: Case, found: Survey) -> Iterator[Explained]:
-    import numpy as np
-
-    wrong = np.flatnonzero(found.gap & ~found.kind & ~found.members)
-    if not found.concerns(case, wrong):
+def _gaps(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.gap & ~differ.categories)
+    if not found.concerns(wrong):
         return
-    effect = tree_survey.effect_of(case, found, tree_survey.with_gaps(found, wrong))
-    if effect is None or not effect.explains:
-        return
-    pair, rows = found.worst(case, wrong)
-    yield Explained(
+    pair, rows = found.worst(wrong)
+    met = np.intersect1d(found.pairs, wrong) if found.followed else wrong
+    columns = np.unique(differ.ours.column[differ.alignment.reference[met]])
+    others = [name for name in map(found.reference.name, columns.tolist()) if name != found.column(pair)]
+    also = (f"also {', '.join(others[: SHOWN - 1])}",) if others else ()
+    yield Claim(
         "missing-value-handling",
-        _named(case, found, wrong, pair),
-        f"missing values of {found.reference.name(int(_columns(found, pair)))} go the other way than in the reference "
-        f"at {found.candidate.ensemble.name(int(found.alignment.candidate[pair]))}{_rows(rows)}; so they do in "
-        f"{_count(len(wrong), 'split')} of {int(found.split.sum())}; with these flags "
-        f"(nodes_missing_value_tracks_true) put right in the graph {_agree(effect)}",
+        found.place(pair, *also),
+        f"missing values of {found.column(pair)} go the other way than in the reference at {found.tree(pair)}"
+        f"{_rows(rows)}; so they do in {_count(len(wrong), 'split')} of {int(differ.split.sum())}; with these flags "
+        f"(nodes_missing_value_tracks_true) put right in the graph {HEALED} agree",
         "Fill missing values before the model (SimpleImputer in the pipeline), or set the flags in the exported graph "
         "from the model's own trees",
-        covered=effect.covered,
-        simplicity=1,
+        found.written(with_gaps(differ, wrong)),
     )
 
 
-def _modes(case: Case, found: Survey) -> Iterator[Explained]:
-    import numpy as np
-
-    wrong = np.flatnonzero(found.mode)
-    if not found.concerns(case, wrong):
+def _modes(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.mode)
+    if not found.concerns(wrong):
         return
-    effect = tree_survey.effect_of(case, found, tree_survey.with_splits(found, wrong))
-    if effect is None or not effect.explains:
-        return
-    pair, rows = found.worst(case, wrong)
-    theirs = found.candidate
-    assert theirs.graph is not None
-    other = int(found.alignment.candidate[pair])
-    site = theirs.graph.sites[int(theirs.ensemble.place[theirs.ensemble.tree[other]])]
-    meant, has = ("<=", "<") if theirs.ensemble.strict[other] else ("<", "<=")
-    yield Explained(
+    pair, rows = found.worst(wrong)
+    name, site = found.column(pair), found.site(pair).name
+    meant, has = ("<=", "<") if differ.theirs.strict[found.node(pair)[1]] else ("<", "<=")
+    yield Claim(
         "operator-attribute",
-        f"{site.name} (nodes_modes at {found.name(pair)})",
-        f"the reference asks whether {found.reference.name(int(_columns(found, pair)))} {meant} the threshold, the "
-        f"candidate {has}, in {_count(len(wrong), 'split')} of {int(found.split.sum())}{_rows(rows)}; with the "
-        f"comparison put right in the graph {_agree(effect)}",
-        f"Set nodes_modes of {site.name} to the comparison of the model that was exported",
-        covered=effect.covered,
-        simplicity=1,
+        Place(site, (f"nodes_modes at {found.place(pair)}",), nodes=found.nodes(pair), columns=(name,)),
+        f"the reference asks whether {name} {meant} the threshold, the candidate {has}, in "
+        f"{_count(len(wrong), 'split')} of {int(differ.split.sum())}{_rows(rows)}; with the comparison put right in "
+        f"the graph {HEALED} agree",
+        f"Set nodes_modes of {site} to the comparison of the model that was exported",
+        found.written(with_splits(differ, wrong)),
     )
 
 
-def _order(case: Case, found: Survey) -> Iterator[Explained]:
-    import numpy as np
-
-    order = found.order
-    if not order or (found.kind | found.members).any():
-        return
-    effect = tree_survey.effect_of(case, found, tree_survey.with_splits(found, np.flatnonzero(found.column)))
-    if effect is None or not effect.explains:
+def _order(found: Survey) -> Iterator[Claim]:
+    differ, order = found.differ, found.differ.order
+    if not order or differ.categories.any():
         return
     name = found.reference.name
     moved = sorted(column for column, other in order.items() if column != other)
-    yield Explained(
+    columns = tuple(name(column) for column in moved)
+    yield Claim(
         "feature-order",
-        ", ".join(name(column) for column in moved),
+        Place(", ".join(columns), columns=columns, nodes=found.nodes()),
         "the candidate's trees ask for "
-        + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:6])
-        + f"; with the reference's columns in the graph {_agree(effect)}",
+        + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN])
+        + f"; with the reference's columns in the graph {HEALED} agree",
         "Export again with the columns in the order of the training",
-        covered=effect.covered,
-        simplicity=1,
+        found.written(with_splits(differ, np.flatnonzero(differ.column))),
     )
 
 
-def _others(case: Case, found: Survey) -> Iterator[Explained]:
+def _others(found: Survey) -> Iterator[Claim]:
     """Few splits with another threshold, another column or another shape: the graph was damaged, not retrained."""
-    import numpy as np
-
-    wrong = np.flatnonzero((found.moved | found.torn | found.column) & ~found.kind)
-    if found.order or not (found.torn.any() or found.concerns(case, wrong)):
+    differ = found.differ
+    wrong = np.flatnonzero((differ.moved | differ.torn | differ.column) & ~differ.kind)
+    if differ.order or not (differ.torn.any() or found.concerns(wrong)):
         return
-    if found.torn.any():
-        whole = tree_survey.with_trees(found)
-        effect = None if whole is None else tree_survey.effect_of(case, found, whole)
-    else:
-        effect = tree_survey.effect_of(case, found, tree_survey.with_splits(found, wrong))
-    if effect is None or not effect.explains:
-        return
-    pair, rows = found.worst(case, wrong)
-    node, other = int(found.alignment.reference[pair]), int(found.alignment.candidate[pair])
-    ours, theirs = found.reference.ensemble, found.candidate.ensemble
-    if found.torn[pair]:
+    pair, rows = found.worst(wrong)
+    node, other = found.node(pair)
+    if differ.torn[pair]:
         what = "is a leaf in one of both and a split in the other"
-    elif found.column[pair]:
-        what = f"asks for {found.reference.name(int(theirs.column[other]))} in the candidate"
+    elif differ.column[pair]:
+        what = f"asks for {found.reference.name(int(differ.theirs.column[other]))} in the candidate"
     else:
-        what = f"compares with {theirs.threshold[other]:.9g} in the candidate and {ours.threshold[node]:.9g} in the "
-        what += "reference"
-    yield Explained(
+        mine, yours = differ.ours.threshold[node], differ.theirs.threshold[other]
+        what = f"compares with {yours:.9g} in the candidate and {mine:.9g} in the reference"
+    place = found.place(pair)
+    yield Claim(
         "weight-corruption",
-        found.name(pair),
-        f"{found.name(pair)} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of "
-        f"{int((found.split | found.torn).sum())} differ; with the reference's in the graph {_agree(effect)}",
+        place,
+        f"{place} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of {differ.inner} differ; with the reference's in "
+        f"the graph {HEALED} agree",
         "Export the model again; do not edit or patch the file",
-        covered=effect.covered,
-        simplicity=1,
+        found.written(with_trees(differ) if differ.torn.any() else with_splits(differ, wrong)),
     )
 
 
-def _columns(found: Survey, pair: int) -> int:
-    return int(found.reference.ensemble.column[found.alignment.reference[pair]])
+def _rounded(found: Survey) -> Iterator[Claim]:
+    """Values that pass a threshold by rounding alone, moved to the side on which the reference has them."""
+    differ = found.differ
+    grouped = differ.ours.group[differ.alignment.reference] >= 0
+    other = differ.column | differ.categories | differ.moved | differ.torn | differ.mode | grouped
+    alike = differ.split & ~other
+    changed = nudged(found, np.flatnonzero(alike)) if alike[found.pairs].any() else None
+    if changed is None:
+        return
+    given = differ.theirs.feature[differ.alignment.candidate[found.pairs]]
+    met = alike[found.pairs] & changed.moved[found.rows, given]
+    if not met.any():
+        return
+    column, _ = most(given[met])
+    met &= given == column
+    rows, pairs = found.rows[met], found.pairs[met]
+    pair, _ = most(pairs)
+    name, reached = found.column(pair), _reached(found, pair, int(rows[pairs == pair][0]))
+    count = len(np.unique(rows))
+    takes = "1 failing row takes" if count == 1 else f"{count} failing rows take"
+    if _digits_lost(found.case, name, changed.lost.get(column, 0.0)):
+        yield Claim(
+            "float32-input-cast",
+            Place(name, columns=(name,)),
+            f"{reached}: {differ.theirs.dtype} cannot hold its digits; {takes} another side of a threshold; on the "
+            f"right side of each, {HEALED} agree",
+            f"Subtract a constant from {name} before the model is fitted, or export with double inputs "
+            "(likewise export --double)",
+            found.given(changed.rows),
+            simplicity=2,
+        )
+        return
+    node, there = found.node(pair)
+    trees = len(np.unique(differ.theirs.tree[differ.alignment.candidate[pairs]]))
+    yield Claim(
+        "float32-threshold",
+        found.place(pair),
+        f"{reached}, where the threshold is {differ.theirs.threshold[there]:.17g} and "
+        f"{differ.ours.threshold[node]:.17g}; {takes} another side of a threshold of {name}"
+        f"{f' in {trees} trees' if trees > 1 else ''}; moved by the last digit to the right side, {HEALED} agree",
+        "Export with double inputs: likewise export --double"
+        if found.case.framework("reference") == "sklearn"
+        else f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
+        found.given(changed.rows),
+    )
 
 
-def _named(case: Case, found: Survey, pairs: Array, worst: int) -> str:
-    """The column of the worst split and its place; with a few others at which failing rows part."""
-    import numpy as np
+def _reached(found: Survey, pair: int, row: int) -> str:
+    ours, theirs = found.reference, found.candidate
+    assert ours.rows is not None
+    assert theirs.rows is not None
+    node, other = found.node(pair)
+    seen = float(ours.rows[row, ours.ensemble.feature[node]])
+    given = float(theirs.rows[row, theirs.ensemble.feature[other]])
+    return (
+        f"in row {found.case.required.batch.rows.name(row)} {found.column(pair)} reaches {found.tree(pair)} as "
+        f"{given:.17g} in the candidate and as {seen:.17g} in the reference"
+    )
 
-    parted = found.failing_partings(case)
-    met = pairs if parted is None else np.intersect1d(parted[1], pairs)
-    columns = found.reference.ensemble.column[found.alignment.reference[met]]
-    first = _columns(found, worst)
-    others = [found.reference.name(int(column)) for column in np.unique(columns) if column != first]
-    return found.name(worst) + (f", {', '.join(others[:5])}" if others else "")
+
+def _digits_lost(case: Case, name: str, lost: float) -> bool:
+    """Does the cast of the input lose so much that any threshold would be hit, or whole numbers?"""
+    cast = any(entry.column == name and entry.changed for entry in case.comparison.casts if entry.side == "candidate")
+    data = case.required.batch.inputs.get(name)
+    whole = data is not None and data.dtype.kind in "iu"
+    return cast and (whole or lost > COINCIDENCE)
 
 
-def _members(values: Array) -> str:
-    shown = ", ".join(f"{value:g}" for value in values[:6].tolist())
-    return f"one of {{{shown}{', …' if len(values) > 6 else ''}}}"
+def _members(trees: Ensemble, node: int) -> str:
+    """The categories that a split asks for; empty where it asks for none."""
+    if trees.group[node] < 0:
+        return ""
+    values: Array = trees.groups[trees.group[node]]
+    shown_first = ", ".join(f"{value:g}" for value in values[:SHOWN].tolist())
+    return f"one of {{{shown_first}{', …' if len(values) > SHOWN else ''}}}"
 
 
 def _count(count: int, noun: str) -> str:
@@ -239,10 +266,6 @@ def _count(count: int, noun: str) -> str:
 
 def _rows(rows: int) -> str:
     return f", where {_count(rows, 'failing row')} go{'es' if rows == 1 else ''} the other way" if rows else ""
-
-
-def _agree(effect: Effect) -> str:
-    return f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows agree"
 
 
 EXTENSION = TreeSplits()

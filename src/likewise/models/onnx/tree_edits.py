@@ -1,20 +1,28 @@
-"""Trees put into a copy of a graph, in the place of those it has.
-
-What a graph does with the sum of its trees.
-"""
+"""Trees put into a copy of a graph in the place of those it has, and what the graph does with their sum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
+from likewise.models.onnx import edits
 from likewise.models.onnx.trees import AT_MOST, BELOW, EQUAL, MEMBER, MODES, NO_SPLIT, GraphTrees, Site, element_type
-from likewise.models.trees.ensemble import LEAF, Ensemble, Gap
-from likewise.models.trees.walk import DEEPEST
+from likewise.models.trees.ensemble import DEEPEST, LEAF, Ensemble, Gap
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+
+
+PASSED = frozenset(
+    {"Identity", "Cast", "Reshape", "Squeeze", "Flatten", "ArrayFeatureExtractor", "Gather", "Slice", "Concat", "Sum"}
+)
+"""Operators that pass a sum on."""
+
+FARTHEST = 12
+"""Nodes behind trees within which their sum is divided."""
 
 
 class UnwritableError(ValueError):
@@ -23,7 +31,7 @@ class UnwritableError(ValueError):
 
 def written(proto: ModelProto, held: GraphTrees, ensemble: Ensemble) -> ModelProto:
     """A copy of the graph with these trees; `place` of a tree says which node takes it."""
-    changed = copied(proto)
+    changed = edits.copied(proto)
     for place, site in enumerate(held.sites):
         node = changed.graph.node[site.node]
         table = _table(ensemble, place, site)
@@ -35,27 +43,18 @@ def written(proto: ModelProto, held: GraphTrees, ensemble: Ensemble) -> ModelPro
     return changed
 
 
-def copied(proto: ModelProto) -> ModelProto:
-    from onnx import ModelProto as Proto
-
-    copy = Proto()
-    copy.CopyFrom(proto)
-    return copy
-
-
 def with_attribute(proto: ModelProto, node: int, name: str, value: Any) -> ModelProto:
     """A copy of the graph with one attribute of one node set; None takes it away."""
-    changed = copied(proto)
+    changed = edits.copied(proto)
     _set(changed.graph.node[node], name, value)
     return changed
 
 
 def with_input(proto: ModelProto, held: GraphTrees, values: Array) -> ModelProto:
     """A copy of the graph whose trees see these values, whatever the graph is fed."""
-    import numpy as np
     from onnx import helper, numpy_helper
 
-    changed = copied(proto)
+    changed = edits.copied(proto)
     start = 0
     for index, source in enumerate(held.sources):
         stop = start + held.widths[source]
@@ -92,8 +91,6 @@ class _Table:
 
 def _table(ensemble: Ensemble, place: int, site: Site) -> _Table:
     """The trees of one place; the older operators have a chain of equalities for a set of categories."""
-    import numpy as np
-
     nodes, tree = _reached(ensemble, np.flatnonzero(ensemble.place == place))
     number = _numbers(ensemble, nodes, tree)
     split = ensemble.feature[nodes] != LEAF
@@ -145,8 +142,6 @@ def _table(ensemble: Ensemble, place: int, site: Site) -> _Table:
 
 def _reached(ensemble: Ensemble, trees: Array) -> tuple[Array, Array]:
     """The nodes of these trees and the position of the tree of each, in the order of the trees, roots first."""
-    import numpy as np
-
     level, tree = ensemble.roots[trees], np.arange(len(trees))
     found, owners = [level], [tree]
     seen = np.zeros(len(ensemble.feature), dtype=bool)
@@ -172,8 +167,6 @@ def _reached(ensemble: Ensemble, trees: Array) -> tuple[Array, Array]:
 
 def _numbers(ensemble: Ensemble, nodes: Array, tree: Array) -> Array:
     """The nodes' own numbers where a runtime takes them, else numbers in order."""
-    import numpy as np
-
     own = ensemble.node_numbers[nodes]
     # ONNX Runtime refuses a number that is not below the number of nodes.
     if own.max(initial=0) < len(nodes):
@@ -185,8 +178,6 @@ def _numbers(ensemble: Ensemble, nodes: Array, tree: Array) -> Array:
 
 
 def _with_chains(ensemble: Ensemble, where: dict[str, Array], group: Array, gap: Array) -> dict[str, Array]:
-    import numpy as np
-
     grouped = np.flatnonzero(group >= 0)
     if not len(grouped):
         return where
@@ -232,8 +223,6 @@ def _of_older(site: Site, table: _Table) -> dict[str, Any]:
 
 
 def _of_version_5(site: Site, table: _Table) -> dict[str, Any]:
-    import numpy as np
-
     split = table.mode != NO_SPLIT
     span = int(table.number.max(initial=0)) + 1
     key, leaf_key = table.tree * span + table.number, table.leaf_tree * span + table.leaf_number
@@ -263,14 +252,10 @@ def _of_version_5(site: Site, table: _Table) -> dict[str, Any]:
 
 def _listed(sets: tuple[Array, ...]) -> Array | None:
     """The members of all sets, with NaN after each."""
-    import numpy as np
-
     return np.concatenate([np.append(members, np.nan) for members in sets]).astype(np.float32) if sets else None
 
 
 def _same(held: Any, content: Any) -> bool:
-    import numpy as np
-
     if held is None or content is None:
         return held is content
     with np.errstate(over="ignore"):
@@ -280,7 +265,6 @@ def _same(held: Any, content: Any) -> bool:
 
 def _set(node: NodeProto, name: str, value: Any) -> None:
     """Set an attribute in the form it had: numbers in a list, or in a tensor of the same type."""
-    import numpy as np
     from onnx import AttributeProto, helper, numpy_helper
 
     for held in [entry for entry in node.attribute if entry.name in (name, f"{name}_as_tensor")]:
@@ -310,14 +294,6 @@ def _set(node: NodeProto, name: str, value: Any) -> None:
         attribute.ints.extend(value.astype(np.int64).tolist())
 
 
-PASSED = frozenset(
-    {"Identity", "Cast", "Reshape", "Squeeze", "Flatten", "ArrayFeatureExtractor", "Gather", "Slice", "Concat", "Sum"}
-)
-"""Operators that pass a sum on."""
-
-FARTHEST = 12
-
-
 def divisors(proto: ModelProto, node: int) -> dict[str, float]:
     """Constants that the sum of a node's trees is divided by, with their values."""
     from onnx import numpy_helper
@@ -344,14 +320,8 @@ def divisors(proto: ModelProto, node: int) -> dict[str, float]:
 
 def with_constants(proto: ModelProto, values: dict[str, float]) -> ModelProto:
     """A copy of the graph with other numbers in some of its constants."""
-    import numpy as np
-    from onnx import ModelProto as Proto
-    from onnx import numpy_helper
-
-    copied = Proto()
-    copied.CopyFrom(proto)
-    for entry in copied.graph.initializer:
-        if entry.name in values:
-            held = numpy_helper.to_array(entry)
-            entry.CopyFrom(numpy_helper.from_array(np.full_like(held, values[entry.name]), entry.name))
-    return copied
+    copy = edits.copied(proto)
+    held = edits.constants(copy.graph)
+    for name, value in values.items():
+        edits.set_constant(copy.graph, name, np.full_like(held[name], value))
+    return copy

@@ -1,7 +1,4 @@
-"""What the attributes of an ONNX node say about its trees.
-
-The trees of an ONNX graph: TreeEnsembleClassifier and -Regressor (ai.onnx.ml 1 to 3), TreeEnsemble (5).
-"""
+"""The trees of an ONNX graph: TreeEnsembleClassifier and -Regressor (ai.onnx.ml 1 to 3), TreeEnsemble (5)."""
 
 from __future__ import annotations
 
@@ -9,12 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of, folded
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+
+OPERATORS = ("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble")
+CHOOSING = ("Identity", "Gather", "ArrayFeatureExtractor")
+"""Operators that pass columns on as they are."""
+
+MOST_NODES = 3_000_000
+"""Trees of more nodes are not looked into: every experiment with them would take a minute."""
 
 MODES = (
     "BRANCH_LEQ",
@@ -35,7 +41,6 @@ _CODES = {name.encode(): code for code, name in enumerate(MODES)}
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Attributes as arrays, text or numbers: modes as positions in `MODES`, tensors under the name of the list."""
-    import numpy as np
     from onnx import AttributeProto, helper, numpy_helper
 
     found: dict[str, Any] = {}
@@ -58,8 +63,6 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 def base_of(told: Mapping[str, Any]) -> Array:
     """What is added to the trees; nothing where the node does not say."""
-    import numpy as np
-
     return np.asarray(told.get("base_values", []), dtype=np.float64).reshape(-1)
 
 
@@ -78,8 +81,6 @@ def trees_of(told: Mapping[str, Any], *, place: int = 0) -> list[Tree]:
 
 def _of_older(told: Mapping[str, Any], place: int) -> list[Tree]:
     """Nodes and leaves are told apart by their mode, and named by tree and number."""
-    import numpy as np
-
     prefix = "class" if "class_ids" in told else "target"
     tree_of, leaf_tree_of = told["nodes_treeids"], told[f"{prefix}_treeids"]
     modes = told["nodes_modes"]
@@ -110,8 +111,6 @@ def _of_older(told: Mapping[str, Any], place: int) -> list[Tree]:
 
 def _positions(wanted: Array, numbers: Array) -> Array:
     """Where nodes of these numbers stand."""
-    import numpy as np
-
     order = np.argsort(numbers, kind="stable")
     found = np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)
     if len(wanted) and not (numbers[order][found] == wanted).all():
@@ -121,8 +120,6 @@ def _positions(wanted: Array, numbers: Array) -> Array:
 
 def _of_version_5(told: Mapping[str, Any], place: int) -> list[Tree]:
     """Splits and leaves stand in lists of their own; a tree is what can be reached from its root."""
-    import numpy as np
-
     modes = told["nodes_modes"].astype(np.int64)
     splits = len(modes)
     thresholds = told["nodes_splits"].astype(np.float64)
@@ -175,8 +172,6 @@ class _Asked:
     sets: Mapping[int, Array] | None = None
 
     def tree(self, number: int, leaves: tuple[Array, Array, Array], numbers: Array, place: int) -> Tree:
-        import numpy as np
-
         leaf = self.modes == NO_SPLIT
         opposite = np.isin(self.modes, OPPOSITE)
         true, false = self.children
@@ -203,16 +198,12 @@ class _Asked:
 
 
 def _flags(told: Mapping[str, Any], size: int) -> Array:
-    import numpy as np
-
     flags = told.get("nodes_missing_value_tracks_true")
     return np.zeros(size, dtype=bool) if flags is None or not len(flags) else np.asarray(flags, dtype=bool)
 
 
 def _sets(told: Mapping[str, Any], modes: Array) -> dict[int, Array]:
     """The members of each set, in the order of the nodes that ask for them; NaN stands between two sets."""
-    import numpy as np
-
     asking = np.flatnonzero(modes == MEMBER)
     if not len(asking):
         return {}
@@ -220,14 +211,6 @@ def _sets(told: Mapping[str, Any], modes: Array) -> dict[int, Array]:
     parts = np.split(listed, np.flatnonzero(np.isnan(listed)) + 1)
     parts = [part[~np.isnan(part)] for part in parts]
     return {int(node): parts[index] for index, node in enumerate(asking)}
-
-
-OPERATORS = ("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble")
-CHOOSING = ("Identity", "Gather", "ArrayFeatureExtractor")
-"""Operators that pass columns on as they are."""
-
-MOST_NODES = 3_000_000
-"""Trees of more nodes are not looked into: every experiment with them would take a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +247,6 @@ def holds_trees(proto: ModelProto) -> bool:
 
 def read(proto: ModelProto) -> GraphTrees | None:
     """The trees; None where there are none, or where a node says something that cannot be followed."""
-    import numpy as np
-
     if _size(proto) > MOST_NODES:
         return None
     found: list[tuple[Site, list[Tree]]] = []
@@ -321,7 +302,6 @@ def _width(source: str, found: list[tuple[Site, list[Tree]]]) -> int:
 
 def _source(proto: ModelProto, tensor: str) -> tuple[str, Array | None]:
     """The tensor whose columns a node sees in the end, and which of them, past nodes that only choose columns."""
-    import numpy as np
     from onnx import numpy_helper
 
     makers = {name: node for node in proto.graph.node for name in node.output if node.op_type in CHOOSING}

@@ -14,8 +14,8 @@ from likewise.models.catboost import open as cat
 from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.lightgbm import open as lgb
 from likewise.models.sklearn.walk import followed, names_after, steps_before
-from likewise.models.trees import composed
 from likewise.models.trees.ensemble import Ensemble, Gap
+from likewise.models.trees.read import trees_of
 from likewise.models.xgboost import open as xgb
 
 NOT_NEGATIVE = ("log", "log10", "log2", "log1p", "sqrt")
@@ -52,7 +52,7 @@ def clues_of(native: Any, signature: Signature) -> Clues | None:
     before, model = steps_before(native)
     names = names_after(before, tuple(labels)) if before else tuple(labels)
     _told_by_categories(model, names, places, clues)
-    ensemble = composed.trees_of(model)
+    ensemble = trees_of(model)
     if ensemble is not None and ensemble.trees:
         _told_by_trees(ensemble, model, names, places, lines, clues)
     return clues

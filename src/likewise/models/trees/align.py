@@ -1,7 +1,4 @@
-"""Two ensembles laid side by side: which tree is which, which node is which, and where rows part ways.
-
-The values of the leaves of two ensembles: equal, in another measure, or different.
-"""
+"""Two ensembles laid side by side: which tree and node is which, where rows part ways, how the leaves compare."""
 
 from __future__ import annotations
 
@@ -9,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+import numpy as np
+
 from likewise.contracts.data import Array
-from likewise.models.trees.ensemble import LEAF, Ensemble
-from likewise.models.trees.walk import CELLS, DEEPEST, as_compared, goes_left
+from likewise.models.trees.ensemble import CELLS, DEEPEST, LEAF, Ensemble, as_compared, goes_left
 
 NOBODY = -1
+
+RELATIVE, ABSOLUTE = 1e-5, 1e-6
+"""What rounding may change of a leaf's value, of itself and of the largest value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +40,6 @@ class Alignment:
 
 def aligned(reference: Ensemble, candidate: Ensemble) -> Alignment:
     """Match the trees, then walk both from the roots."""
-    import numpy as np
-
     matched = _matched(reference, candidate)
     own = np.flatnonzero(matched >= 0)
     level = (reference.roots[own], candidate.roots[matched[own]])
@@ -83,8 +82,6 @@ def partings(
 
     `seen` is what the reference's trees are given, `given` what the candidate's are.
     """
-    import numpy as np
-
     rows_found: list[Array] = []
     pairs_found: list[Array] = []
     step = max(1, CELLS // max(len(alignment.roots), 1))
@@ -112,8 +109,6 @@ def partings(
 
 def _matched(reference: Ensemble, candidate: Ensemble) -> Array:
     """Trees in order where they are alike, else by what they ask."""
-    import numpy as np
-
     count, other = reference.trees, candidate.trees
     ours, theirs = _portraits(reference), _portraits(candidate)
     common = min(count, other)
@@ -142,8 +137,6 @@ def _matched(reference: Ensemble, candidate: Ensemble) -> Array:
 
 def _portraits(ensemble: Ensemble) -> list[tuple[bytes, bytes]]:
     """Each tree by the columns it asks for and, roughly, the thresholds, from the root down."""
-    import numpy as np
-
     found = []
     rough = np.where(ensemble.group >= 0, 0.0, ensemble.threshold)
     with np.errstate(over="ignore"):
@@ -160,10 +153,6 @@ def _portraits(ensemble: Ensemble) -> list[tuple[bytes, bytes]]:
             level = np.stack([ensemble.left[split], ensemble.right[split]], axis=1).ravel()
         found.append((np.concatenate(columns).tobytes(), np.concatenate(thresholds).tobytes()))
     return found
-
-
-RELATIVE, ABSOLUTE = 1e-5, 1e-6
-"""What rounding may change of a leaf's value, of itself and of the largest value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,8 +188,6 @@ class Leafage:
 
 def compared(ours: Ensemble, theirs: Ensemble, laid: Alignment) -> Leafage:
     """Find the measure and the layout in which most leaves agree, and the leaves that do not."""
-    import numpy as np
-
     both = (ours.feature[laid.reference] == LEAF) & (theirs.feature[laid.candidate] == LEAF)
     pairs = np.flatnonzero(both)
     matrices = list(_matrices(ours.outputs, theirs.outputs))
@@ -226,8 +213,6 @@ def compared(ours: Ensemble, theirs: Ensemble, laid: Alignment) -> Leafage:
 
 
 def _equal(wanted: Array, found: Array, scale: float) -> Array:
-    import numpy as np
-
     wanted = wanted * scale
     largest = float(np.abs(wanted).max(initial=0.0))
     with np.errstate(invalid="ignore"):
@@ -237,8 +222,6 @@ def _equal(wanted: Array, found: Array, scale: float) -> Array:
 
 def _scales(wanted: Array, found: Array) -> Iterator[float]:
     """One, and the factor that most values agree on."""
-    import numpy as np
-
     yield 1.0
     known = (np.abs(wanted) > 1e-6 * np.abs(wanted).max(initial=0.0)) & np.isfinite(found) & (found != 0)
     if known.any():
@@ -249,8 +232,6 @@ def _scales(wanted: Array, found: Array) -> Iterator[float]:
 
 def _matrices(ours: int, theirs: int) -> Iterator[Array]:
     """The ways in which exporters lay out the outputs of a leaf."""
-    import numpy as np
-
     if ours == theirs:
         yield np.eye(ours)
     if ours == 1 and theirs == 2:
@@ -266,8 +247,6 @@ def _matrices(ours: int, theirs: int) -> Iterator[Array]:
 
 def _rounded(wanted: Array, found: Array) -> str:
     """The narrower type that the values of nearly all leaves were rounded to; empty if to none."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         half = wanted.astype(np.float16).astype(np.float64)
         bits = wanted.astype(np.float32).view(np.uint32)
@@ -280,8 +259,6 @@ def _rounded(wanted: Array, found: Array) -> str:
 
 def _order(held: Array, found: Array) -> tuple[int, ...]:
     """Which output of the reference each of the candidate's is, if they are the same but for their order."""
-    import numpy as np
-
     count = held.shape[1]
     if held.shape != found.shape or not 1 < count <= 64:
         return ()

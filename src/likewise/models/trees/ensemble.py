@@ -2,21 +2,32 @@
 
 Every split is put in one of two forms: a number goes left if it is at most (or below) a threshold,
 a category goes left if it is in a set. Where a framework asks the opposite question the children are
-exchanged, so that two ensembles that decide alike look alike.
-
-Category splits that an exporter wrote as a chain of equalities, read as one split again.
+exchanged, so that two ensembles that decide alike look alike. Rows are walked through such trees: which
+child a value chooses, and the leaf where a row ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
 
 from likewise.contracts.data import Array
 
 LEAF = -1
 """The feature of a node that is a leaf."""
+
+DEEPEST = 2_000
+"""Steps after which a walk is given up: a file may be broken, and its nodes may lead in a circle."""
+
+CELLS = 2_000_000
+"""Rows times trees that are walked at a time."""
+
+NO_MORE_THAN_ZERO = 1e-35
+"""What LightGBM takes for zero."""
 
 
 class Gap(IntEnum):
@@ -104,8 +115,6 @@ class Ensemble:
 
     def values(self) -> Array:
         """What each node adds to each output; zero where it is no leaf."""
-        import numpy as np
-
         found = np.zeros((len(self.feature), self.outputs))
         np.add.at(found, (self.leaf_node, self.leaf_output), self.leaf_value)
         return found
@@ -127,8 +136,6 @@ def ensemble_of(
     stored: int = 0,
 ) -> Ensemble:
     """Put trees side by side. `stored` is how many the model holds, where it does not use all of them."""
-    import numpy as np
-
     sizes = [len(tree.feature) for tree in trees]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64) if trees else np.zeros(0, np.int64)
     groups: list[Array] = []
@@ -186,8 +193,6 @@ def ensemble_of(
 def joined(parts: Sequence[tuple[Ensemble, Array | None]]) -> Ensemble | None:
     """The trees of several models, one place each; `columns` are those a model sees. None if they compare in
     different types."""
-    import numpy as np
-
     ensembles = [ensemble for ensemble, _ in parts]
     if len({(entry.dtype, entry.whole) for entry in ensembles}) != 1:
         return None
@@ -237,8 +242,6 @@ def joined(parts: Sequence[tuple[Ensemble, Array | None]]) -> Ensemble | None:
 
 def folded(ensemble: Ensemble) -> Ensemble:
     """ "Is it 3? Else, is it 5? …" with the same child for every yes becomes "is it one of 3, 5 …?"."""
-    import numpy as np
-
     if not ensemble.groups:
         return ensemble
     gap, right = ensemble.gap.copy(), ensemble.right.copy()
@@ -271,15 +274,11 @@ class _Leaves:
     """Are two nodes the same, or leaves with the same values, as an exporter that copies them writes?"""
 
     def __init__(self, ensemble: Ensemble) -> None:
-        import numpy as np
-
         self._ensemble = ensemble
         self._order = np.argsort(ensemble.leaf_node, kind="stable")
         self._nodes = ensemble.leaf_node[self._order]
 
     def _values(self, node: int) -> list[tuple[int, float]]:
-        import numpy as np
-
         start, stop = np.searchsorted(self._nodes, [node, node + 1])
         own = self._order[start:stop]
         outputs, values = self._ensemble.leaf_output[own].tolist(), self._ensemble.leaf_value[own].tolist()
@@ -297,3 +296,71 @@ class _Leaves:
             return False
         sides = (held.left, held.right)
         return all(self.same(int(side[one]), int(side[other]), depth + 1) for side in sides)
+
+
+def goes_left(ensemble: Ensemble, nodes: Array, values: Array) -> Array:
+    """Does a value that reaches a node go left? One value a node."""
+    gap = ensemble.gap[nodes]
+    missing = np.isnan(values)
+    values = np.where(missing & (gap == Gap.LIKE_ZERO), 0.0, values)
+    missing &= gap != Gap.LIKE_ZERO
+    missing |= ensemble.zero_is_gap[nodes] & (np.abs(values) <= NO_MORE_THAN_ZERO)
+    threshold = ensemble.threshold[nodes]
+    left = np.where(ensemble.strict[nodes], values < threshold, values <= threshold)
+    group = ensemble.group[nodes]
+    if (grouped := group >= 0).any():
+        left[grouped] = _in_group(ensemble, group[grouped], values[grouped])
+    return np.where(missing, gap == Gap.LEFT, left)
+
+
+def leaves(ensemble: Ensemble, rows: Array) -> Array:
+    """The leaf each row reaches in each tree."""
+    found = np.empty((len(rows), ensemble.trees), dtype=np.int64)
+    for part in _parts(len(rows), ensemble.trees):
+        found[part] = _leaves(ensemble, as_compared(ensemble, rows[part]))
+    return found
+
+
+def as_compared(ensemble: Ensemble, rows: Array) -> Array:
+    """Values in the type in which the trees compare them, held as float64."""
+    with np.errstate(over="ignore"):
+        return rows.astype(ensemble.dtype).astype(np.float64)
+
+
+def _leaves(ensemble: Ensemble, rows: Array) -> Array:
+    at = np.broadcast_to(ensemble.roots, (len(rows), ensemble.trees)).copy()
+    row = np.broadcast_to(np.arange(len(rows))[:, None], at.shape)
+    for _ in range(DEEPEST):
+        going = ensemble.feature[at] >= 0
+        if not going.any():
+            break
+        nodes = at[going]
+        left = goes_left(ensemble, nodes, rows[row[going], ensemble.feature[nodes]])
+        at[going] = np.where(left, ensemble.left[nodes], ensemble.right[nodes])
+    return at
+
+
+def _parts(rows: int, trees: int) -> Iterator[slice]:
+    step = max(1, CELLS // max(trees, 1))
+    for start in range(0, rows, step):
+        yield slice(start, start + step)
+
+
+def _in_group(ensemble: Ensemble, group: Array, values: Array) -> Array:
+    known, members = _members(ensemble)
+    if ensemble.whole:
+        values = np.where(values < 0, -1.0, np.trunc(values))
+    place = np.minimum(np.searchsorted(known, values), max(len(known) - 1, 0))
+    if not len(known):
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(members[group, place] & (known[place] == values))
+
+
+@lru_cache(maxsize=8)
+def _members(ensemble: Ensemble) -> tuple[Array, Array]:
+    """All category values, and a row a group that says which of them it holds."""
+    known = np.unique(np.concatenate(ensemble.groups)) if ensemble.groups else np.zeros(0)
+    members = np.zeros((len(ensemble.groups), len(known)), dtype=bool)
+    for index, group in enumerate(ensemble.groups):
+        members[index, np.searchsorted(known, group)] = True
+    return known, members

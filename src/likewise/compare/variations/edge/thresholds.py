@@ -14,7 +14,7 @@ from likewise.compare.variations.edge.rows import FLOAT, INTEGER, all_features, 
 from likewise.contracts.comparison import Seen, Suite
 from likewise.contracts.data import Batch
 from likewise.data.cells import Edit, Field, edited, holds, named
-from likewise.models.trees.cuts import Cut, cuts
+from likewise.models.trees.read import Cut, cuts
 
 MOST = 96
 """Thresholds that are aimed at, those next to the roots first."""

@@ -16,11 +16,10 @@ from likewise.contracts.comparison import Comparison
 from likewise.contracts.data import Array
 from likewise.contracts.verdict import Outcome, Verdict
 from likewise.errors import LikewiseError
-from likewise.explain import tree_reading
 from likewise.explain.case import Case, Sample
-from likewise.explain.tree_reading import Reading
-from likewise.models.trees import walk
-from likewise.models.trees.ensemble import Ensemble
+from likewise.explain.trees import Reading, has_trees
+from likewise.explain.trees import read as read_trees
+from likewise.models.trees.ensemble import DEEPEST, Ensemble, as_compared, goes_left, leaves
 from likewise.tasks.stress.pools import batch_of
 from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space
@@ -153,7 +152,7 @@ class Forest:
         """The nodes above a node, and whether the way goes left at each."""
         nodes: list[int] = []
         sides: list[bool] = []
-        while self.above[node] >= 0 and len(nodes) < walk.DEEPEST:
+        while self.above[node] >= 0 and len(nodes) < DEEPEST:
             sides.append(bool(self.left_of[node]))
             node = int(self.above[node])
             nodes.append(node)
@@ -222,9 +221,9 @@ def read(case: Case, space: Space, donors: Array) -> list[Forest]:
     found: list[Forest] = []
     for side in ("reference", "candidate"):
         try:
-            if not tree_reading.has_trees(case, side):
+            if not has_trees(case, side):
                 continue
-            trees = tree_reading.read(case, side)
+            trees = read_trees(case, side)
         except LikewiseError:
             continue
         if trees is None or trees.rows is None or not trees.ensemble.trees:
@@ -247,7 +246,7 @@ def _alike(one: Ensemble, other: Ensemble) -> bool:
 def _forest(trees: Reading, space: Space, donors: Array) -> Forest | None:
     ensemble, rows = trees.ensemble, trees.rows
     assert rows is not None
-    seen = walk.as_compared(ensemble, rows)
+    seen = as_compared(ensemble, rows)
     if seen.shape[1] < int(ensemble.feature.max(initial=-1)) + 1:
         return None
     known = {space.name(variable): variable for variable in range(space.variables)}
@@ -257,14 +256,14 @@ def _forest(trees: Reading, space: Space, donors: Array) -> Forest | None:
     splits = np.flatnonzero(~ensemble.is_leaf)
     above[ensemble.left[splits]], left_of[ensemble.left[splits]] = splits, True
     above[ensemble.right[splits]] = splits
-    visits = np.bincount(walk.leaves(ensemble, rows).reshape(-1), minlength=len(ensemble.feature))
+    visits = np.bincount(leaves(ensemble, rows).reshape(-1), minlength=len(ensemble.feature))
     kept = min(len(seen), max(FEWEST, CELLS // max(len(splits), 1)))
     goes = np.empty((len(splits), kept), dtype=bool)
     step = max(1, BLOCK // kept)
     for start in range(0, len(splits), step):
         some = splits[start : start + step]
         values = seen[:kept, ensemble.feature[some]].T.reshape(-1)
-        goes[start : start + step] = walk.goes_left(ensemble, np.repeat(some, kept), values).reshape(-1, kept)
+        goes[start : start + step] = goes_left(ensemble, np.repeat(some, kept), values).reshape(-1, kept)
     place = np.full(len(ensemble.feature), -1, dtype=np.int64)
     place[splits] = np.arange(len(splits))
     return Forest(space, ensemble, seen[:kept], donors[:kept], variables, above, left_of, visits, goes, place)

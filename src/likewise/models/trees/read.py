@@ -1,18 +1,27 @@
-"""The thresholds of trees as values of the data's own columns: where a row turns the other way."""
+"""The trees of any open model, wherever they stand in it; its thresholds in the data's terms; it with other trees."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from likewise.contracts.comparison import Fed
 from likewise.contracts.data import Array
-from likewise.models.onnx import trees as onnx
+from likewise.models.catboost import open as cat
+from likewise.models.catboost import trees as catboost
+from likewise.models.lightgbm import open as lgb
+from likewise.models.lightgbm import trees as lightgbm
+from likewise.models.onnx import trees as graphs
 from likewise.models.onnx.lineage import Graph, Trace
-from likewise.models.sklearn.walk import steps_before
-from likewise.models.trees import composed
-from likewise.models.trees.ensemble import Ensemble
+from likewise.models.sklearn import trees as sklearn
+from likewise.models.sklearn.walk import Role, parts, steps_before, with_model
+from likewise.models.trees.ensemble import Ensemble, joined
+from likewise.models.xgboost import open as xgb
+from likewise.models.xgboost import trees as xgboost
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -20,6 +29,47 @@ if TYPE_CHECKING:
 
 DEEPEST = 64
 """Levels of a tree that are looked at."""
+
+
+def _boosted(model: Any) -> ModuleType | None:
+    """What reads the trees of a booster; None for any other model."""
+    known = ((xgb, xgboost), (lgb, lightgbm), (cat, catboost))
+    return next((trees for opened, trees in known if opened.is_model(model)), None)
+
+
+def trees_of(model: Any) -> Ensemble | None:
+    """The trees of a model that sees its inputs as they are; None if there are none, or not in a known form."""
+    found: Ensemble | None
+    if (home := _boosted(model)) is not None:
+        found = home.read(model)
+        return found
+    if (found := sklearn.read(model)) is not None:
+        return found
+    members = []
+    for part in parts(model):
+        if part.role is not Role.MEMBER:
+            continue
+        before, inner = steps_before(part.estimator)
+        held = trees_of(inner)
+        if before and held is not None:
+            return None  # what its trees are given is not known
+        if held is not None:
+            members.append((held, part.columns))
+    return joined(members) if members else None
+
+
+def without_linear_leaves(native: Any) -> Any:
+    """The same LightGBM model with the constants of its leaves only, in the composition it stands in; or None."""
+    _, model = steps_before(native)
+    return with_model(native, lightgbm.without_linear_leaves) if lgb.is_model(model) else None
+
+
+def cut_to(native: Any, trees: int) -> Any:
+    """A copy of a booster, in the composition it stands in, that uses its first trees only; None if it cannot."""
+    _, model = steps_before(native)
+    home = _boosted(model)
+    cut = None if home is None else home.cut_to(model, trees)
+    return None if cut is None else with_model(native, lambda _: cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +89,6 @@ def cuts(native: Any, fed: Mapping[str, Fed], *, most: int, seed: int) -> tuple[
     `fed` tells what each input of the model is made of. A threshold behind a step that cannot be undone
     (an encoder, a projection) is left out.
     """
-    import numpy as np
-
     found = _of_graph(native, fed) if _is_graph(native) else _of_model(native, fed)
     if found is None:
         return ()
@@ -64,7 +112,7 @@ def _is_graph(native: Any) -> bool:
 
 
 def _of_graph(proto: ModelProto, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | None:
-    held = onnx.read(proto) if onnx.holds_trees(proto) else None
+    held = graphs.read(proto) if graphs.holds_trees(proto) else None
     if held is None:
         return None
     graph = Graph(proto.graph, {name: len(features) for name, features in fed.items()})
@@ -82,7 +130,7 @@ def _of_model(native: Any, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | Non
     if native is None:
         return None
     before, model = steps_before(native)
-    trees = None if before else composed.trees_of(model)
+    trees = None if before else trees_of(model)
     if trees is None or not trees.trees:
         return None
     columns = [Trace(name, column) for name, features in fed.items() for column in range(len(features))]
@@ -96,8 +144,6 @@ def _of_model(native: Any, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | Non
 
 def _depths(ensemble: Ensemble) -> Array:
     """How far each node is from its root."""
-    import numpy as np
-
     depths = np.full(len(ensemble.feature), DEEPEST)
     level = ensemble.roots
     for depth in range(DEEPEST):
