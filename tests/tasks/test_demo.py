@@ -150,7 +150,7 @@ def scaled_by_the_export(folder, row):
 
 def test_another_process_makes_the_same_files_and_says_nothing(folder, tmp_path):
     shutil.copy(folder / "train.parquet", tmp_path)
-    steps = "import sys; from likewise import example as e; f = sys.argv[1]; e.train(f); e.export(f); e.quantize(f)"
+    steps = "import sys; from likewise.tasks import demo as e; f = sys.argv[1]; e.train(f); e.export(f); e.quantize(f)"
     done = subprocess.run([sys.executable, "-c", steps, tmp_path], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     for name in ("model.onnx", "booster.onnx", "model.int8.onnx"):

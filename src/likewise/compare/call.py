@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from likewise.compare.feed import Feed
+from likewise.compare.feed import Feed, plan
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Runner
+from likewise.contracts.models import Model, Runner
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError, ModelError
+from likewise.registry import adapter
 
 
 class RowCountError(LikewiseError):
@@ -35,6 +37,13 @@ class Side:
     @property
     def fixed_batch(self) -> int | None:
         return self.runner.signature.batch
+
+
+@contextmanager
+def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
+    """One model alone, open and ready to be fed rows like the first ones."""
+    with adapter(model.framework).open(model) as runner:
+        yield Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
 
 
 def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...]]:

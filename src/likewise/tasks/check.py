@@ -281,11 +281,7 @@ def _nothing_compared(policy: Policy, error: LikewiseError) -> Comparison:
 
 
 def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
-    try:
-        return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis)
-    except LikewiseError as error:
-        error.side = side
-        raise
+    return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis, side=side)
 
 
 def _source(settings: Settings, session: Session) -> selection.Selection:

@@ -7,14 +7,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise.compare.call import Side, answers
-from likewise.compare.feed import plan as plan_feed
+from likewise.compare.call import answers, open_side
 from likewise.compare.pair import observed
 from likewise.contracts.comparison import Progress
 from likewise.data import selection as selecting
 from likewise.errors import DataError
 from likewise.models.recorded.open import Writer
-from likewise.registry import adapter, describe_model, open_source
+from likewise.registry import describe_model, open_source
 from likewise.report import provenance
 
 
@@ -33,19 +32,18 @@ def record(
     feed = selection.pop("feed", {})
     row_id = selection.get("row_id")
     source = selecting.select(open_source(data), **selection)
-    with adapter(described.framework).open(described) as runner:
-        first = next(source.batches(1), None)
-        if first is None or not first.stacked:
-            raise DataError(f"{source.location} holds no rows", remedy="Give a table or arrays to record answers for")
-        fed = plan_feed(first, runner.signature, side="reference", mapping=feed)
-        side = Side("reference", described.name, runner, fed)
+    first = next(source.batches(1), None)
+    if first is None or not first.stacked:
+        raise DataError(f"{source.location} holds no rows", remedy="Give a table or arrays to record answers for")
+    with open_side("reference", described, first, feed) as side:
+        signature, columns = side.runner.signature, side.feed.columns
         artefact = provenance.model_artefact(described.target, described, {})
         with Writer(
             Path(output),
             model=artefact.name,
             sha256=artefact.sha256,
             fingerprint=source.fingerprint,
-            inputs=fed.columns if fed.columns is not None and runner.signature.table else (),
+            inputs=columns if columns is not None and signature.table else (),
             keyed_by_name=row_id is not None,
         ) as writer:
             for batch in source.batches(16_384):
@@ -53,5 +51,5 @@ def record(
                     first_row, last_row = int(batch.rows.numbers[0]), int(batch.rows.numbers[-1])
                     progress(Progress("recording", "reference", first_row, last_row, writer.rows, source.rows))
                 tensors, _ = answers(side, batch)
-                writer.write(batch.rows, tensors, observed(runner.signature, tensors))
+                writer.write(batch.rows, tensors, observed(signature, tensors))
             return writer.rows

@@ -21,8 +21,8 @@ from likewise.contracts.data import Batch, Source
 from likewise.contracts.models import BatchAxis, Model, Signature
 from likewise.data import selection as selecting
 from likewise.data.rows import first_rows
-from likewise.errors import DataError, LikewiseError, ModelError, PairingError, UsageError
-from likewise.registry import describe_model, open_source
+from likewise.errors import DataError, ModelError, PairingError, UsageError
+from likewise.registry import adapter, describe_model, open_source
 from likewise.tasks.bench import timing
 from likewise.tasks.bench.subject import Opened, Station, Subject, open_station
 from likewise.tasks.bench.timing import SIDES
@@ -59,8 +59,15 @@ def bench(
     and so on select columns and rows.
     """
     sizes = _sensible(batch_sizes, budget)
-    given = {"reference": (reference, reference_options), "candidate": (candidate, candidate_options)}
-    models = {side: _model(side, *given[side], trusted, batch_axis) for side in SIDES}
+    models: dict[str, Model] = {}
+    for side, target, options in zip(
+        SIDES, (reference, candidate), (reference_options, candidate_options), strict=True
+    ):
+        chosen = {**(options or {}), "trusted": tuple(trusted)}
+        models[side] = describe_model(target, chosen, batch_axis=batch_axis, side=side)
+        if adapter(models[side].framework).answers_only:
+            told = f"the {side} ({models[side].name}) holds recorded answers, which have no speed"
+            raise UsageError(told, remedy="Give the model")
     source = selecting.select(open_source(data), **selection)
     before = timing.load()
     with ExitStack() as stack:
@@ -112,21 +119,6 @@ def _sensible(batch_sizes: Sequence[int], budget: float) -> tuple[int, ...]:
     if not budget > 0:
         raise UsageError(f"--budget is {budget:g}", remedy="Give seconds above zero, such as 20s")
     return tuple(sorted(set(batch_sizes)))
-
-
-def _model(
-    side: str, target: Any, options: Mapping[str, Any] | None, trusted: Sequence[str], batch_axis: BatchAxis | None
-) -> Model:
-    try:
-        model = describe_model(target, {**(options or {}), "trusted": tuple(trusted)}, batch_axis=batch_axis)
-    except LikewiseError as error:
-        error.side = side
-        raise
-    if model.framework == "recorded":
-        raise UsageError(
-            f"the {side} ({model.name}) holds recorded answers, which have no speed", remedy="Give the model"
-        )
-    return model
 
 
 def _rows(

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.bench import BatchTiming, Latency, Round
+from likewise.models.remote import cores
+from likewise.report import provenance
 from likewise.tasks.bench.subject import Station, Subject
 
 SIDES = ("reference", "candidate")
@@ -149,25 +150,21 @@ def machine(*, load_before: float | None) -> dict[str, Any]:
         "system": platform.system(),
         "processor": platform.machine(),
         "model": _processor(),
-        "cores": _cores(),
+        "cores": cores(),
         "load_average": {"before": load_before, "after": load()},
         "environment": {name: os.environ[name] for name in THREADS if name in os.environ},
         "python": sys.version.split()[0],
-        "versions": {name: found for name in LIBRARIES if (found := _version(name)) is not None},
+        "versions": provenance.versions(LIBRARIES),
     }
 
 
 def doubts(load_before: float | None) -> tuple[str, ...]:
     """What makes the figures less certain."""
-    cores = _cores()
-    if load_before is None or load_before < 0.5 * cores:
+    if load_before is None or load_before < 0.5 * cores():
         return ()
-    return (f"the machine was busy (load {load_before:g} on {cores} cores): trust the ratios, not the absolute times",)
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        f"the machine was busy (load {load_before:g} on {cores()} cores): trust the ratios, not the absolute times",
+    )
 
 
 def _processor() -> str:
@@ -177,10 +174,3 @@ def _processor() -> str:
             return next(names, platform.processor())
     except OSError:
         return platform.processor()
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from likewise.compare import pair
-from likewise.compare.call import Side, answers
+from likewise.compare.call import Side, answers, open_side
 from likewise.contracts.comparison import Progress, Tolerance
 from likewise.contracts.data import Batch, Source
 from likewise.contracts.models import BatchAxis, Kind, Model
@@ -18,7 +18,7 @@ from likewise.registry import adapter, describe_model, open_source
 from likewise.report.noise import NoiseResult, NoiseSource
 from likewise.tasks.noise import movements
 from likewise.tasks.noise.movements import Movement
-from likewise.tasks.noise.reasons import REASONS, Reason, Subject, open_side
+from likewise.tasks.noise.reasons import NAME, REASONS, Reason, Subject
 
 __all__ = ["noise"]
 
@@ -66,7 +66,7 @@ def noise(
     _tell(progress, "loading the model")
     mapping = feed or {}
     head = first_rows(source, FIRST_ROWS)
-    with open_side(described, head, mapping) as side:
+    with open_side(NAME, described, head, mapping) as side:
         batch = _rows(source, side, head)
         given, _ = answers(side, batch)
         kinds = {spec.name: spec.kind for spec in pair.observed(side.runner.signature, given)}

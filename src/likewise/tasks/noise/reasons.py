@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from likewise.compare import feed
-from likewise.compare.call import Side, answers
+from likewise.compare.call import Side, answers, open_side
 from likewise.compare.variations.batches import DEFAULT_SIZES, rows_swept
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model
@@ -26,7 +25,6 @@ from likewise.errors import ModelError, UsageError
 from likewise.explain import rounding
 from likewise.models.onnx import describe, edits, widen
 from likewise.models.onnx.open import OPTIMIZATIONS
-from likewise.registry import adapter
 
 NAME = "model"
 """What errors call it; there is no other side."""
@@ -60,7 +58,7 @@ class Subject:
         if target is not None:
             model = Model(self.framework, target, options, self.model.batch_axis)
         given = self.batch if batch is None else batch
-        with open_side(model, given, self.mapping) as side:
+        with open_side(NAME, model, given, self.mapping) as side:
             return answers(side, given)[0]
 
 
@@ -71,13 +69,6 @@ class Reason:
     name: str
     title: str
     pairs: Callable[[Subject], Iterator[tuple[Tensors, Tensors]]]
-
-
-@contextmanager
-def open_side(model: Model, batch: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
-    """A model, open and ready to be fed."""
-    with adapter(model.framework).open(model) as runner:
-        yield Side(NAME, model.name, runner, feed.plan(batch, runner.signature, side=NAME, mapping=mapping))
 
 
 def _in_double(subject: Subject) -> tuple[Tensors, Tensors]:

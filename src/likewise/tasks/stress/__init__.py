@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from likewise.compare.observe import Prepared, prepare
+from likewise.compare.session import Session
 from likewise.contracts.comparison import Incident, Plan, Progress
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Outcome
@@ -79,11 +79,11 @@ def stress(
     told = {"budget": budget, "calls": calls, "seed": settings.seed, "widen": widen, "preset": policy.preset}
     known = replace(_nothing_known(settings), settings=told)
     try:
-        with ExitStack() as stack:
-            plan = replace(_plan(settings), progress=progress)
-            known = replace(known, reference=plan.reference.name, candidate=plan.candidate.name)
-            known = replace(known, data=plan.source.location)
-            search = _opened(plan, settings, stack, budget=budget, calls=calls, widen=widen, output=output)
+        plan = replace(_plan(settings), progress=progress)
+        known = replace(known, reference=plan.reference.name, candidate=plan.candidate.name)
+        known = replace(known, data=plan.source.location)
+        with Session(plan.reference, plan.candidate, progress=progress) as session:
+            search = _opened(plan, settings, session, budget=budget, calls=calls, widen=widen, output=output)
             facts = _searched(search, began, budget, calls)
             found = result.result(search, policy, known, facts, output=output)
             if found.file is not None:
@@ -157,11 +157,7 @@ def _plan(settings: Settings) -> Plan:
 
 def _model(settings: Settings, side: str) -> Model:
     options = {**getattr(settings, f"{side}_options"), "trusted": settings.trusted}
-    try:
-        model = describe_model(getattr(settings, side), options, batch_axis=settings.batch_axis)
-    except LikewiseError as error:
-        error.side = side
-        raise
+    model = describe_model(getattr(settings, side), options, batch_axis=settings.batch_axis, side=side)
     if adapter(model.framework).answers_only:
         raise ModelError(
             f"the {side} ({model.name}) holds recorded answers, which say nothing about other rows",
@@ -174,7 +170,7 @@ def _model(settings: Settings, side: str) -> Model:
 def _opened(
     plan: Plan,
     settings: Settings,
-    stack: ExitStack,
+    session: Session,
     *,
     budget: float,
     calls: int | None,
@@ -183,7 +179,7 @@ def _opened(
 ) -> Search:
     """Both models open, fed and paired, and the real rows ranked by their difference."""
     until = time.monotonic() + SHARE_FOR_DATA * budget
-    reference, candidate = (_runner(plan, side, stack) for side in ("reference", "candidate"))
+    reference, candidate = session.both()
     pool = pools.read(plan.source)
     if output is not None:
         pools.require_name(output, table=pool.is_table)
@@ -221,17 +217,6 @@ def _opened(
         pace = meter.seconds / max(sum(meter.rows.values()) / 2, 1)
         search.rows_a_turn = int(np.clip(SHARE_OF_TURN * budget / max(pace, 1e-9), FEWEST, MOST))
     return search
-
-
-def _runner(plan: Plan, side: str, stack: ExitStack) -> Runner:
-    model: Model = getattr(plan, side)
-    if plan.progress is not None:
-        plan.progress(Progress(f"loading the {side}", side))
-    try:
-        return stack.enter_context(adapter(model.framework).open(model))
-    except LikewiseError as error:
-        error.side = side
-        raise
 
 
 def _prepared(plan: Plan, reference: Runner, candidate: Runner) -> Prepared:
