@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, OutputSpec, Shape, Signature
+from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.models import quietly
 
@@ -41,6 +41,11 @@ def begins(target: object, suffixes: tuple[str, ...], pattern: re.Pattern[bytes]
 def named(target: object, suffixes: tuple[str, ...]) -> bool:
     """Is this a path with a suffix that only one framework uses?"""
     return isinstance(target, str | os.PathLike) and str(target).lower().endswith(suffixes)
+
+
+def loaded(model: Model, load: Callable[[str | os.PathLike[str]], Any]) -> Any:
+    """The framework's own object: as it was given, or read from its file."""
+    return load(model.target) if isinstance(model.target, str | os.PathLike) else model.target
 
 
 def content(path: str | os.PathLike[str]) -> bytes:

@@ -92,9 +92,7 @@ class CatboostAdapter(Adapter):
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         require_known(model)
-        target = model.target
-        if isinstance(target, str | os.PathLike):
-            target = _load(target)
+        target = boosters.loaded(model, _load)
         if not target.is_fitted():
             raise ModelError(f"{model.name} is not fitted", remedy="Call fit, then save the model again")
         facts = facts_of(target)

@@ -114,9 +114,7 @@ class LightgbmAdapter(Adapter):
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         require_known(model)
-        target = model.target
-        if isinstance(target, str | os.PathLike):
-            target = _load(target)
+        target = boosters.loaded(model, _load)
         wrapper = target if is_wrapper(target) else None
         booster = target if wrapper is None else _booster_of(wrapper, model.name)
         facts = facts_of(booster)

@@ -212,9 +212,7 @@ class XgboostAdapter(Adapter):
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         require_known(model, OPTIONS)
-        target = model.target
-        if isinstance(target, str | os.PathLike):
-            target = _load(target)
+        target = boosters.loaded(model, _load)
         if is_wrapper(target):
             yield _open_wrapper(target, model)
         else:
