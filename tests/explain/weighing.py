@@ -6,7 +6,7 @@ from piped import ask_only, diagnoses
 
 import data_only
 
-HYPOTHESES = ("weights", "fitted_statistics", "dropped_parts")
+HYPOTHESES = ("weights",)
 
 
 def ask_about_weights(monkeypatch):

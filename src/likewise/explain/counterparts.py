@@ -34,7 +34,7 @@ from likewise.explain.experiment import Trial
 from likewise.explain.fields import fields_of
 from likewise.explain.parts import innermost
 from likewise.explain.trace import differing, likeness, reference_steps, seen
-from likewise.explain.twins import aligned
+from likewise.explain.weights.twins import aligned
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 from likewise.models.sklearn.inside import Seen, Step

@@ -39,7 +39,7 @@ from likewise.explain.counterparts import (
 )
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.trace import fed, inside, opened, run
-from likewise.explain.twins import TREES
+from likewise.explain.weights.twins import TREES
 from likewise.models.onnx.describe import SHAPE_ONLY
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import GIVEN, Cone, Opened

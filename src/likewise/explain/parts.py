@@ -1,7 +1,4 @@
-"""How a reference comes to its answer, as far as its object tells without being asked.
-
-What a model adds up, how many of it, and what it adds to that: read from the reference, live.
-"""
+"""How a reference comes to its answer, as far as its object tells: what it adds up, how many, and what to that."""
 
 from __future__ import annotations
 
@@ -82,27 +79,6 @@ def member_counts(case: Case) -> set[int]:
         if callable(count_of):
             found.add(int(count_of()))
     return {count for count in found | _trees_in_graph(case) if count >= 2}
-
-
-def learning_rates(case: Case) -> set[float]:
-    """By what each member was shrunk."""
-    model = innermost(case)
-    if not hasattr(model, "get_params"):
-        return set()
-    rate = model.get_params(deep=False).get("learning_rate")
-    return {float(rate)} if isinstance(rate, int | float) and 0 < rate < 1 else set()
-
-
-def link_factors(case: Case) -> set[float]:
-    """By what the reference multiplies its score before a sigmoid."""
-    model = innermost(case)
-    kind = type(model)
-    if kind.__module__.startswith("lightgbm"):
-        booster = getattr(model, "booster_", model)
-        objective = str(booster.dump_model(num_iteration=1).get("objective", ""))
-        written = [part.partition(":")[2] for part in objective.split() if part.startswith("sigmoid:")]
-        return {float(written[0])} - {1.0} if written else set()
-    return {2.0} if kind.__name__ == "GradientBoostingClassifier" and model.loss == "exponential" else set()
 
 
 def _trees_in_graph(case: Case) -> set[int]:

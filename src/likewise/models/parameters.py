@@ -13,6 +13,9 @@ PREPROCESSING, MODEL = "preprocessing", "model"
 NETWORK, BUFFER, GRAPH = "network", "buffer", "graph"
 """Kinds of arrays without an estimator: learnt by a module, kept by it, stored in a graph."""
 
+FOLDED, PACKED = "with a normalisation folded in", "gates in ONNX's order"
+"""Kinds of arrays as exporters write them: a layer with the normalisation behind it, a recurrent layer."""
+
 
 INTERCEPTS = ("intercept_", "intercepts_", "_intercept_", "bias")
 
@@ -23,8 +26,8 @@ class Parameter:
 
     `step` is the path to its owner (`prep__num__scaler`; the module in a network), empty where the model
     has no steps; `attribute` what the owner calls it. `columns` names the entries along `axis`.
-    `rounding` is how much of its size folding it into another may cost. `outputs_first` says of a matrix
-    which way round it multiplies, None where that is not known.
+    `folded` is the path of a normalisation that has been multiplied into it, `rounding` how much of its size
+    that may cost. `outputs_first` says of a matrix which way round it multiplies, None where that is not known.
     """
 
     step: str
@@ -34,6 +37,7 @@ class Parameter:
     kind: str = ""
     columns: tuple[str, ...] = ()
     axis: int = 0
+    folded: str = ""
     rounding: float = 0.0
     outputs_first: bool | None = None
 

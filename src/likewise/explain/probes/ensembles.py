@@ -1,22 +1,52 @@
-"""Members of an ensemble that are put together another way: averaged, summed, voted, without their weights."""
+"""Parts that are put together another way: members voted, summed, without their weights; a constant term left out.
+
+Told from the candidate's graph, from the reference's own members, or from a factor or an offset between both
+sides' answers that is the same on every row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, parts
+from likewise.contracts.report import Place
+from likewise.explain import answers, links, parts
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
 
-WAYS = (b"SUM", b"AVERAGE", b"MIN", b"MAX")
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
+"""How trees are put together, by name in the older operators and by number in the newer one."""
+
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 MOST_NODES = 3
+"""Nodes of one operator beyond which it is no place where members are put together."""
+
 MOST_MEMBERS = 2_000
+
+FEWEST_ROWS = 8
+"""Two numbers are fitted: fewer rows would fit anything."""
+
+SAME = 1e-3
+"""How close, relatively, a fitted number has to be to a known one."""
+
+NEARLY_ALL = 0.9
+"""A relation that holds for a model holds for its rows."""
+
+STEEP = 8.0
+"""Scores before a link beyond which the link hardly moves: what is fitted there is rounding."""
 
 Combined = Mapping[str, Array]
 """What a way of combining gives: `probabilities`, `label` (positions of classes) or `value`."""
@@ -27,65 +57,61 @@ class Ensembles:
 
     causes = ("aggregation", "model-part-dropped")
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return answers.complete(case)
 
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = next(_in_graph(case), None) or next(_from_members(case), None)
-        return [] if found is None else [found]
+    def test(self, case: Case) -> Iterator[Explained]:
+        yield from islice(chain(shown(case, _in_graph(case)), _from_members(case)), 1)
 
 
-def _in_graph(case: Case) -> Iterator[Explained]:
+def _in_graph(case: Case) -> Iterator[Claim]:
     """An operator or attribute of the candidate that says how parts are combined."""
-    proto = edits.editable(case.graph())
+    proto = case.editable()
     if proto is None:
         return
-    for node in proto.graph.node:
-        for was, now, changed in _other_ways(proto, node):
-            effect = answers.tried(case, changed)
-            if effect is not None:
-                concerned = [answers.pairs(case)[position] for position in answers.failing(case)]
-                yield Explained(
-                    "aggregation",
-                    answers.culprit(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'"),
-                    f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on "
-                    f"{answers.told(effect)}",
-                    f"Export with {now} in that node",
-                    covered=effect.covered,
-                    simplicity=1,
-                )
-                return
+    concerned = [answers.pairs(case)[position] for position in answers.failing(case)]
+    counts = Counter(node.op_type for node in proto.graph.node)
+    for index, node in enumerate(proto.graph.node):
+        for was, now, other in _other_ways(node) if counts[node.op_type] <= MOST_NODES else ():
+            copy = edits.copied(proto)
+            copy.graph.node[index].CopyFrom(other)
+            yield Claim(
+                "aggregation",
+                _place(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
+                f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on {HEALED}",
+                f"Export with {now} in that node",
+                (Change(target=copy),),
+            )
 
 
-def _other_ways(proto: Any, node: Any) -> Iterator[tuple[str, str, Any]]:
-    alike = [other for other in proto.graph.node if other.op_type == node.op_type]
-    if len(alike) > MOST_NODES:
-        return
+def _other_ways(node: NodeProto) -> Iterator[tuple[str, str, NodeProto]]:
+    """What a node does with its parts, what it could do instead, and the node that does that."""
     if node.op_type in ("TreeEnsembleRegressor", "TreeEnsemble"):
-        by_number = node.op_type == "TreeEnsemble"
-        default = 1 if by_number else b"SUM"
-        was = edits.attribute(node, "aggregate_function", default)
-        for number, way in zip((1, 0, 2, 3), WAYS, strict=True):
-            value = number if by_number else way
+        values: Mapping[str, Any] = AGGREGATES
+        if node.op_type == "TreeEnsembleRegressor":
+            values = {name: name.encode() for name in AGGREGATES}
+        was = edits.attribute(node, "aggregate_function", values["SUM"])
+        before = next((name for name, value in values.items() if value == was), "?")
+        for name, value in values.items():
             if value != was:
-                names = dict(zip((1, 0, 2, 3), WAYS, strict=True))
-                before = names.get(was, b"?") if by_number else was
-                yield before.decode(), way.decode(), _changed(proto, node, attribute=value)
-    if node.op_type in REDUCTIONS:
-        for kind in REDUCTIONS:
-            if kind != node.op_type:
-                yield node.op_type, kind, _changed(proto, node, operator=kind)
+                other = type(node).FromString(node.SerializeToString())
+                edits.set_attribute(other, "aggregate_function", value)
+                yield before, name, other
+    for kind in REDUCTIONS if node.op_type in REDUCTIONS else ():
+        if kind != node.op_type:
+            other = type(node).FromString(node.SerializeToString())
+            other.op_type = kind
+            yield node.op_type, kind, other
 
 
-def _changed(proto: Any, node: Any, *, attribute: Any = None, operator: str | None = None) -> Any:
-    copy = edits.copied(proto)
-    same = next(other for other in copy.graph.node if other.name == node.name)
-    if operator is not None:
-        same.op_type = operator
-    else:
-        edits.set_attribute(same, "aggregate_function", attribute)
-    return copy
+def _place(pairs: list[Pair], detail: str, *, nodes: tuple[str, ...] = ()) -> Place:
+    """Outputs by the reference's names, with what the candidate calls them and what is wrong with them."""
+    others = [pair.spec.candidate for pair in pairs if pair.spec.candidate != pair.spec.reference]
+    there = f"output {', '.join(map(repr, others))}: " if others else ""
+    outputs = tuple(dict.fromkeys(pair.spec.candidate for pair in pairs))
+    return Place(answers.names(pairs), (f"{there}{detail}",), outputs=outputs, nodes=nodes)
 
 
 def _from_members(case: Case) -> Iterator[Explained]:
@@ -95,8 +121,7 @@ def _from_members(case: Case) -> Iterator[Explained]:
     if not members or case.framework("reference") != "sklearn":
         return
     case.require_time()
-    data = _data_of_last_step(case)
-    for cause, what, combined in _ways(model, members, data):
+    for cause, what, combined in _ways(model, members, _data_of_last_step(case)):
         changed = {}
         for position in answers.failing(case):
             pair = answers.pairs(case)[position]
@@ -104,19 +129,16 @@ def _from_members(case: Case) -> Iterator[Explained]:
             if made is not None:
                 changed[position] = made
         effect = answers.convincing(case, reference=changed) if changed else None
-        if effect is None:
-            continue
-        concerned = [answers.pairs(case)[position] for position in changed]
-        yield Explained(
-            cause,
-            answers.culprit(concerned, what),
-            f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
-            f"candidate on {answers.told(effect)}",
-            f"Export the {type(model).__name__} with its own way of combining its members",
-            covered=effect.covered,
-            simplicity=1,
-        )
-        return
+        if effect is not None:
+            yield Explained(
+                cause,
+                _place([answers.pairs(case)[position] for position in changed], what),
+                f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
+                f"candidate on {effect.told}",
+                f"Export the {type(model).__name__} with its own way of combining its members",
+                covered=effect.covered,
+                simplicity=1,
+            )
 
 
 def _members(model: Any) -> list[Any]:
@@ -218,4 +240,190 @@ def _as_answer(combined: Combined, kind: Kind, classes: Any, shape: tuple[int, .
     return made.reshape(shape) if made.size == int(np.prod(shape)) else None
 
 
-EXTENSION = Ensembles()
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Answers as the model adds them up, before its link: columns of both sides, and the way back."""
+
+    name: str
+    reference: Array
+    candidate: Array
+    back: Callable[[Array], Array]
+    linked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """candidate = factor * reference + offset, with an offset a column; and what that comes from."""
+
+    factor: float
+    offset: Array
+    cause: str
+    place: Place
+    why: str
+    remedy: str
+    simplicity: int = 2
+
+
+class Scales:
+    """Find factor and offset between the two sides, take them back, and compare."""
+
+    causes = ("aggregation", "model-part-dropped")
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return answers.complete(case) and len(answers.failing_numbers(case)) == 1 and len(case.required) >= FEWEST_ROWS
+
+    def test(self, case: Case) -> Iterator[Explained]:
+        position = answers.failing_numbers(case)[0]
+        pair = answers.pairs(case)[position]
+        for space in _spaces(pair):
+            yield from islice(_related(case, position, pair, space), 1)
+
+
+def _related(case: Case, position: int, pair: Pair, space: Space) -> Iterator[Explained]:
+    factor = _factor(space)
+    for found in () if factor is None else _meanings(case, pair, space, factor):
+        with np.errstate(all="ignore"):
+            made = space.back((space.candidate - found.offset) / found.factor)
+        effect = answers.convincing(case, {position: made})
+        if effect is None or effect.share < NEARLY_ALL:
+            continue
+        whose = f"the {space.name} of " if space.name != "value" else ""
+        times = f"{found.factor:.6g} times the reference's" if found.factor != 1 else "the reference's"
+        plus = f" plus {_numbers(found.offset)}" if found.offset.any() else ""
+        yield Explained(
+            found.cause,
+            found.place,
+            f"{whose}the candidate's {pair.spec.name} is {times}{plus} on every row{found.why}; with that taken back "
+            f"it agrees on {effect.told}",
+            found.remedy,
+            covered=effect.covered,
+            simplicity=found.simplicity,
+        )
+
+
+def _numbers(values: Array) -> str:
+    return ", ".join(f"{value:.6g}" for value in values[:6])
+
+
+def _spaces(pair: Pair) -> Iterator[Space]:
+    ours, theirs = pair.reference.astype(np.float64), pair.candidate.astype(np.float64)
+    shape = theirs.shape
+    if ours.ndim > 2 or not ours.size:
+        return
+
+    def within(array: Array) -> bool:
+        return bool(np.nanmin(array) >= 0 and np.nanmax(array) <= 1)
+
+    probable = within(ours) and pair.spec.kind in (Kind.PROBABILITY, Kind.VALUE)
+    two = ours.ndim == 2 and ours.shape[1] == 2 and probable
+
+    def both(array: Array) -> Array:
+        positive = array.reshape(-1)
+        return np.stack([1.0 - positive, positive], axis=1) if two else positive.reshape(shape)
+
+    table, other = ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1)
+    if two:
+        yield Space("value", table[:, 1:], other[:, 1:], both)
+    yield Space("value", table, other, lambda array: array.reshape(shape))
+    with np.errstate(all="ignore"):
+        if probable and within(theirs) and (two or ours.size == len(ours)):
+            odds, others = links.logit(table[:, -1:]), links.logit(other[:, -1:])
+            yield Space("log-odds", odds, others, lambda array: both(links.sigmoid(array)), linked=True)
+        elif probable and within(theirs) and np.allclose(table.sum(axis=1), 1, atol=1e-3):
+            logs, others = (np.log(side) for side in (table, other))
+            logs, others = (side - side.mean(axis=1, keepdims=True) for side in (logs, others))
+            yield Space(
+                "log-probabilities", logs, others, lambda array: links.softmax(array).reshape(shape), linked=True
+            )
+        elif np.nanmin(ours) > 0 and np.nanmin(theirs) > 0:
+            yield Space("logarithm", np.log(table), np.log(other), lambda array: np.exp(array).reshape(shape))
+
+
+def _usable(space: Space) -> Array:
+    """Rows that tell something: those at the ends of a link say little."""
+    both = np.concatenate([space.reference, space.candidate], axis=1)
+    usable: Array = np.isfinite(both).all(axis=1)
+    return usable & (np.abs(both) < STEEP).all(axis=1) if space.linked else usable
+
+
+def _factor(space: Space) -> float | None:
+    """The factor that most pairs of rows suggest; None where they suggest none."""
+    usable = _usable(space)
+    ours, theirs = space.reference[usable], space.candidate[usable]
+    if len(ours) < FEWEST_ROWS:
+        return None
+    half = len(ours) // 2
+    slopes: list[Array] = []
+    for column in range(ours.shape[1]):
+        order = np.argsort(ours[:, column], kind="stable")
+        low, high = order[:half], order[-half:]
+        run = ours[high, column] - ours[low, column]
+        wide = run > 1e-9 * max(1.0, float(np.abs(ours[:, column]).max()))
+        slopes.append((theirs[high, column] - theirs[low, column])[wide] / run[wide])
+    together = np.concatenate(slopes)
+    factor = float(np.median(together)) if len(together) >= FEWEST_ROWS // 2 else 0.0
+    if not np.isfinite(factor) or factor == 0:
+        return None
+    return 1.0 if abs(factor - 1) < SAME else factor
+
+
+def _offset(space: Space, factor: float) -> Array:
+    """What most rows have left beside the factor, a number a column."""
+    with np.errstate(all="ignore"):
+        rest = (space.candidate - factor * space.reference)[_usable(space)]
+    offset = np.nanmedian(np.where(np.isfinite(rest), rest, np.nan), axis=0)
+    scale = max(float(np.nanmedian(np.abs(space.reference))), 1e-12)
+    return np.where(np.abs(offset) < 1e-6 * scale, 0.0, offset)
+
+
+def _meanings(case: Case, pair: Pair, space: Space, factor: float) -> Iterator[Relation]:
+    """What a relation can come from, the surest first."""
+    if factor == 1.0:
+        yield from _constant_terms(case, pair, space)
+        return
+    for count in sorted(parts.member_counts(case)):
+        for known, what, part in (
+            (float(count), "summed instead of averaged", ""),
+            (1 / count, "averaged instead of summed", f"one part in {count}, "),
+        ):
+            if abs(factor / known - 1) < SAME:
+                yield Relation(
+                    known,
+                    _offset(space, known),
+                    "aggregation",
+                    _place([pair], f"{count} members {what}"),
+                    f", {part}and the model has {count} members",
+                    "Export the model with its own way of combining its members",
+                )
+
+
+def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
+    offset = _offset(space, 1.0)
+    if not offset.any() or (pair.spec.kind is Kind.PROBABILITY and space.name == "value"):
+        return
+
+    def dropped(name: str, *how: str) -> Place:
+        return Place(name, (*how, pair.spec.name), outputs=(pair.spec.candidate,))
+
+    for name, term in parts.constant_terms(case):
+        wanted = term - term.mean() if space.name == "log-probabilities" else term
+        if len(wanted) != len(offset) or not np.abs(wanted).max() > 0:
+            continue
+        room = SAME * float(np.abs(wanted).max()) + pair.tolerance.absolute
+        for sign, what in ((-1.0, "left out"), (1.0, "added twice")):
+            if np.abs(offset - sign * wanted).max() <= room:
+                why = f", and the reference's {name} is {_numbers(term)}"
+                remedy = f"Export the model with its {name}, once"
+                yield Relation(1.0, sign * wanted, "model-part-dropped", dropped(name, what), why, remedy)
+                return
+    if parts.has_base_score(case):
+        remedy = "Export the model with its base score"
+        yield Relation(1.0, offset, "model-part-dropped", dropped("base score"), "", remedy, 4)
+    elif case.native("reference") is None:
+        remedy = "Export the model with its intercept"
+        yield Relation(1.0, offset, "model-part-dropped", dropped("constant term"), "", remedy, 5)
+
+
+EXTENSIONS = (Ensembles(), Scales())

@@ -1,14 +1,19 @@
-"""The candidate's weights are not the reference's: damaged, or those of another training."""
+"""The candidate's weights are not the reference's: damaged, of another training, refitted, or a part is not there.
+
+All weights are laid beside one another; the reference's are put back, and what that heals is the proof.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
+from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import Effect
-from likewise.explain.repairs import agreeing, needed, put_back
-from likewise.explain.weights import Difference, Weights, weights
-from likewise.models.parameters import MODEL
+from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
+from likewise.explain.weights.differences import Difference, Weights, weights
+from likewise.explain.weights.repairs import Part, missing_parts, needed, put_back, unscaled_inputs, word
+from likewise.models.parameters import MODEL, PREPROCESSING
 
 SUSPECTED = 0.5
 """What a doubtful origin is worth beside what an experiment showed."""
@@ -17,107 +22,212 @@ MOST = 0.8
 """If this part of the weights is from another training, the model is."""
 
 SHOWN = 3
+"""Weights, columns and steps that are named."""
+
+FROM_REFERENCE = "Export again from this reference"
+UNCHANGED = f"{FROM_REFERENCE}, and check the export before it is changed"
 
 
 class OtherWeights:
-    """Lay all weights beside one another; put the reference's back, and see whether the rows agree."""
+    """Put back what was learnt: all of it after another training, the few that it takes after damage."""
 
     causes = ("weight-corruption", "stale-weights")
     needs_answers = False
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return bool(case.comparison.lineage) or case.native("reference") is not None
 
-    def test(self, case: Case) -> Sequence[Explained]:
+    def test(self, case: Case) -> Iterator[Explained]:
         failing = case.sample is not None and bool(case.sample.failing.any())
         found = weights(case) if failing else None
         if found is not None and found.differences:
-            explained = self._stale(case, found) if found.stale else self._corrupted(case, found)
-            if explained:
-                return explained
+            told = list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
+            yield from told
+            if told:
+                return
         equal = found is not None and found.matches and not found.differences and not found.missing
-        return [] if equal else self._of_doubtful_origin(case)
-
-    def _stale(self, case: Case, found: Weights) -> list[Explained]:
-        effect = put_back(case, found.differences)
-        if effect is None or not effect.explains:
-            return []
-        learnt = [entry for entry in found.differences if not found.predicts or entry.role == MODEL]
-        compared = max(found.compared(), len(found.differences))
-        culprit = _concerned(found, learnt)
-        origin = f"; {case.comparison.lineage[0]}" if case.comparison.lineage else ""
-        evidence = (
-            f"{len(found.differences)} of {compared} constants hold other values than the reference's "
-            f"({_example(learnt)}); with the reference's put into the graph, {agreeing(effect)}{origin}"
-        )
-        return [_explained("stale-weights", culprit, evidence, "Export again from this reference", effect)]
-
-    def _corrupted(self, case: Case, found: Weights) -> list[Explained]:
-        damaged = [entry for entry in found.differences if entry.role == MODEL and not _dropped(entry)]
-        result = needed(case, damaged) if damaged else None
-        if result is None:
-            return []
-        culprits, effect = result
-        told = _listed([_told(entry) for entry in culprits])
-        what = "; ".join(f"{entry.name}: {entry.pattern.text}" for entry in culprits[:SHOWN])
-        evidence = f"{what}; with the reference's put back into the graph, {agreeing(effect)}"
-        remedy = "Export or copy the file again, and compare its SHA-256 on both ends"
-        return [_explained("weight-corruption", told, evidence, remedy, effect)]
-
-    def _of_doubtful_origin(self, case: Case) -> list[Explained]:
-        if not case.comparison.lineage:
-            return []
-        return [
-            Explained(
-                "stale-weights",
-                "model",
-                case.comparison.lineage[0],
-                "Export again from this reference",
-                share=SUSPECTED,
-                simplicity=5,
-            )
-        ]
+        if case.comparison.lineage and not equal:
+            origin = case.comparison.lineage[0]
+            yield Explained("stale-weights", Place("model"), origin, FROM_REFERENCE, share=SUSPECTED, simplicity=5)
 
 
-def _explained(cause: str, culprit: str, evidence: str, remedy: str, effect: Effect) -> Explained:
-    return Explained(cause, culprit, evidence, remedy, covered=effect.covered, simplicity=1)
+def _stale(case: Case, found: Weights) -> Claim:
+    learnt = [entry for entry in found.differences if not found.predicts or entry.role == MODEL]
+    compared = max(found.compared(), len(found.differences))
+    origin = f"; {case.comparison.lineage[0]}" if case.comparison.lineage else ""
+    return Claim(
+        "stale-weights",
+        _concerned(found, learnt),
+        f"{len(found.differences)} of {compared} constants hold other values than the reference's "
+        f"({_example(learnt)}); with the reference's put into the graph, {HEALED} agree{origin}",
+        FROM_REFERENCE,
+        put_back(case, found.differences),
+    )
 
 
-def _concerned(found: Weights, learnt: Sequence[Difference]) -> str:
+def _concerned(found: Weights, learnt: Sequence[Difference]) -> Place:
     """The model, or what of it comes from another training."""
     weighty = [entry for entry in learnt if not entry.is_intercept]
     if len(weighty) < MOST * found.compared(MODEL if found.predicts else None, biases=False):
-        return f"model ({_listed([entry.name for entry in learnt])})"
+        return Place("model", (_listed([entry.name for entry in learnt]),), tensors=_tensors(learnt))
     steps = {entry.parameter.step for entry in learnt if entry.parameter is not None}
     step = steps.pop() if len(steps) == 1 and len(learnt) == len(found.differences) else ""
-    return f"model (step '{step}')" if step else "model"
-
-
-def _dropped(entry: Difference) -> bool:
-    """An intercept that is gone is a part that was dropped, not a damaged weight."""
-    return entry.is_intercept and (entry.constant.absent or entry.pattern.text == "all zero")
-
-
-def _told(entry: Difference) -> str:
-    """The weight by its owner's name, then where exactly it differs."""
-    columns, spot = entry.columns(), entry.spot()
-    details = [] if entry.name == entry.constant.tensor else [entry.place]
-    if spot:
-        details.insert(0, spot)
-    if 0 < len(columns) <= SHOWN:
-        details.insert(0, _listed(columns))
-    return f"{entry.name} ({', '.join(details)})" if details else entry.name
+    return Place("model", (f"step '{step}'",) if step else (), path=step)
 
 
 def _example(differences: Sequence[Difference]) -> str:
     """One weight of both sides, for the reader."""
     for entry in differences:
         if entry.pattern.entries and entry.constant.values.shape == entry.match.expected.shape:
-            first = entry.pattern.entries[0]
-            held, wanted = entry.constant.values.ravel()[first], entry.match.expected.ravel()[first]
-            index = list(entry.match.index(first))
-            return f"{entry.name}{index} is {held:.6g} instead of {wanted:.6g}"
-    return ", ".join(f"{entry.name}: {entry.pattern.text}" for entry in differences[:1])
+            position = entry.pattern.entries[0]
+            held, wanted = entry.constant.values.ravel()[position], entry.match.expected.ravel()[position]
+            return f"{entry.name}{list(entry.match.index(position))} is {held:.6g} instead of {wanted:.6g}"
+    return _told(differences[:1])
+
+
+def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
+    damaged = [entry for entry in found.differences if entry.role == MODEL and not entry.dropped]
+    if (result := needed(case, damaged)) is None:
+        return
+    culprits, effect = result
+    details = [_details(entry) for entry in culprits]
+    named = [str(Place(entry.name, one)) for entry, one in zip(culprits, details, strict=True)]
+    place = Place(culprits[0].name, details[0]) if len(culprits) == 1 else Place(_listed(named))
+    yield _put_back(
+        "weight-corruption",
+        place,
+        culprits,
+        effect,
+        "Export or copy the file again, and compare its SHA-256 on both ends",
+    )
+
+
+def _details(entry: Difference) -> tuple[str, ...]:
+    """Where exactly a weight differs: the columns, the entries, the constant of the graph."""
+    columns = entry.columns()
+    named = [_listed(columns)] if 0 < len(columns) <= SHOWN else []
+    place = [] if entry.name == entry.constant.tensor else [entry.constant.text]
+    return (*named, *filter(None, [entry.spot()]), *place)
+
+
+class FittedStatistics:
+    """Compare the means, scales, fill values, categories, edges and components of steps; put the reference's back."""
+
+    causes = ("preprocessing-differs",)
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return case.native("reference") is not None
+
+    def test(self, case: Case) -> Iterator[Explained]:
+        found = weights(case)
+        if found is None or (found.stale and not found.predicts):
+            return
+        result = needed(case, [entry for entry in found.differences if entry.role == PREPROCESSING])
+        if result is not None:
+            culprits, effect = result
+            yield _put_back(
+                "preprocessing-differs",
+                _steps(culprits),
+                culprits,
+                effect,
+                "Export again from this very pipeline, fitted once and exported whole",
+                simplicity=1 if all(entry.parameter is not None for entry in culprits) else 2,
+            )
+
+
+def _steps(culprits: Sequence[Difference]) -> Place:
+    """The steps by the last name of their path, with the columns and the constants of the graph."""
+    owned = [entry.parameter for entry in culprits if entry.parameter is not None]
+    columns = list(dict.fromkeys(name for entry in culprits for name in entry.columns()))
+    every = {name for parameter in owned for name in parameter.columns}
+    details = []
+    if len(columns) > SHOWN and len(columns) == len(every):
+        details.append(f"all {len(columns)} columns")
+    elif columns:
+        details.append(_listed(columns))
+    paths = [path for path in dict.fromkeys(parameter.step for parameter in owned) if path]
+    details += [f"step '{path}'" for path in paths[:SHOWN]]
+    details += dict.fromkeys(entry.constant.text for entry in culprits[:SHOWN])
+    name = ", ".join(dict.fromkeys(parameter.part for parameter in owned if parameter.part))
+    return Place(name or culprits[0].constant.operator, tuple(details), path=paths[0] if paths else "")
+
+
+class DroppedParts:
+    """Look for fitted arrays that the graph has as zeros or not at all; put them in, and see whether the rows agree."""
+
+    causes = ("model-part-dropped", "preprocessing-dropped")
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return case.native("reference") is not None
+
+    def test(self, case: Case) -> Iterator[Explained]:
+        found = weights(case)
+        if found is None or found.stale:
+            return
+        looks = (
+            _emptied(case, found),
+            shown(case, _left_out("model-part-dropped", missing_parts(found))),
+            shown(case, _left_out("preprocessing-dropped", unscaled_inputs(found))),
+        )
+        yield from islice((entry for look in looks for entry in look), 1)
+
+
+def _emptied(case: Case, found: Weights) -> Iterator[Explained]:
+    """Intercepts for which the graph has a place, with nothing in it."""
+    result = needed(case, [entry for entry in found.differences if entry.dropped])
+    if result is None:
+        return
+    parts, effect = result
+    names = ", ".join(entry.name for entry in parts[:SHOWN])
+    where = ", ".join(entry.constant.text for entry in parts[:SHOWN])
+    state = "absent" if all(entry.constant.absent for entry in parts) else "all zero"
+    yield Explained(
+        "model-part-dropped",
+        _at(Place(word(parts[0].parameter), (names, where)), parts),
+        f"{names} {'is' if len(parts) == 1 else 'are'} {state} in the graph; with it put in, {effect.told} agree",
+        UNCHANGED,
+        covered=effect.covered,
+        simplicity=1,
+    )
+
+
+def _left_out(cause: str, parts: Iterable[Part]) -> Iterator[Claim]:
+    """Arrays for which the graph has no place: made one where the rest of their layer stands."""
+    for place, graph in parts:
+        evidence = f"{place} is nowhere in the graph; with it put in, {HEALED} agree"
+        yield Claim(cause, place, evidence, UNCHANGED, (Change(target=graph),))
+
+
+def _put_back(
+    cause: str, place: Place, culprits: Sequence[Difference], effect: Effect, remedy: str, *, simplicity: int = 1
+) -> Explained:
+    evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.told} agree"
+    return Explained(cause, _at(place, culprits), evidence, remedy, covered=effect.covered, simplicity=simplicity)
+
+
+def _at(place: Place, culprits: Sequence[Difference]) -> Place:
+    """The same with where it stands in the graph."""
+    return Place(
+        place.name,
+        place.details,
+        path=place.path or (culprits[0].parameter.step if culprits[0].parameter is not None else ""),
+        nodes=tuple(dict.fromkeys(entry.constant.node_name for entry in culprits if entry.constant.node_name)),
+        tensors=_tensors(culprits),
+        columns=tuple(dict.fromkeys(name for entry in culprits for name in entry.columns())),
+    )
+
+
+def _tensors(culprits: Sequence[Difference]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.constant.tensor for entry in culprits if entry.constant.tensor))
+
+
+def _told(culprits: Sequence[Difference]) -> str:
+    return "; ".join(f"{entry.name}: {entry.pattern.text}" for entry in culprits[:SHOWN])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -125,4 +235,4 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-EXTENSION = OtherWeights()
+EXTENSIONS = (OtherWeights(), FittedStatistics(), DroppedParts())

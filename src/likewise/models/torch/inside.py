@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.parameters import BUFFER, MODEL, NETWORK, PREPROCESSING, Parameter
+from likewise.models.parameters import BUFFER, FOLDED, MODEL, NETWORK, PACKED, PREPROCESSING, Parameter
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order in which ONNX wants the gates that torch has as 0, 1, 2 …"""
@@ -76,12 +76,13 @@ def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
     bias = _array(part.bias) if getattr(part, "bias", None) is not None else np.zeros_like(mean)
     shape = (1, -1) if transposed else (-1, 1)
     spread = factor.reshape(*shape, *(1,) * (weight.ndim - 2))
-    owner = f"{name} with {norm_name} folded in"
     linear = True if hasattr(part, "in_features") else None
     shifted = (bias - mean) * factor + shift
     return [
-        Parameter(name, "weight", weight * spread, MODEL, owner, rounding=FOLDING, outputs_first=linear),
-        Parameter(name, "bias", shifted, MODEL, owner, rounding=FOLDING),
+        Parameter(
+            name, "weight", weight * spread, MODEL, FOLDED, folded=norm_name, rounding=FOLDING, outputs_first=linear
+        ),
+        Parameter(name, "bias", shifted, MODEL, FOLDED, folded=norm_name, rounding=FOLDING),
     ]
 
 
@@ -98,7 +99,7 @@ def _recurrent(name: str, part: Any) -> Iterator[Parameter]:
             if any(tensor is None for row in found for tensor in row):
                 continue
             packed = [np.concatenate([_reordered(_array(tensor), gates) for tensor in row]) for row in found]
-            yield Parameter(name, f"{stem}_l{layer}", np.stack(packed), MODEL, "gates in ONNX's order")
+            yield Parameter(name, f"{stem}_l{layer}", np.stack(packed), MODEL, PACKED)
 
 
 def _reordered(values: Array, gates: tuple[int, ...]) -> Array:

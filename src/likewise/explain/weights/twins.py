@@ -10,8 +10,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.explain.case import Case
-from likewise.explain.closeness import is_float, is_text
+from likewise.explain.weights.arrays import is_float, is_text
 from likewise.models import quietly
 from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 
@@ -155,8 +157,6 @@ def holds_thresholds(constant: Constant) -> bool:
 
 def shared_thresholds(pairs: Sequence[tuple[Constant, Constant]]) -> float:
     """The part of the reference's thresholds that the candidate has too, whatever their order."""
-    import numpy as np
-
     for mine, yours in pairs:
         if holds_thresholds(mine):
             wanted, held = (np.unique(side.values.astype(np.float32)) for side in (mine, yours))
@@ -184,8 +184,6 @@ def _held(proto: ModelProto) -> dict[int, dict[int | str, Constant]]:
 
 def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constant]]) -> Hashable:
     """What a node is and holds, short."""
-    import numpy as np
-
     parts = [proto.graph.node[index].op_type]
     for place, constant in sorted(held.get(index, {}).items(), key=lambda entry: str(entry[0])):
         values = constant.values

@@ -1,6 +1,4 @@
-"""A fitted array as exporters write it: transposed, flattened, negated, inverted, for both classes, in parts.
-
-Which constant of a graph is which fitted array: by what they hold first, by name and order for the rest.
+"""Which constant of a graph is which fitted array: by what they hold first, by name and order for the rest.
 
 Exporters rename, transpose, flatten, negate, invert and fold. Names therefore decide only between
 arrays of which no value tells anything, and what is put back into a graph is always tried.
@@ -13,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from likewise.contracts.data import Array
-from likewise.explain.closeness import is_float, is_text, pattern, unequal
+from likewise.explain.weights.arrays import is_float, is_text, pattern, unequal
 from likewise.models.onnx.inside import Constant
-from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
+from likewise.models.parameters import BUFFER, GRAPH, NETWORK, PACKED, Parameter
 
 SCALED = {
     **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},
@@ -30,6 +30,20 @@ SCALED = {
 
 MOST_PARTS = 2_000
 """Rows or columns of an array that is looked at piece by piece."""
+
+PROBED = 512
+"""Entries of large arrays that are looked at before all of them are."""
+
+ALIKE = 0.5
+"""An array is taken for a damaged copy of another if this part of it is equal."""
+
+RECURRENT = {"LSTM", "GRU", "RNN"}
+
+EXPORTED = (
+    *("mean_", "center_", "scale_", "min_", "statistics_", "components_", "coef_", "intercept_", "coefs_"),
+    *("intercepts_", "cluster_centers_", "theta_", "var_", "idf_", "lambdas_", "dual_coef_", "support_vectors_"),
+)
+"""What estimators compute their answers from, among all they keep: only these are looked for by order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +81,6 @@ class Form:
 
     def place(self, entry: int) -> int:
         """Which entry of the parameter stands here."""
-        import numpy as np
-
         if self.origin is not None:
             return int(self.origin[entry])
         if self.way == "turned":
@@ -79,8 +91,6 @@ class Form:
 
 def forms(parameter: Parameter) -> Iterator[Form]:
     """The ways in which an exporter writes an array."""
-    import numpy as np
-
     values = parameter.values
     yield Form(parameter, values, "as it is")
     if is_text(values):
@@ -99,8 +109,6 @@ def forms(parameter: Parameter) -> Iterator[Form]:
 
 def derived(parameter: Parameter) -> Iterator[Form]:
     """What converters compute from an array: only for a name, as too much can be computed from too many arrays."""
-    import numpy as np
-
     if is_text(parameter.values) or parameter.kind in (NETWORK, BUFFER, GRAPH) or parameter.rounding:
         return
     flat = parameter.values.ravel().astype(np.float64)
@@ -112,8 +120,6 @@ def derived(parameter: Parameter) -> Iterator[Form]:
 
 def parts(parameter: Parameter) -> Iterator[Form]:
     """The pieces of an array that some converters write apart: one a column or row, or without the outer edges."""
-    import numpy as np
-
     values = parameter.values
     places = np.arange(values.size).reshape(values.shape)
     if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
@@ -126,21 +132,6 @@ def parts(parameter: Parameter) -> Iterator[Form]:
     elif values.ndim == 1 and values.size > 3:
         for cut in (slice(1, -1), slice(1, None), slice(None, -1)):
             yield Form(parameter, values[cut], origin=places[cut])
-
-
-PROBED = 512
-"""Entries of large arrays that are looked at before all of them are."""
-
-ALIKE = 0.5
-"""An array is taken for a damaged copy of another if this part of it is equal."""
-
-RECURRENT = {"LSTM", "GRU", "RNN"}
-
-EXPORTED = (
-    *("mean_", "center_", "scale_", "min_", "statistics_", "components_", "coef_", "intercept_", "coefs_"),
-    *("intercepts_", "cluster_centers_", "theta_", "var_", "idf_", "lambdas_", "dual_coef_", "support_vectors_"),
-)
-"""What estimators compute their answers from, among all they keep: only these are looked for by order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,8 +161,6 @@ class Match:
 
     def index(self, entry: int) -> tuple[int, ...]:
         """Where an entry of the constant stands in the parameter, or in the constant itself."""
-        import numpy as np
-
         if self.parameter is None or self.form is None:
             return tuple(int(part) for part in np.unravel_index(entry, self.expected.shape or (1,)))
         shape = self.parameter.values.shape
@@ -256,8 +245,8 @@ def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], *, tick: Calla
 
 def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], *, normalised: bool) -> Iterator[Match]:
     """What no value tells apart: by name where both have it, else one after the other within a shape."""
-    folded = set() if normalised else {p.kind.partition(" with ")[2].removesuffix(" folded in") for p in left}
-    likely = [p for p in left if p.step not in folded or not p.step]
+    folded = set() if normalised else {p.folded for p in left if p.folded}
+    likely = [p for p in left if p.step not in folded]
     waiting = _one_each([p for p in likely if _wanted(p, rest, normalised=normalised)])
     for constant in rest:
         fitting = [parameter for parameter in waiting if _fits(parameter, constant)]
@@ -284,7 +273,7 @@ def _suiting(parameter: Parameter, constant: Constant) -> Iterator[Form]:
 
 def _wanted(parameter: Parameter, rest: Sequence[Constant], *, normalised: bool) -> bool:
     """Is an array in this form likely in this graph: packed for a recurrent node, folded without batch norms?"""
-    packed = parameter.kind.startswith("gates")
+    packed = parameter.kind == PACKED
     learnt_by_order = parameter.kind in (NETWORK, BUFFER, GRAPH) or bool(parameter.rounding) or packed
     if not learnt_by_order and _kept_beside(parameter):
         return False
@@ -341,8 +330,6 @@ def _telling(constant: Constant) -> bool:
 
 def _share(constant: Constant, form: Form, *, freely: bool = False) -> float:
     """The part of a constant that is as it should be, of those entries that are not zero in both."""
-    import numpy as np
-
     values = constant.values.ravel()
     if is_text(values) != is_text(form.array) or not (freely or form.suits(constant)):
         return 0.0
@@ -354,8 +341,6 @@ def _share(constant: Constant, form: Form, *, freely: bool = False) -> float:
 
 
 def _equal_part(values: Array, expected: Array, constant: Constant, form: Form) -> float:
-    import numpy as np
-
     different = unequal(values, expected, rounding=constant.rounding, folded=form.parameter.rounding)
     if is_text(values):
         return float(1 - different.mean())
@@ -367,8 +352,6 @@ def _equal_part(values: Array, expected: Array, constant: Constant, form: Form) 
 
 def _related(constant: Constant, form: Form) -> bool:
     """Is a constant a multiple of an array, the array in another order, or what is left of it?"""
-    import numpy as np
-
     values = constant.values.ravel()
     if is_text(values) or is_text(form.array):
         return False
@@ -379,12 +362,10 @@ def _related(constant: Constant, form: Form) -> bool:
             return False
     match = _match(form, constant)
     found = pattern(constant.values, match.expected, match.different)
-    return found.regular and not found.text.startswith("all zero") and len(found.entries) > 0
+    return found.regular and not found.zero and len(found.entries) > 0
 
 
 def _of_one_sum(values: Array, expected: Array) -> bool:
     """Could one array be the other in another order, or with entries lost? Cheaper than sorting both."""
-    import numpy as np
-
     mine, yours = float(np.abs(values).sum()), float(np.abs(expected).sum())
     return not np.isfinite(mine) or abs(mine - yours) <= 1e-5 * yours

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from likewise.explain import twins
+import numpy as np
+
 from likewise.explain.case import Case
-from likewise.explain.closeness import Pattern, is_float, is_text, pattern, storage_of
-from likewise.explain.matching import Match, identified, matched
-from likewise.explain.twins import TREES
+from likewise.explain.weights import twins
+from likewise.explain.weights.arrays import Pattern, is_float, is_text, pattern, storage_of
+from likewise.explain.weights.matching import Match, identified, matched
+from likewise.explain.weights.twins import TREES
 from likewise.models.onnx.inside import Constant, constants
 from likewise.models.parameters import GRAPH, MODEL, PREPROCESSING, Parameter
 from likewise.models.sklearn.inside import parameters
@@ -67,13 +69,12 @@ class Difference:
         return is_intercept(self.match)
 
     @property
-    def place(self) -> str:
-        return self.constant.text
+    def dropped(self) -> bool:
+        """An intercept that is gone is a part that was dropped, not a damaged weight."""
+        return self.is_intercept and (self.constant.absent or self.pattern.zero)
 
     def spot(self) -> str:
         """Where in the fitted array the differing entries stand; empty where they are all over it."""
-        import numpy as np
-
         if self.constant.values.shape != self.match.expected.shape:
             return ""
         entries = np.flatnonzero(self.match.different.ravel())[:MOST_LOCATED]
@@ -89,8 +90,6 @@ class Difference:
 
     def columns(self) -> list[str]:
         """The columns that the differing entries speak of, each once."""
-        import numpy as np
-
         if self.parameter is None or not self.parameter.columns or self.match.form is None:
             return []
         if self.constant.values.shape != self.match.expected.shape:
@@ -238,8 +237,6 @@ def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[D
 
 def _of_one_storage(matches: Sequence[Match]) -> list[Match]:
     """A graph is rounded as a whole: what many values tell holds for the constants with few."""
-    import numpy as np
-
     numbers = [
         (m.constant.values.ravel()[:MOST_LOCATED], m.expected.ravel()[:MOST_LOCATED])
         for m in matches

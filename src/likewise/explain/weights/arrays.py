@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from likewise.contracts.data import Array
 
 RELATIVE = 2e-6
@@ -48,8 +50,6 @@ def unequal(
     `rounding` is half a step of a quantised constant, `folded` what folding cost as part of the largest entry,
     `storage` what the type is known to leave of a number where it is not to be told from these values alone.
     """
-    import numpy as np
-
     if values.shape != expected.shape:
         return np.ones(expected.shape, dtype=bool)
     if is_text(values) or is_text(expected):
@@ -84,24 +84,18 @@ def storage_of(values: Array, expected: Array) -> tuple[float, float]:
 
 def _went_through(values: Array, expected: Array, fits: Callable[[Array], Array]) -> bool:
     """Do these values fit into a narrower type although what they should be does not?"""
-    import numpy as np
-
     if values.dtype != np.float32 or values.size < FEWEST:
         return False
     return bool(fits(values).mean() > 0.9 and fits(expected.astype(np.float32)).mean() < 0.5)
 
 
 def _is_half(values: Array) -> Array:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         fitting: Array = values == values.astype(np.float16)
     return fitting
 
 
 def _is_brain(values: Array) -> Array:
-    import numpy as np
-
     fitting: Array = np.ascontiguousarray(values).view(np.uint32) & 0xFFFF == 0
     return fitting
 
@@ -111,19 +105,19 @@ class Pattern:
     """How an array differs from what it should be.
 
     `regular`: an accident explains it (an entry lost, a sign, a factor, an order), other than a new training.
-    `entries` are the flat positions of the first differing ones, `few` whether it is worth naming them.
+    `entries` are the flat positions of the first differing ones, `few` whether it is worth naming them, `zero`
+    whether nothing is left of the array.
     """
 
     text: str
     regular: bool
     entries: tuple[int, ...] = ()
     few: bool = False
+    zero: bool = False
 
 
 def pattern(values: Array, expected: Array, different: Array) -> Pattern:
     """In what way an array differs."""
-    import numpy as np
-
     if values.shape != expected.shape:
         return Pattern(f"{values.size} entries instead of {expected.size}", values.size == 0)
     where = np.flatnonzero(different.ravel())
@@ -137,7 +131,7 @@ def pattern(values: Array, expected: Array, different: Array) -> Pattern:
         text = f"{_count(len(lost), held.size)} not a finite number"
         return Pattern(text, regular=True, entries=tuple(map(int, lost[:3])), few=len(lost) < held.size)
     if not held.any():
-        return Pattern("all zero", regular=True, entries=first)
+        return Pattern("all zero", regular=True, entries=first, zero=True)
     told = np.flatnonzero((held != 0) | (wanted != 0))
     few = len(where) <= max(1, len(told) // 2) and held.size > 1
     if (relation := _whole(values, expected, held, wanted, where, few=few)) is not None:
@@ -155,8 +149,6 @@ def _pattern_of_text(held: Array, wanted: Array, first: tuple[int, ...], count: 
 
 def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Array, *, few: bool) -> str | None:
     """A relation that holds for every differing entry: a factor, an offset, another order."""
-    import numpy as np
-
     if len(where) < 2:
         return None
     mine, yours = held[where], wanted[where]
@@ -184,8 +176,6 @@ def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Ar
 
 
 def _order(values: Array, expected: Array, where: Array) -> str:
-    import numpy as np
-
     if values.ndim >= 2:
         for axis, name in ((0, "rows"), (1, "columns")):
             moved = sorted({int(index[axis]) for index in np.argwhere(unequal(values, expected))})
@@ -200,8 +190,6 @@ def _order(values: Array, expected: Array, where: Array) -> str:
 
 
 def _few(values: Array, held: Array, wanted: Array, where: Array) -> str:
-    import numpy as np
-
     position = int(where[0])
     more = f" and {len(where) - 1} more" if len(where) > 1 else ""
     mine, yours = float(held[position]), float(wanted[position])
@@ -216,8 +204,6 @@ def _few(values: Array, held: Array, wanted: Array, where: Array) -> str:
 
 
 def _flipped_bit(mine: float, yours: float) -> int | None:
-    import numpy as np
-
     bits: Any = np.array([mine, yours], dtype=np.float32).view(np.uint32)
     changed = int(bits[0] ^ bits[1])
     return changed.bit_length() - 1 if changed and changed & (changed - 1) == 0 else None
