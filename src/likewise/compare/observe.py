@@ -42,6 +42,9 @@ from likewise.registry import extensions
 PROBE_ROWS = 32
 """Rows both models are shown before the comparison starts, to learn what they give."""
 
+JUDGED = frozenset({"closeness", "agreement"})
+"""The metrics whose limits hold for any rows; the others speak of rows as they come, and take longer."""
+
 REFERENCE, CANDIDATE = "reference", "candidate"
 
 

@@ -23,6 +23,9 @@ from likewise.errors import LikewiseError
 from likewise.models.remote import RemoteRunner, open_elsewhere
 from likewise.registry import adapter
 
+HEAD_ROWS = 256
+"""The first rows, on which variations are tried."""
+
 FIRST_ROWS, FAILING_ROWS = 8_192, 2_048
 """Rows that are kept with their answers: the first ones as they come, and of later ones those that differ."""
 

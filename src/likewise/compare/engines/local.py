@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from likewise.compare.call import RowCountError, Side, answers, joined
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
-from likewise.compare.session import Head, Kept, Run, Session
-from likewise.compare.variations.batches import ROWS
+from likewise.compare.session import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch
@@ -188,7 +187,7 @@ class _Run:
         observed, beyond = observe_rows(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
         together = Head(answered.chunk, ours.tensors, theirs.tensors)
         if self.head is None and answered.chunk.stacked:
-            self.head = together.slice(ROWS)
+            self.head = together.slice(HEAD_ROWS)
         self.kept.add(together, beyond)
         self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
 

@@ -17,6 +17,7 @@ import numpy as np
 from likewise.compare.call import RowCountError, answers
 from likewise.compare.observe import (
     CANDIDATE,
+    JUDGED,
     REFERENCE,
     Prepared,
     align,
@@ -44,19 +45,14 @@ from likewise.registry import adapter
 DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 """Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""
 
-ROWS = 256
 CALLS = 16
 ENOUGH = 32
-"""A sweep looks at the first `ROWS` rows, and at each size makes full calls up to `ENOUGH` rows: at least one
-and at most `CALLS`."""
+"""At each size full calls are made up to `ENOUGH` rows: at least one and at most `CALLS`."""
 
 PLACES = 32
 """Rows of a batch in which rows change places, and after which one is left over for a last, short batch."""
 
 LEFT_OVER = "one row left over"
-
-JUDGED = frozenset({"closeness", "agreement"})
-"""The metrics whose limits hold for any rows; the others would take longer than the models."""
 
 DRIFTS = ("batch_drift", "position_drift", "reference_drift")
 
@@ -65,32 +61,32 @@ def run(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> C
     """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
     tell = partial(plan.tell, "batch sizes", batch=head.batch, done=comparison.rows)
     tell(CANDIDATE)
-    sizes, orders = sweep(prepared, head, plan.batch_sizes), sweep_orders(prepared, head, plan.batch_sizes)
+    sizes, orders = _sweep(prepared, head, plan.batch_sizes), _sweep_orders(prepared, head, plan.batch_sizes)
     tell(CANDIDATE, finished=True)
     if not adapter(plan.reference.framework).answers_only:
         tell(REFERENCE)
-        sizes, orders = with_reference(prepared, head, sizes), with_reference(prepared, head, orders)
+        sizes, orders = _with_reference(prepared, head, sizes), _with_reference(prepared, head, orders)
         tell(REFERENCE, finished=True)
-    drifted = with_drift(comparison.outputs, (*sizes, *orders))
+    drifted = _with_drift(comparison.outputs, (*sizes, *orders))
     return replace(comparison, batch_sizes=sizes, batch_orders=orders, outputs=drifted)
 
 
-def sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+def _sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
     """The candidate at every size. Of a size that the rows do not fill, all rows in one call are what is covered."""
     known = dict.fromkeys(min(size, len(head.batch)) for size in sizes)
     return tuple(_at(prepared, head.slice(rows_swept(len(head.batch), size)), size) for size in known)
 
 
-def sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+def _sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
     """The candidate with rows in other places of a batch, among others, and alone in the last call."""
     size = _size_of_orders(head, sizes)
     if size < 2 or prepared.candidate.fixed_batch is not None:
         return ()
-    found = orders(len(head.batch), size)
+    found = _orders(len(head.batch), size)
     return tuple(_at(prepared, head.at(positions), size, order=order) for order, positions in found.items())
 
 
-def with_reference(prepared: Prepared, head: Head, swept: Sequence[BatchSizeFacts]) -> tuple[BatchSizeFacts, ...]:
+def _with_reference(prepared: Prepared, head: Head, swept: Sequence[BatchSizeFacts]) -> tuple[BatchSizeFacts, ...]:
     """The same sizes and orders, with how far the reference's own answers move there: one call each."""
     if prepared.reference.fixed_batch is not None:
         return tuple(swept)
@@ -102,7 +98,7 @@ def rows_swept(available: int, size: int) -> int:
     return size * max(1, min(CALLS, ENOUGH // size, available // size))
 
 
-def orders(available: int, size: int) -> dict[str, Array]:
+def _orders(available: int, size: int) -> dict[str, Array]:
     """Which rows go where: from end to end, the middle to the front, among rows from far away, one too many."""
     first = np.arange(min(size, available))
     far = first * available // len(first)
@@ -114,7 +110,7 @@ def orders(available: int, size: int) -> dict[str, Array]:
     return {**found, LEFT_OVER: np.arange(size + 1)} if available > size else found
 
 
-def with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -> tuple[OutputFacts, ...]:
+def _with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -> tuple[OutputFacts, ...]:
     """The largest drift of each output over all batches, as a measure that a limit can be set on."""
     drifts: dict[str, dict[str, float]] = {}
     for found in swept:
@@ -162,7 +158,7 @@ def _beside(prepared: Prepared, head: Head, facts: BatchSizeFacts) -> BatchSizeF
     if not facts.outputs or facts.order == LEFT_OVER:
         return facts
     size = min(facts.size, len(head.batch))
-    part = head.at(orders(len(head.batch), size)[facts.order]) if facts.order else head.slice(size)
+    part = head.at(_orders(len(head.batch), size)[facts.order]) if facts.order else head.slice(size)
     try:
         again, _ = answers(prepared.reference, part.batch, size)
     except LikewiseError as error:

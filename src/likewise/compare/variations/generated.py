@@ -1,7 +1,4 @@
-"""Sizes for the axes that a model leaves open: one for each symbol, the same in all inputs.
-
-From two open models to the columns of generated rows.
-"""
+"""Rows where there are none: from what open models say about their inputs to the columns of generated rows."""
 
 from __future__ import annotations
 
@@ -20,11 +17,9 @@ from likewise.data.random_values import Between, Cells, Column, OneOf, Padded, P
 from likewise.data.readers.generated import GeneratedSource, rows_wanted
 from likewise.errors import DataError, LikewiseError
 from likewise.models.clues import About, Clue, Clues, merged, part_of
-from likewise.models.onnx import guess
-from likewise.models.onnx.guess import is_image
-from likewise.models.sklearn import guess as estimators
-from likewise.models.torch import guess as modules
-from likewise.models.torch.guess import IMAGE, SEQUENCE
+from likewise.models.onnx import guess as onnx_guess
+from likewise.models.sklearn import guess as sklearn_guess
+from likewise.models.torch import guess as torch_guess
 from likewise.registry import adapter
 
 ALTERNATIVES = (32, 8, 64, 128, 224)
@@ -33,14 +28,14 @@ ALTERNATIVES = (32, 8, 64, 128, 224)
 
 @dataclass(slots=True)
 class Sizes:
-    """The sizes of open axes. `everywhere` is one size for all of them."""
+    """Sizes for the axes that a model leaves open: one for each symbol, or `everywhere` the same."""
 
     everywhere: int | None = None
     free: dict[str, int] = field(default_factory=dict)
 
     def of_row(self, shape: Shape) -> tuple[int, ...]:
         """The shape of one row of an input; its first axis is that of the rows."""
-        image = is_image(shape)
+        image = onnx_guess.is_image(shape)
         return tuple(
             dim if isinstance(dim, int) else self._of(dim, axis, len(shape), image=image)
             for axis, dim in enumerate(shape)
@@ -50,13 +45,13 @@ class Sizes:
     def _of(self, symbol: str | None, axis: int, rank: int, *, image: bool) -> int:
         # An axis without a name is the same as that of other inputs with as many axes.
         key = symbol or f"axis {axis} of {rank}"
-        return self.free.setdefault(key, self.everywhere or (IMAGE if image else SEQUENCE))
+        return self.free.setdefault(key, self.everywhere or (torch_guess.IMAGE if image else torch_guess.SEQUENCE))
 
 
 READERS: tuple[Callable[[Any, Signature], Clues | None], ...] = (
-    guess.clues_of,
-    estimators.clues_of,
-    modules.clues_of,
+    onnx_guess.clues_of,
+    sklearn_guess.clues_of,
+    torch_guess.clues_of,
 )
 MOST_PARTS = 4_096
 """Columns of one input that are drawn each in its own way; of more all are drawn alike."""
@@ -249,7 +244,7 @@ def _suggested(name: str, shape: tuple[int | None, ...], dtype: str) -> list[Clu
     if dtype in ("object", "string"):
         return []
     found = _role(name)
-    if (drawn := guess.pixels(shape, dtype)) is not None:
+    if (drawn := onnx_guess.pixels(shape, dtype)) is not None:
         found.append(Clue(About.FORM, (drawn,), "an image, by its shape; nothing tells how it is scaled", sure=False))
     return found
 

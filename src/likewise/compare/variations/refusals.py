@@ -14,6 +14,7 @@ from likewise.compare.call import Side, answers, joined, rows_text
 from likewise.compare.differences import same_labels
 from likewise.compare.observe import (
     CANDIDATE,
+    JUDGED,
     REFERENCE,
     Partial,
     Prepared,
@@ -39,9 +40,6 @@ CALLS = 20
 
 SINGLY = 64
 """Rows that are asked one by one where both refuse a part of a batch: each may do so for another row."""
-
-JUDGED = frozenset({"closeness", "agreement"})
-"""The metrics whose limits hold for any rows; the others speak of rows as they come."""
 
 SHOWING = JUDGED | {"worst_rows"}
 
