@@ -97,7 +97,8 @@ def run(
             session = stack.enter_context(Session(reference, candidate, apart=apart, progress=progress))
             plan = gate.plan(session, progress)
             opened = plan, session
-            ran = gate.vary(plan, _engine("local").run(plan, session))
+            ran = _engine("local").run(plan, session)
+            ran = gate.vary(plan, ran)
         except UsageError:
             raise
         except LikewiseError as error:
