@@ -12,7 +12,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +93,6 @@ def _end_like(code: int) -> None:
 
 
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from dataclasses import replace
-
     apart = remote.worthwhile()
     if apart:
         remote.prepare(job["settings"]["reference"])
@@ -122,22 +120,12 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     return asdict(drawn(report, look, job["formats"]))
 
 
-def _record(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> int:
-    from likewise.tasks.record import record
-
-    return record(progress=channel.progress, **job["arguments"])
-
-
-def _inspect(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks.inspect import inspect
-
-    return inspect(**job["arguments"])
-
-
-def _export(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks import export
-
-    return asdict(export.export(check=False, progress=channel.progress, **job["arguments"]))
+def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
+    """The task of that name, called as from Python, and what it returns in plain values."""
+    name = job["do"]
+    told = {} if name == "inspect" else {"progress": channel.progress}
+    found = getattr(import_module(f"likewise.tasks.{name}"), name)(**_tuples(job["arguments"]), **told)
+    return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
@@ -145,24 +133,6 @@ def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dic
     from likewise.tasks.quantize import write
 
     return asdict(write(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
-
-
-def _bench(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks.bench import bench
-
-    return asdict(bench(progress=channel.progress, **_tuples(job["arguments"])))
-
-
-def _stress(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks.stress import stress
-
-    return asdict(stress(progress=channel.progress, **_tuples(job["arguments"])))
-
-
-def _noise(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    from likewise.tasks.noise import noise
-
-    return asdict(noise(progress=channel.progress, **_tuples(job["arguments"])))
 
 
 def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,14 +150,9 @@ def _example(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None
 
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
-    "record": _record,
-    "inspect": _inspect,
-    "export": _export,
     "quantize": _quantize,
-    "bench": _bench,
-    "noise": _noise,
-    "stress": _stress,
     "example": _example,
+    **dict.fromkeys(("bench", "export", "inspect", "noise", "record", "stress"), _task),
 }
 
 

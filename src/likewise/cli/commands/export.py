@@ -68,7 +68,7 @@ def export(
     settings = settings_from(gate, where="the command")
     settings.policy()
     told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
-    job = {"do": "export", "arguments": {"model": model, "output": output, **told, **how}}
+    job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)
     if not check and as_json:
         click.echo(json.dumps(written, indent=2, ensure_ascii=False))
