@@ -22,7 +22,6 @@ from likewise.data.columns import (
     arrow_to_array,
     concatenate,
     plain,
-    take,
 )
 
 NAN = float("nan")
@@ -180,7 +179,7 @@ def test_slices_selections_and_gathering(form):
         columns.select(["b"])
     assert "a" in columns
     assert "b" not in columns
-    assert take(columns, np.array([3, 0]))["a"].tolist() == [4, 1]
+    assert columns.take(np.array([3, 0]))["a"].tolist() == [4, 1]
     joined = concatenate([columns.slice(0, 1), columns.slice(2, 4)])
     assert joined["t"].tolist() == ["x", "y", "x"]
     assert list(joined.frame()["a"]) == [1, 3, 4]

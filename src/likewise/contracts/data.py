@@ -75,6 +75,10 @@ class Columns(Mapping[str, Array]):
         """These columns in this order."""
 
     @abstractmethod
+    def take(self, positions: Array) -> Columns:
+        """The rows at these positions, in the form they came in."""
+
+    @abstractmethod
     def frame(self) -> Any:
         """The same rows as a DataFrame, as a user of the framework would have read them."""
 

@@ -371,13 +371,6 @@ def _cell(series: Any) -> Any:
     return None if value != value and not series.dtype.is_numeric() else value
 
 
-def take(columns: Columns, positions: Array) -> Columns:
-    """The rows at these positions, in the form they came in."""
-    if isinstance(columns, ArrayColumns | ArrowColumns | FrameColumns):
-        return columns.take(positions)
-    return ArrayColumns({name: array[positions] for name, array in columns.items()})
-
-
 def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
     """The same rows with other values in some columns; a table stays a table, in the same order."""
     if isinstance(columns, ArrayColumns):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from likewise.contracts.data import Array, Batch, Columns, Provenance, RowIds, Source
-from likewise.data.columns import concatenate, take
+from likewise.data.columns import concatenate
 from likewise.errors import DataError
 
 
 def rows_at(batch: Batch, positions: Array) -> Batch:
     """Some rows of a batch, in the order of the positions."""
-    return Batch(batch.rows.at(positions), take(batch.inputs, positions))
+    return Batch(batch.rows.at(positions), batch.inputs.take(positions))
 
 
 def joined(parts: Sequence[Batch]) -> Batch:

@@ -36,7 +36,7 @@ def data_sets(folder: str) -> list[str]:
     return [os.path.join(folder, name) for _, name in names] or [folder]
 
 
-def tensor_files(data_set: str, role: str) -> list[str]:
+def _tensor_files(data_set: str, role: str) -> list[str]:
     """The files of the inputs or the outputs of one test case, in their order."""
     matches = [match for name in os.listdir(data_set) if (match := _TENSOR.fullmatch(name)) and match[1] == role]
     numbers = sorted(int(match[2]) for match in matches)
@@ -56,7 +56,7 @@ def recorded_outputs(folder: str) -> list[dict[str, Array]]:
 
 def _tensors(data_set: str, role: str) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
-    for number, path in enumerate(tensor_files(data_set, role)):
+    for number, path in enumerate(_tensor_files(data_set, role)):
         name, array = _tensor(path)
         name = name or f"{role}_{number}"
         if name in tensors:
@@ -100,7 +100,7 @@ class RecordedCases(Span):
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprints.of_files(path for folder in self.sets for path in tensor_files(folder, "input"))
+        return fingerprints.of_files(path for folder in self.sets for path in _tensor_files(folder, "input"))
 
     def batches(self, size: int) -> Iterator[Batch]:
         """One data set a batch, whatever the size asked for."""
@@ -124,7 +124,7 @@ class RecordedCasesReader:
         location = os.fspath(target)  # type: ignore[call-overload]
         sets = tuple(data_sets(location))
         for folder in sets:
-            if not tensor_files(folder, "input") and not tensor_files(folder, "output"):
+            if not _tensor_files(folder, "input") and not _tensor_files(folder, "output"):
                 raise DataError(f"{folder} holds no input_0.pb", remedy="Give a folder with recorded tensors")
         return RecordedCases(str(location), sets, stop=len(sets))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds, Source
-from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array, take
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array
 from likewise.data.files import replacing
 from likewise.data.rows import joined
 from likewise.errors import DataError, UsageError, one_line
@@ -75,7 +75,7 @@ def read(source: Source) -> Pool:
         raise DataError(f"{source.location} holds no rows", remedy="Give data to start the search from")
     together = joined(parts)
     # Taken once as a whole: text views and dictionaries in chunks become forms that can be put together again.
-    return Pool(together.rows, take(together.inputs, np.arange(rows)), complete)
+    return Pool(together.rows, together.inputs.take(np.arange(rows)), complete)
 
 
 def _stored(inputs: Columns, location: str) -> Columns:
@@ -133,7 +133,7 @@ def kept(pool: Pool, positions: Array) -> Pool:
     """Some of the rows."""
     if len(positions) == len(pool):
         return pool
-    return Pool(pool.rows.at(positions), take(pool.inputs, positions), pool.complete)
+    return Pool(pool.rows.at(positions), pool.inputs.take(positions), pool.complete)
 
 
 def _to_array(column: Column, cells: Array, stored: Array) -> Array:

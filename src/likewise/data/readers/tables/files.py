@@ -78,7 +78,7 @@ SUFFIXES = {
 }
 
 
-def format_of(path: str) -> str | None:
+def _format_of(path: str) -> str | None:
     """The format a file name promises."""
     name = os.path.basename(path).lower()
     return next((found for suffix, found in SUFFIXES.items() if name.endswith(suffix)), None)
@@ -91,7 +91,7 @@ def is_table(target: object) -> bool:
     path = os.fspath(target)
     if not isinstance(path, str):
         return False
-    if format_of(path):
+    if _format_of(path):
         return True
     return os.path.isdir(path) and not is_test_data(path) and bool(_tables_in(path))
 
@@ -106,14 +106,14 @@ def resolve(path: str) -> tuple[str, list[str]]:
         files = [path] if os.path.exists(path) else []
         empty = f"there is no file {path}{_near(path)}"
     else:
-        files = sorted(found for found in glob.glob(path, recursive=True) if _visible(found) and format_of(found))
+        files = sorted(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
     if not files:
         remedy = "Only local files are read: download it first" if "://" in path else "Check the path"
         raise DataError(empty, remedy=remedy)
-    formats = sorted({str(format_of(file)) for file in files})
+    formats = sorted({str(_format_of(file)) for file in files})
     if len(formats) > 1:
-        examples = ", ".join(next(os.path.basename(f) for f in files if format_of(f) == kind) for kind in formats)
+        examples = ", ".join(next(os.path.basename(f) for f in files if _format_of(f) == kind) for kind in formats)
         raise DataError(
             f"{path} holds files of {len(formats)} formats ({', '.join(formats)}): {examples}",
             remedy=f"Choose one format with a glob, such as {os.path.join(path, '*' + _suffix(files[0]))}",
@@ -126,7 +126,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
 
 def _tables_in(folder: str) -> list[str]:
     paths = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
-    return [path for path in paths if _visible(path) and format_of(path) and os.path.isfile(path)]
+    return [path for path in paths if _visible(path) and _format_of(path) and os.path.isfile(path)]
 
 
 def _visible(path: str) -> bool:
