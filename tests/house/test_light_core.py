@@ -55,3 +55,14 @@ def test_adapters_recognise_targets_without_loading_their_frameworks():
         "    describe_model(name)"
     )
     assert not loaded_by(code) & set(HEAVY)
+
+
+def test_help_needs_no_types():
+    """What `--help` says is text: the types of reports and models are for commands that run."""
+    code = (
+        "from likewise.cli import likewise\n"
+        "try: likewise(['check', '--help'], standalone_mode=False)\nexcept SystemExit: pass\n"
+        "import sys; print('\\n' + ' '.join(name for name in sys.modules if name.startswith('likewise.contracts.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""

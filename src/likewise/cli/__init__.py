@@ -7,9 +7,12 @@ from typing import Any
 
 import click
 
-from likewise.cli.gates import INCONCLUSIVE, INTERRUPTED, USAGE
 from likewise.errors import LikewiseError, one_line
 from likewise.report.console import printable
+
+PASS, FAIL, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
+CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
+"""Exit codes by outcome, in plain text: `--help` needs no more than this. Only zero deploys."""
 
 
 class Commands(click.Group):

@@ -1,4 +1,4 @@
-"""Carrying out a gate from the command line: supervised, written down, shown, its exit code, and what CI sees of it."""
+"""Carrying out a gate from the command line: supervised, written down, shown, and what CI sees of it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from likewise.contracts.report import Report
     from likewise.tasks.settings import Settings
 
-
-PASS, FAIL, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
-
-CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
-"""By outcome. Only zero deploys."""
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Stands for the file of that variable, the summary of a job of GitHub Actions: what is there already stays."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from likewise.errors import LikewiseError, UsageError
-from likewise.report.words import Pace
+from likewise.report.console import Pace
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""

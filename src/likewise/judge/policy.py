@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from likewise.contracts.comparison import Tolerance
-from likewise.contracts.verdict import AT_LEAST, AT_MOST, Limit, Policy
 from likewise.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from likewise.contracts.verdict import Limit, Policy
 
 
 class Preset(NamedTuple):
@@ -48,6 +49,10 @@ def make_policy(
     An absolute tolerance alone is a gate on the absolute difference: the relative part of the
     preset goes unless it is asked for too.
     """
+    # The presets are part of `--help`, which needs no types.
+    from likewise.contracts.comparison import Tolerance
+    from likewise.contracts.verdict import Limit, Policy
+
     name = preset or DEFAULT_PRESET
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}{nearest(name, PRESETS)}", remedy=f"Presets: {', '.join(PRESETS)}")
@@ -81,6 +86,8 @@ def make_policy(
 
 
 def _limit(text: str, bound: float) -> Limit:
+    from likewise.contracts.verdict import AT_LEAST, AT_MOST, Limit
+
     output, _, measure = text.rpartition(".")
     known = AT_LEAST | AT_MOST
     if measure not in known:

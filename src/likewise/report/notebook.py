@@ -15,8 +15,8 @@ from likewise.contracts.report import Report
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
-from likewise.report.console import printable
-from likewise.report.words import Pace, bound_text, cut, most_telling, sentence
+from likewise.report.console import Pace, printable
+from likewise.report.words import bound_text, cut, most_telling, sentence
 
 if TYPE_CHECKING:
     import pandas as pd

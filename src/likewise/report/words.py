@@ -1,8 +1,7 @@
-"""What the formats that people read have in common: marks, sentences, which limits and findings to show, progress."""
+"""What the formats that people read have in common: marks, sentences, which limits and findings to show, speed in words."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,39 +14,6 @@ from likewise.contracts.words import figure, runs
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 """How an outcome looks in plain text and on a terminal."""
-
-
-class Pace:
-    """Follows the messages of a run and says where it stands."""
-
-    def __init__(self) -> None:
-        self._latest: Mapping[str, Any] = {}
-        self._began: float | None = None
-        self._first_done = 0
-
-    def update(self, message: Mapping[str, Any]) -> None:
-        """Take note of a message: `phase`, `done` and `total`."""
-        self._latest = message
-        if message["done"] and self._began is None:
-            self._began, self._first_done = time.monotonic(), message["done"]
-
-    def text(self, now: float) -> str:
-        """`comparing  45%  450,000 of 1,000,000 rows  120,000 rows/s  0:05 left`"""
-        if not self._latest:
-            return ""
-        done, total = self._latest["done"], self._latest["total"]
-        parts = [self._latest["phase"]]
-        if total:
-            parts.append(f"{100 * done / total:3.0f}%")
-        if done:
-            parts.append(f"{done:,} of {total:,} rows" if total else f"{done:,} rows")
-        if self._began is not None and done > self._first_done and now > self._began:
-            rate = (done - self._first_done) / (now - self._began)
-            parts.append(f"{rate:,.0f} rows/s")
-            if total:
-                left = max(0, int((total - done) / rate))
-                parts.append(f"{left // 60}:{left % 60:02d} left")
-        return "  ".join(parts)
 
 
 def most_telling(checks: tuple[Check, ...], limit: int) -> list[Check]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 from likewise.errors import UsageError, nearest
 
 FOR_EVERY_GATE = {"timeout", "trusted", "explain", "explain_budget"}

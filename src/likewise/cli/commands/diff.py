@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 from likewise.errors import UsageError
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 
 
 @click.command(short_help="Why does the candidate answer differently?")

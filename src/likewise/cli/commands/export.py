@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 
 
 @click.command(short_help="Write a trained model as ONNX, then check it.")

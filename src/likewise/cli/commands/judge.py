@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 from likewise.errors import UsageError
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import INCONCLUSIVE, PASS
+from likewise.cli import INCONCLUSIVE, PASS, options
 
 
 @click.command(short_help="How far a model's own answers move, and the tolerances above that.")

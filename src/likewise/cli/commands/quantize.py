@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried

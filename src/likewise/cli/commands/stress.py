@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import options
-from likewise.cli.gates import CODES
+from likewise.cli import CODES, options
 
 
 def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
