@@ -1,4 +1,4 @@
-"""What the formats that people read have in common: marks, sentences, which limits and findings to show, speed in words."""
+"""What the formats that people read have in common: marks, sentences, what to show of limits and findings, speed."""
 
 from __future__ import annotations
 
