@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from types import SimpleNamespace
@@ -11,6 +12,9 @@ import pytest
 from planting import Ran
 
 pytest_plugins = ["pytester"]
+
+# Toy models, and a worker on every core: threads would only wait for each other, spinning. Before anything loads them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 COLOURS = ("blue", "green", "red")
 COLUMNS = ["width", "age", "height"]

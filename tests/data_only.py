@@ -12,6 +12,9 @@ import likewise
 OPTIONS: dict[str, Any] = {"explain": False, "edge": "off", "shapes": {}}
 """No edge suites, no other lengths, no search for causes."""
 
+FLAGS = ("--no-explain", "--edge", "off", "--shapes", "none")
+"""The same for a command line."""
+
 
 def check(reference: Any, candidate: Any, data: Any, **options: Any) -> likewise.Report:
     return likewise.check(reference, candidate, data, **{**OPTIONS, **options})

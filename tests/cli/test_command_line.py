@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from data_only import FLAGS
+
 ESCAPE = "\x1b"
 
 
@@ -73,7 +75,7 @@ def test_a_finished_run_is_judged_again_without_the_models(failed, tmp_path):
 
 def test_json_on_standard_output_is_the_report(example_folder, tmp_path):
     report = tmp_path / "report.json"
-    words = ["--data", "test.parquet", "--samples", "100", "--json", "--report", report]
+    words = ["--data", "test.parquet", "--samples", "100", "--json", "--report", report, *FLAGS]
     done = likewise("check", "model.joblib", "model.onnx", *words, cwd=example_folder)
     assert done.returncode == 0
     assert done.stdout == report.read_text()
@@ -106,7 +108,7 @@ def on_a_terminal(words, cwd, **environment):
 
 
 def test_a_terminal_gets_colour_and_progress_unless_no_color_is_set(example_folder, tmp_path):
-    words = ["check", "model.joblib", "model.onnx", "--data", "test.parquet", "--report", tmp_path / "r.json"]
+    words = ["check", "model.onnx", "model.onnx", "--data", "test.parquet", "--report", tmp_path / "r.json", *FLAGS]
     code, printed = on_a_terminal(words, example_folder)
     assert code == 0
     assert f"{ESCAPE}[" in printed
@@ -130,7 +132,7 @@ def test_init_writes_a_configuration_that_check_runs(example_folder, tmp_path):
 
 
 def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path):
-    gate = "reference = '{0}/model.joblib'\ncandidate = '{0}/{1}'\ndata = '{0}/test.parquet'\nsamples = 50\n"
+    gate = "reference = '{0}/model.onnx'\ncandidate = '{0}/{1}'\ndata = '{0}/test.parquet'\nsamples = 50\n"
     gate += "explain = false\nedge = 'off'\n"
     gates = {"good": "model.onnx", "int8": "model.int8.onnx", "gone": "nowhere.onnx"}
     tables = [f"[tool.likewise.gates.{name}]\n" + gate.format(example_folder, file) for name, file in gates.items()]
@@ -156,10 +158,9 @@ def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path
         ("[gates", "cannot be read as TOML"),
     ],
 )
-def test_a_wrong_configuration_is_a_usage_error_that_names_the_place(tmp_path, text, message):
+def test_a_wrong_configuration_is_a_usage_error_that_names_the_place(main, tmp_path, text, message):
     (tmp_path / "likewise.toml").write_text(text)
-    done = likewise("check", cwd=tmp_path)
-    assert done.returncode == 2
+    done = main("check").expect(2)
     assert message in done.stderr
 
 
@@ -174,7 +175,7 @@ def test_record_then_check_without_the_framework(example_folder, tmp_path):
     done = likewise("record", "model.joblib", "--data", "test.parquet", "-o", golden, cwd=example_folder)
     assert done.returncode == 0
     assert "3,000 rows" in done.stdout
-    words = ["--data", "test.parquet", "--report", tmp_path / "r.json", "-q"]
+    words = ["--data", "test.parquet", "--report", tmp_path / "r.json", "-q", *FLAGS]
     assert likewise("check", golden, "model.onnx", *words, cwd=example_folder).returncode == 0
 
 

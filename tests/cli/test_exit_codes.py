@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import data_only
+from data_only import FLAGS
 from likewise.report.files import save
 from planting import command, expect, planted, rows
 
@@ -40,7 +41,7 @@ def test_a_faithful_export_exits_0(models, tmp_path):
 
 def test_another_model_exits_1_and_names_output_and_rows(models, tmp_path):
     ran = command(
-        "check", models.joblib.classifier, models.onnx.network, "--data", models.keyed, "--id", "key", "--json",
+        "check", *FLAGS, models.joblib.classifier, models.onnx.network, "--data", models.keyed, "--id", "key", "--json",
         folder=tmp_path,
     ).expect(1, "probabilities.mismatch_rate")  # fmt: skip
     assert json.loads(ran.stdout) == ran.report
@@ -54,13 +55,13 @@ def test_another_model_exits_1_and_names_output_and_rows(models, tmp_path):
 
 def test_a_quantised_candidate_exits_1_with_the_hint(models, tmp_path):
     command(
-        "check", models.joblib.network, models.onnx.int8, "--data", models.data, folder=tmp_path
+        "check", *FLAGS, models.joblib.network, models.onnx.int8, "--data", models.data, folder=tmp_path
     ).expect(1, "FAIL", "--preset quantized")  # fmt: skip
 
 
 def test_a_missing_model_exits_3_and_still_writes_a_report(models, tmp_path):
     ran = command(
-        "check", models.joblib.classifier, "nowhere.onnx", "--data", models.data, folder=tmp_path
+        "check", *FLAGS, models.onnx.columns, "nowhere.onnx", "--data", models.data, folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "the candidate cannot be opened", "nowhere.onnx")  # fmt: skip
     assert ran.report["passed"] is False
     assert ran.report["samples"] == 0
@@ -70,14 +71,14 @@ def test_a_half_written_model_exits_3(models, tmp_path):
     with open(models.onnx.classifier, "rb") as file:
         whole = file.read()
     (tmp_path / "half.onnx").write_bytes(whole[: len(whole) // 2])
-    ran = command("check", models.joblib.classifier, "half.onnx", "--data", models.data, folder=tmp_path)
+    ran = command("check", *FLAGS, models.onnx.columns, "half.onnx", "--data", models.data, folder=tmp_path)
     ran.expect(3, "INCONCLUSIVE", "half.onnx")
 
 
 def test_no_rows_exit_3(models, tmp_path):
     models.shuffled[:0].to_csv(tmp_path / "header.csv", index=False)
     ran = command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", "header.csv", folder=tmp_path
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", "header.csv", folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "header.csv", "holds no rows")  # fmt: skip
     assert ran.report["confidence"] is None
 
@@ -87,27 +88,27 @@ def test_a_file_cut_in_half_exits_3(models, tmp_path):
         whole = file.read()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", "cut.parquet", folder=tmp_path
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", "cut.parquet", folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "cut.parquet")  # fmt: skip
 
 
 def test_too_few_rows_exit_3_and_say_how_many_it_takes(models, tmp_path):
     command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", models.data,
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--samples", "301", "--max-failure-rate", "0.001", folder=tmp_path,
     ).expect(3, "301 rows were expected and 300 were compared", "It takes 2,995 rows")  # fmt: skip
 
 
 def test_a_provider_that_is_not_there_exits_3(models, tmp_path):
     command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", models.data,
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--candidate-option", "providers=CUDA", folder=tmp_path,
     ).expect(3, "CUDAExecutionProvider")  # fmt: skip
 
 
 def test_a_limit_that_nothing_was_measured_against_exits_3(models, tmp_path):
     command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", models.data,
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--limit", "probabilites.max_abs_diff=0.1", folder=tmp_path,
     ).expect(3, "probabilites.max_abs_diff", "did you mean 'probabilities'")  # fmt: skip
 
@@ -119,7 +120,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(models, tmp_path):
 
     joblib.dump(Booby(), tmp_path / "trapped.joblib")
     command(
-        "check", "trapped.joblib", models.onnx.classifier, "--data", models.data, folder=tmp_path
+        "check", *FLAGS, "trapped.joblib", models.onnx.classifier, "--data", models.data, folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "trapped.joblib", "open")  # fmt: skip
     assert not (tmp_path / "trap").exists()
 
@@ -129,20 +130,20 @@ def test_recorded_answers_work_without_the_model_and_only_for_their_data(models,
         0, "300 rows", "golden.parquet"
     )
     models.shuffled[::-1].to_parquet(tmp_path / "other.parquet", index=False)
-    command("check", "golden.parquet", models.onnx.classifier, "--data", "other.parquet", folder=tmp_path).expect(
-        3, "recorded for other data", "other.parquet"
-    )
+    command(
+        "check", *FLAGS, "golden.parquet", models.onnx.classifier, "--data", "other.parquet", folder=tmp_path
+    ).expect(3, "recorded for other data", "other.parquet")
 
 
 def test_the_worst_of_several_gates_is_the_exit_code(models, tmp_path):
     (tmp_path / "likewise.toml").write_text(
         f"""
-reference = "{models.joblib.classifier}"
+reference = "{models.onnx.columns}"
 data = "{models.data}"
 explain = false
 edge = "off"
 [gates.good]
-candidate = "{models.onnx.classifier}"
+candidate = "{models.onnx.columns}"
 [gates.bad]
 candidate = "{models.onnx.network}"
 [gates.gone]
@@ -161,13 +162,13 @@ candidate = "gone.onnx"
 def test_a_stale_pass_is_not_left_behind(models, tmp_path):
     stale = tmp_path / "parity_report.json"
     stale.write_text('{"passed": true, "samples": 1}')
-    ran = command("check", models.joblib.classifier, "gone.onnx", "--data", models.data, folder=tmp_path)
+    ran = command("check", *FLAGS, models.onnx.columns, "gone.onnx", "--data", models.data, folder=tmp_path)
     assert ran.expect(3).report["passed"] is False
 
 
 def test_an_option_no_adapter_has_exits_2(models, tmp_path):
     command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", models.data,
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--candidate-option", "optimisation=none", folder=tmp_path,
     ).expect(2, "no option 'optimisation'", "did you mean 'optimization'")  # fmt: skip
 
@@ -258,6 +259,7 @@ def test_a_report_tampered_into_a_pass_is_judged_by_its_facts(main, written, tmp
 def test_the_report_is_the_same_from_the_command_and_from_python(models, tmp_path):
     data = pd.read_parquet(models.data)
     live = expect(data_only.check(models.fitted.classifier, models.onnx.classifier, data), "PASS")
-    ran = command("check", models.joblib.classifier, models.onnx.classifier, "--data", models.data, folder=tmp_path)
+    files = (models.joblib.classifier, models.onnx.classifier, "--data", models.data)
+    ran = command("check", *FLAGS, *files, folder=tmp_path)
     assert ran.expect(0).report["max_abs_diff"] == live.max_abs_diff
     assert ran.report["mean_abs_diff"] == live.mean_abs_diff

@@ -730,8 +730,8 @@ def test_the_command_speaks_json_and_markdown(folder):
 
 
 def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
-    words = ["model.joblib", "model.int8.onnx", "--data", "test.parquet", "--preset", "quantized", "--samples", "200"]
-    quiet = ["--no-explain", "--edge", "off", "-q"]
+    words = ["model.onnx", "model.int8.onnx", "--data", "test.parquet", "--preset", "quantized", "--samples", "200"]
+    quiet = [*data_only.FLAGS, "-q"]
     first = tmp_path / "first.json"
     assert command("check", *words, *quiet, "--report", first, cwd=example_folder).returncode == 0
     # The first run, as if its differences had been half as large.

@@ -307,7 +307,7 @@ def test_every_command_takes_the_axis(tmp_path):
     onnx.save(columns_first(), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", X)
     model, golden = str(tmp_path / "m.onnx"), str(tmp_path / "golden.parquet")
-    data, report = ["--data", str(tmp_path / "x.npy")], ["--report", str(tmp_path / "report.json")]
+    data, report = ["--data", str(tmp_path / "x.npy")], ["--report", str(tmp_path / "report.json"), *data_only.FLAGS]
 
     def run(*words, axis="1"):
         done = CliRunner().invoke(command, [*words, "--batch-axis", axis])
@@ -321,6 +321,7 @@ def test_every_command_takes_the_axis(tmp_path):
     assert "batch_axis is 'second'" in run("check", model, model, *data, *report, axis="second")
     (tmp_path / "likewise.toml").write_text(
         f"[gates.one]\nreference = {model!r}\ncandidate = {model!r}\ndata = {data[1]!r}\nbatch_axis = {{x = 1}}\n"
+        'edge = "off"\n'
     )
     done = CliRunner().invoke(command, ["check", "--config", str(tmp_path / "likewise.toml")])
     assert done.exit_code == 0, done.output
