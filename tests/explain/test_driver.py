@@ -16,6 +16,7 @@ from sklearn.linear_model import LinearRegression
 
 import data_only
 import likewise
+from likewise.errors import UsageError
 
 CRASHES = """
 import os
@@ -147,3 +148,19 @@ def test_a_model_beside_itself_has_no_fault_where_nan_may_not_equal_nan(function
     report = data_only.explain(function, lambda x: function(x), rows, nan_equal=False, explain_budget=30)
     assert report.outcome == "FAIL"
     assert report.diagnoses == ()
+
+
+def test_only_the_causes_that_are_asked_for_are_looked_for(model, negated, rows):
+    everything = data_only.explain(model, negated, rows)
+    assert everything.diagnoses[0].cause == "output-kind"
+    told = data_only.explain(model, negated, rows, causes=["output-kind"])
+    assert told.diagnoses[0] == everything.diagnoses[0]
+    other = data_only.explain(model, negated, rows, causes=["tokenizer"])
+    assert other.diagnoses == ()
+    assert other.explanation.not_tested[0] == "anything but tokenizer: it was not asked for"
+    assert set(other.explanation.excluded) < set(everything.explanation.excluded)
+
+
+def test_a_cause_that_there_is_not_is_a_usage_error(model, negated, rows):
+    with pytest.raises(UsageError, match="there is no cause 'tokeniser'; did you mean 'tokenizer'"):
+        data_only.explain(model, negated, rows, causes=["tokeniser"])

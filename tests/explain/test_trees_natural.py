@@ -23,7 +23,7 @@ def one_thread():
 
 
 def explained(model, candidate, rows):
-    report = data_only.explain(model, candidate, rows, explain_budget=60)
+    report = data_only.explain(model, candidate, rows, explain_budget=60, causes=making.CAUSES)
     assert report.outcome == "FAIL"
     assert report.diagnoses, report.explanation
     return report.diagnoses[0]

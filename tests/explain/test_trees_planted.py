@@ -19,7 +19,7 @@ def one_thread():
 
 def explained(name, candidate, rows=None):
     frame = making.rows_of(name)[0] if rows is None else rows
-    report = data_only.explain(making.fitted(name), candidate, frame, explain_budget=60)
+    report = data_only.explain(making.fitted(name), candidate, frame, explain_budget=60, causes=making.CAUSES)
     assert report.outcome == "FAIL"
     assert report.diagnoses, report.explanation
     return report.diagnoses[0]

@@ -13,6 +13,22 @@ from onnx import helper, numpy_helper
 
 COLUMNS = ["income", "age", "rate", "debt"]
 
+CAUSES = (
+    "aggregation",
+    "categorical-split",
+    "feature-order",
+    "float32-input-cast",
+    "float32-threshold",
+    "missing-value-handling",
+    "model-part-dropped",
+    "operator-attribute",
+    "precision-reduction",
+    "stale-weights",
+    "tree-count",
+    "weight-corruption",
+)
+"""What is looked for where trees are the subject: the faults of all families are scored together elsewhere."""
+
 
 def table(rows=240, gaps=0.0, seed=0):
     """Numbers that float32 holds exactly, so that only what a test plants is wrong."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -56,8 +56,9 @@ def explain(
     verdict: Verdict,
     *,
     budget: float,
+    causes: Collection[str] = (),
 ) -> tuple[tuple[Diagnosis, ...], Explanation]:
-    """The causes of a failure, the best explanation first, and what was looked at.
+    """The causes of a failure, the best explanation first, and what was looked at; all causes, or only those named.
 
     The models are those of the session, and the rows those that the run has kept, where they are enough.
     """
@@ -65,7 +66,7 @@ def explain(
     case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
     notes = list(_open(case, session, ran, began + SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
-    explained, excluded, not_tested = _investigate(case)
+    explained, excluded, not_tested = _investigate(case, causes)
     case.deadline = began + budget
     best = _ranked(case, explained)
     # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
@@ -284,15 +285,17 @@ def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _investigate(case: Case) -> tuple[list[Explained], list[str], list[str]]:
+def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], list[str], list[str]]:
     """Test every hypothesis that is worth it."""
     explained: list[Explained] = []
     excluded: list[str] = []
-    not_tested: list[str] = []
+    not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
     hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: getattr(found, "slow", False))
     end = case.deadline
     for hypothesis in hypotheses:
+        if causes and not set(causes) & set(hypothesis.causes):
+            continue
         told = ", ".join(hypothesis.causes)
         if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
             continue

@@ -72,7 +72,7 @@ def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Se
 def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     """`check`, and on anything but a PASS a full investigation: `report.diagnoses` has the causes, the best first.
 
-    Options are those of `check`; `explain_budget` is in seconds.
+    Options are those of `check`; `explain_budget` is in seconds, `causes` names the only ones to look for.
     """
     return check(reference, candidate, data, **{"explain_budget": FULL_BUDGET, **options, "explain": True})
 
@@ -250,9 +250,9 @@ class _Gate:
             if compared is not report.comparison:
                 session = stack.enter_context(session.beside(plan.candidate))
                 verdict, rows = judging.judge(compared, self.policy), Run(compared)
-            diagnoses, explanation = driver.explain(
-                plan, session, rows, compared, self.policy, verdict, budget=self.settings.explain_budget
-            )
+            settings = self.settings
+            asked = (plan, session, rows, compared, self.policy, verdict)
+            diagnoses, explanation = driver.explain(*asked, budget=settings.explain_budget, causes=settings.causes)
         seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
         origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
         return replace(report, diagnoses=diagnoses, explanation=explanation, origin=origin)

@@ -14,6 +14,7 @@ from typing import Any
 from likewise.compare.variations.matrix import settings_of
 from likewise.contracts.data import Provenance
 from likewise.contracts.models import BatchAxis
+from likewise.contracts.report import CAUSES
 from likewise.contracts.verdict import Policy
 from likewise.errors import UsageError, nearest
 from likewise.judge.policy import make_policy
@@ -72,6 +73,7 @@ class Settings:
     matrix: Mapping[str, Any] = field(default_factory=dict)
     explain: bool = True
     explain_budget: float = 30.0
+    causes: tuple[str, ...] = ()
 
     def policy(self) -> Policy:
         """What is acceptable; a usage error if it makes no sense."""
@@ -83,6 +85,9 @@ class Settings:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
         if self.edge not in ("fail", "report", "off"):
             raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
+        for cause in self.causes:
+            if cause not in CAUSES:
+                raise UsageError(f"there is no cause {cause!r}{nearest(cause, CAUSES)}")
         if any(size < 1 for size in self.batch_sizes or ()):
             raise UsageError("--batch-sizes holds a size below 1", remedy="Give sizes such as 1,2,4,32,128")
         for name, lengths in (self.shapes or {}).items():
