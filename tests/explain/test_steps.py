@@ -37,7 +37,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _only_steps_are_suspected(monkeypatch):
-    ask_only(monkeypatch, "pipeline_steps", "texts")
+    ask_only(monkeypatch, "steps", "texts")
 
 
 @pytest.fixture(scope="module")

@@ -106,6 +106,12 @@ class WrongStep:
         mask[:, list(self.lacking)] = True
         return mask
 
+    @property
+    def same_words(self) -> bool:
+        """Of texts: does the graph find the same words in each, and only weighs them in another way?"""
+        bad = self.wrong.any(axis=1)
+        return bool(((self.found[bad] != 0) == (self.expected[bad] != 0)).all())
+
 
 def first_wrong_step(case: Case) -> WrongStep | None:
     """The culprit among the steps; None if there is none, or if it cannot be shown. Looked for once a case."""

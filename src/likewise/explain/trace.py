@@ -91,9 +91,14 @@ def seen(case: Case, batch: Batch) -> dict[str, Seen]:
     return found
 
 
-def ask_changed(case: Case, changes: Mapping[str, Change], batch: Batch | None = None) -> Tensors | None:
+def ask_changed(case: Case, changes: Mapping[str, Change], batch: Batch) -> Tensors | None:
     """What the reference answers with some of its steps changed; None if it refuses."""
     return case.ask_changed("reference", target=with_changes(case.native("reference"), changes), batch=batch)
+
+
+def with_steps(case: Case, changes: Mapping[str, Change]) -> experiment.Change:
+    """The reference with some of its steps changed."""
+    return experiment.Change("reference", target=with_changes(case.native("reference"), changes))
 
 
 LARGEST_COPY = 512 * 2**20

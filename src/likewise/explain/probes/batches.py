@@ -1,4 +1,4 @@
-"""Answers that depend on how many rows are asked about at once, or on the neighbours of a row among them."""
+"""Answers that depend on how many rows are asked about at once, on the neighbours of a row, or on its length."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import numpy as np
 
 from likewise.compare import feed
 from likewise.compare.call import Side, answers
+from likewise.compare.variations.axes import Axis, at_length, axes_of
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome
+from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
-from likewise.explain import experiment
+from likewise.explain import experiment, trace
 from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import ENOUGH, HARMLESS, Trial
+from likewise.explain.experiment import ENOUGH, Effect, Trial
 from likewise.models.onnx import edits
 
 ROWS = 192
@@ -28,26 +31,27 @@ FEWEST = 8
 SIZES = (1, 2, 3, 4, 8, 32)
 """Batch sizes tried, beside all rows at once."""
 
-DYNAMIC = "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))"
+LARGEST, MOST_SIZES = 512, 12
+"""The largest batch size or length that is tried where the graph itself names it, and how many of those."""
+
+ROWS_OF_A_LENGTH = 32
+"""Rows that are given other lengths."""
 
 NOISE = 1e-5
 """Sums of other lengths are made in another order: so much of the largest value may change."""
 
-LARGEST = 512
-"""The largest batch size that is tried where the graph itself names it."""
+SHARE_OF_TIME = 1 / 8
+"""Of the time left, so much may go to asking about rows one at a time."""
 
 ALONG_ROWS = re.compile(r"^(Reduce\w+|ArgMax|ArgMin|Softmax|LogSoftmax|Hardmax|CumSum|TopK|LpNormalization)$")
 """Operators that couple the rows of a call where they go along axis 0."""
 
+BY_RANGE = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
+"""Operators that quantise by the range of all rows of a call."""
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """The candidate at several batch sizes: where it answers like the reference, where not, where not at all."""
-
-    right: tuple[int, ...]
-    wrong: tuple[int, ...]
-    refused: tuple[int, ...]
-    said: str = ""
+DYNAMIC = "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))"
+LOOK_FOR = "Look for an operation along the batch axis, or a size written into the graph when it was traced"
+RANGE_OF_A_CALL = "the scale of the activations comes from all rows of a call"
 
 
 class Batches:
@@ -62,245 +66,324 @@ class Batches:
 
     def test(self, case: Case) -> Sequence[Explained]:
         if case.sample is None or case.candidate is None:
-            return list(self._refused(case))
+            return list(_refused(case))
         if not case.required.batch.stacked:
             return []
         failing = bool(case.required.failing.any())
         if case.comparison.fixed_batch is not None:
-            return [] if failing else list(self._declared(case))
-        if failing:
-            return list(self._neighbours(case))
-        return list(self._other_sizes(case))
+            return [] if failing else list(_declared(case))
+        return list(_neighbours(case) if failing else _other_sizes(case))
 
-    def _declared(self, case: Case) -> Iterator[Explained]:
-        """It says itself that it takes one size only, and was found right at that."""
-        size = case.comparison.fixed_batch
-        if any(finding.code == "fixed-batch" for finding in case.verdict.findings):
-            yield Explained(
-                "fixed-batch",
-                f"batch size {size}",
-                f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
-                f"{DYNAMIC}, or say --fixed-batch",
+
+class Positions:
+    """The sweep has put rows into other places of a batch; here is what that means."""
+
+    causes = ("batch-dependence",)
+    needs_answers = False
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return any(finding.code == "batch-position" for finding in case.verdict.findings)
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        told = next(finding.message for finding in case.verdict.findings if finding.code == "batch-position")
+        return [
+            Explained(
+                "batch-dependence",
+                Place("the place of a row in its batch"),
+                "the candidate answers like the reference at every batch size, as long as rows keep their order and "
+                f"batches are full; not so with {told}",
+                "Look for rows that are sorted or moved within a batch and not put back, and for counters along it",
                 share=1.0,
-                simplicity=1,
+                simplicity=2,
             )
+        ]
 
-    def _refused(self, case: Case) -> Iterator[Explained]:
-        """It does not answer the rows as they are given: does it at another size?"""
-        first = next(case.plan.source.batches(LARGEST), None)
-        if first is None or not first.stacked or len(first) < 3:
-            return
-        sides = _sides(case, first)
-        if sides is None:
-            return
-        sizes = sorted({size for size in (*range(1, 9), *_numbers_in(case)) if size <= len(first)})
-        tried = self._tried(case, *sides, first, sizes)
-        if not tried.right or (not tried.refused and not tried.wrong):
-            return
-        # One size alone is what it was traced with; several that work mean that the rows are at fault.
-        if len(tried.right) == 1 and len(tried.refused) + len(tried.wrong) >= 2:
-            size = tried.right[0]
-            yield Explained(
-                "fixed-batch",
-                f"batch size {size}{_node_in(case, tried.said)}",
-                f"the candidate answers batches of {size} like the reference, and refuses {_sizes(tried.refused)}: "
-                f"{tried.said}"
-                if tried.refused
-                else f"the candidate answers batches of {size} like the reference, and not {_sizes(tried.wrong)}",
-                f"{DYNAMIC}, or call it with {size} row(s): --batch-size {size} --fixed-batch",
-                share=1.0,
-                simplicity=1,
-            )
 
-    def _other_sizes(self, case: Case) -> Iterator[Explained]:
-        """Right as it was run, and wrong or refusing at other sizes."""
-        facts = case.comparison.batch_sizes
-        refused = tuple(entry.size for entry in facts if entry.incidents)
-        counted = tuple(entry.size for entry in facts if entry.mismatches)
-        wrong = {check.batch_size for check in case.verdict.checks if check.outcome is Outcome.FAIL} - {None}
-        wrong_sizes = tuple(sorted({size for size in wrong if size is not None} | set(counted)))
-        right = tuple(entry.size for entry in facts if entry.size not in (*refused, *wrong_sizes))
-        if refused or counted:
-            said = next((e.incidents[0].message for e in facts if e.incidents), "") or next(
-                (e.mismatches[0].message for e in facts if e.mismatches), ""
-            )
-            said = _shortened(said)
-            lone = right if len(right) == 1 else ()
-            yield Explained(
-                "fixed-batch" if lone else "shape-specialization",
-                f"batch size {lone[0] if lone else _sizes((*refused, *counted))}{_node_in(case, said)}",
-                f"the candidate agrees at {_sizes(right) or 'the size of the main run'} and not at "
-                f"{_sizes((*refused, *counted))}: {said}",
-                DYNAMIC,
-                share=1.0,
-                simplicity=1,
-            )
-        elif wrong_sizes:
-            yield from self._dependent(case, right, wrong_sizes)
+class Lengths:
+    """Give both models inputs of other lengths, and see at which they agree."""
 
-    def _dependent(self, case: Case, right: Sequence[int], wrong: Sequence[int]) -> Iterator[Explained]:
-        if self._random(case, "candidate"):
-            return
-        neighbours = self._by_neighbours(case, max(wrong)) if max(wrong) > 1 else False
+    causes = ("shape-specialization",)
+    needs_answers = False
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
+            return False
+        suites = case.verdict.suites
+        elsewhere = any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in suites)
+        return bool((case.sample.failing.any() or elsewhere) and _axes(case))
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
+        for axis in _axes(case):
+            agreed = {length: _agree(case, at_length(batch, axis, length)) for length in _lengths(case, axis)}
+            right = [length for length, agrees in agreed.items() if agrees is True]
+            wrong = [length for length, agrees in agreed.items() if agrees is False]
+            if len(right) == 1 and len(wrong) >= 2:
+                return [_right_at_one_length(axis, right[0], wrong)]
+        return []
+
+
+def _declared(case: Case) -> Iterator[Explained]:
+    """It says itself that it takes one size only, and was found right at that."""
+    size = case.comparison.fixed_batch
+    if any(finding.code == "fixed-batch" for finding in case.verdict.findings):
+        yield Explained(
+            "fixed-batch",
+            Place(f"batch size {size}"),
+            f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
+            f"{DYNAMIC}, or say --fixed-batch",
+            share=1.0,
+            simplicity=1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The candidate at several batch sizes: where it answers like the reference, where not, where not at all."""
+
+    right: tuple[int, ...]
+    wrong: tuple[int, ...]
+    refused: tuple[int, ...]
+    said: str = ""
+
+
+def _refused(case: Case) -> Iterator[Explained]:
+    """It does not answer the rows as they are given: does it at another size?"""
+    first = next(case.plan.source.batches(LARGEST), None)
+    sides = None if first is None or not first.stacked or len(first) < 3 else _sides(case, first)
+    if first is None or sides is None:
+        return
+    sizes = sorted({size for size in (*range(1, 9), *_numbers_in(case)[:MOST_SIZES]) if size <= len(first)})
+    tried = _tried(case, *sides, first, sizes)
+    # One size alone is what it was traced with; several that work mean that the rows are at fault.
+    if len(tried.right) == 1 and len(tried.refused) + len(tried.wrong) >= 2:
+        size = tried.right[0]
+        not_so = f"refuses {_sizes(tried.refused)}: {tried.said}" if tried.refused else f"not {_sizes(tried.wrong)}"
+        yield Explained(
+            "fixed-batch",
+            _place(f"batch size {size}", _node_in(case, tried.said)),
+            f"the candidate answers batches of {size} like the reference, and {not_so}",
+            f"{DYNAMIC}, or call it with {size} row(s): --batch-size {size} --fixed-batch",
+            share=1.0,
+            simplicity=1,
+        )
+
+
+def _tried(case: Case, reference: Side, candidate: Side, first: Batch, sizes: Sequence[int]) -> _Tried:
+    """Which sizes it answers like the reference."""
+    right: list[int] = []
+    wrong: list[int] = []
+    refused: list[int] = []
+    said = ""
+    for size in sizes:
+        case.require_time()
+        part = first.slice(0, size)
+        try:
+            ours, _ = answers(reference, part)
+        except LikewiseError:
+            continue
+        try:
+            theirs, _ = answers(candidate, part)
+        except LikewiseError as error:
+            refused.append(size)
+            said = said or _shortened(error.message)
+            continue
+        (right if _alike(ours, theirs, case.tolerance.absolute + 1e-3) else wrong).append(size)
+    return _Tried(tuple(right), tuple(wrong), tuple(refused), said)
+
+
+def _other_sizes(case: Case) -> Iterator[Explained]:
+    """Right as it was run, and wrong or refusing at other sizes."""
+    facts = case.comparison.batch_sizes
+    # A batch with another number of answers than rows is as good as a refusal.
+    refusing = {entry.size: entry.mismatches[0].message for entry in facts if entry.mismatches}
+    refusing |= {entry.size: entry.incidents[0].message for entry in facts if entry.incidents}
+    failed = {check.batch_size for check in case.verdict.checks if check.outcome is Outcome.FAIL}
+    wrong = tuple(sorted(size for size in failed if size is not None))
+    right = tuple(entry.size for entry in facts if entry.size not in (*refusing, *wrong))
+    told = _sizes(right) or "the size of the main run"
+    if refusing:
+        said = _shortened(next(iter(refusing.values())))
+        lone = len(right) == 1
+        yield Explained(
+            "fixed-batch" if lone else "shape-specialization",
+            _place(f"batch size {_sizes(right if lone else tuple(refusing))}", _node_in(case, said)),
+            f"the candidate agrees at {told} and not at {_sizes(tuple(refusing))}: {said}",
+            DYNAMIC,
+            share=1.0,
+            simplicity=1,
+        )
+    elif wrong and not _random(case, "candidate"):
+        neighbours = _by_neighbours(case, max(wrong)) if max(wrong) > 1 else False
         lone = len(right) == 1 and not neighbours
-        told = self._dynamic(case)
+        ranged = _ranged(case)
         yield Explained(
             "shape-specialization" if lone else "batch-dependence",
-            f"batch size {_sizes(right)} (the only one it is right at)"
+            Place(f"batch size {_sizes(right)}", ("the only one it is right at",))
             if lone
-            else f"batch size {_sizes(wrong)}{told or _coupled(case)}",
-            f"the candidate answers like the reference at {_sizes(right) or 'the size of the main run'}, and the same "
-            f"rows differently at {_sizes(wrong)}"
+            else _place(f"batch size {_sizes(wrong)}", ranged or _coupled(case)),
+            f"the candidate answers like the reference at {told}, and the same rows differently at {_sizes(wrong)}"
             + ("; at the same size, among other rows, a row is answered differently" if neighbours else "")
-            + (f"{told}: the scale of the activations comes from all rows of a call" if told else ""),
-            "Run it at the size it is deployed with (--batch-size N --fixed-batch)"
-            if told
-            else "Look for an operation along the batch axis, or a size written into the graph when it was traced",
+            + (f" ({ranged}): {RANGE_OF_A_CALL}" if ranged else ""),
+            "Run it at the size it is deployed with (--batch-size N --fixed-batch)" if ranged else LOOK_FOR,
             share=1.0,
             simplicity=2,
         )
 
-    def _neighbours(self, case: Case) -> Iterator[Explained]:
-        """Wrong as it was run: is it right, or merely different, alone or among other rows?"""
-        if not any(self._varies(case, side) for side in ("candidate", "reference")):
-            return
-        positions = Trial.few(case, self._affordable(case)).positions
-        failing = case.required.failing[positions]
-        batch = case.rows(positions)
-        for side in ("candidate", "reference"):
-            if case.framework(side) == "recorded" or case.side(side).fixed_batch is not None:
-                continue
-            if not self._varies(case, side) or self._random(case, side):
-                continue
-            whole = case.ask(side, batch)
-            if whole is None:
-                continue
-            alone = {size: case.ask(side, batch, size=size) for size in SIZES if size < len(positions)}
-            cured = [
-                size for size, given in alone.items() if given is not None and self._cures(case, side, positions, given)
-            ]
-            moved = [
-                size
-                for size, given in alone.items()
-                if given is not None
-                and experiment.rows_apart(case, side, whole, given, floor=NOISE)[failing].mean() >= ENOUGH
-            ]
-            if not moved or not failing.any():
-                continue
-            told = self._dynamic(case) if side == "candidate" else ""
-            whose = _coupled(case) if side == "candidate" else " of the reference"
-            if cured:
-                given = alone[cured[0]]
-                assert given is not None
-                effect = Trial(case, positions).effect(**{side: given})
-                neighbours = side == "candidate" and self._by_neighbours(case, len(positions))
-                lone = side == "candidate" and len(cured) == 1 and not neighbours and not told
-                yield Explained(
-                    "shape-specialization" if lone else "batch-dependence",
-                    f"batch size {_sizes(cured)}{whose} (the only one it is right at)"
-                    if lone
-                    else f"batch size {len(positions)}{whose}{told}",
-                    f"asked {_sizes(cured)} rows at a time, the {side} agrees with the other on "
-                    f"{int(effect.covered.sum())} of {int(effect.failing.sum())} failing rows"
-                    + (f"{told}: the scale of the activations comes from all rows of a call" if told else ""),
-                    "Look for an operation along the batch axis, or a size written into the graph when it was traced",
-                    covered=Trial(case, positions).mask(effect.covered),
-                    share=effect.share,
-                    simplicity=4 if told else 2,
-                )
-                continue
-            if told:
-                # Numbers that are quantised by the range of a call move a little with it; that is no cause by itself.
-                continue
-            given = alone[moved[0]]
-            assert given is not None
-            rows = experiment.rows_apart(case, side, whole, given, floor=NOISE)
-            covered = rows & failing
-            yield Explained(
-                "batch-dependence",
-                f"batch size{whose}",
-                f"the {side} answers {int(covered.sum())} of {int(failing.sum())} failing rows differently when "
-                f"they are asked {_sizes(moved)} at a time; an answer should depend on its own row alone",
-                "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
-                covered=Trial(case, positions).mask(covered),
-                share=float(covered.sum() / max(int(failing.sum()), 1)),
-                simplicity=3,
-            )
 
-    def _cures(self, case: Case, side: str, positions: Array, given: Tensors) -> bool:
-        effect = Trial(case, positions).effect(**{side: given})
-        before = Trial(case, positions).gap()
-        near = not before or Trial(case, positions).gap(**{side: given}) <= experiment.NEARER * before
-        return near and effect.share >= ENOUGH and effect.damage <= HARMLESS
+def _neighbours(case: Case) -> Iterator[Explained]:
+    """Wrong as it was run: is it right, or merely different, alone or among other rows?"""
+    for side in ("candidate", "reference"):
+        if case.framework(side) == "recorded" or case.side(side).fixed_batch is not None:
+            continue
+        if not case.once(_varies, side) or _random(case, side):
+            continue
+        trial = Trial.few(case, case.once(_affordable))
+        whole = case.ask(side, trial.batch)
+        asked = {size: case.ask(side, trial.batch, size=size) for size in SIZES if size < len(trial)}
+        alone = {size: given for size, given in asked.items() if given is not None}
+        if whole is None or not trial.failing.any():
+            continue
+        apart = {
+            size: Effect(experiment.rows_apart(case, side, whole, given, floor=NOISE), trial.failing)
+            for size, given in alone.items()
+        }
+        moved = [size for size, effect in apart.items() if effect.share >= ENOUGH]
+        if moved:
+            yield from _dependent(trial, side, alone, moved, apart[moved[0]])
 
-    def _varies(self, case: Case, side: str) -> bool:
-        """Is anything of a few rows answered differently alone, together, and among all the others before?"""
-        return case.once(_varies, side)
 
-    def _affordable(self, case: Case) -> int:
-        """Rows that can be asked about one at a time without using up the budget."""
-        began = time.monotonic()
-        one = case.rows(Trial.few(case, 1).positions)
-        for side in ("candidate", "reference"):
-            case.ask(side, one)
-        return max(16, min(ROWS, int(case.seconds_left() / 8 / max(time.monotonic() - began, 1e-4))))
+def _dependent(
+    trial: Trial, side: str, alone: dict[int, Tensors], moved: Sequence[int], apart: Effect
+) -> Iterator[Explained]:
+    """A side whose answers move with the rows of a call: what is right at other sizes, or only different there."""
+    case, ours = trial.case, side == "candidate"
+    answered = {size: (None, given) if ours else (given, None) for size, given in alone.items()}
+    effects = {
+        size: trial.effect(reference=reference, candidate=candidate)
+        for size, (reference, candidate) in answered.items()
+        if trial.nearer(reference=reference, candidate=candidate)
+    }
+    cured = [size for size, effect in effects.items() if effect.explains]
+    ranged = _ranged(case) if ours else None
+    whose = _coupled(case) if ours else None
+    if cured:
+        effect = effects[cured[0]]
+        lone = ours and len(cured) == 1 and ranged is None and not _by_neighbours(case, len(trial))
+        yield Explained(
+            "shape-specialization" if lone else "batch-dependence",
+            Place(f"batch size {_sizes(cured)}", ("the only one it is right at",))
+            if lone
+            else _place(f"batch size {len(trial)}", ranged or whose, side),
+            f"asked {_sizes(cured)} rows at a time, the {side} agrees with the other on {effect.told}"
+            + (f" ({ranged}): {RANGE_OF_A_CALL}" if ranged else ""),
+            LOOK_FOR,
+            covered=trial.mask(effect.covered),
+            share=effect.share,
+            simplicity=4 if ranged else 2,
+        )
+    elif ranged is None:
+        # Numbers that are quantised by the range of a call move a little with it; that is no cause by itself.
+        yield Explained(
+            "batch-dependence",
+            _place("batch size", whose, side),
+            f"the {side} answers {apart.told} differently when they are asked {_sizes(moved)} at a time; an answer "
+            "should depend on its own row alone",
+            "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
+            covered=trial.mask(apart.covered),
+            share=apart.share,
+            simplicity=3,
+        )
 
-    def _by_neighbours(self, case: Case, size: int) -> bool:
-        """Is a row answered differently at the same batch size, among other rows or in another place?"""
-        positions = Trial.few(case, min(max(size, 2) * 2, ROWS)).positions
-        size = min(max(size, 2), len(positions) // 2)
-        if size < 2:
-            return False
-        first, second = positions[:size], positions[size : 2 * size]
-        one, turned = (case.ask("candidate", case.rows(rows)) for rows in (first, first[::-1]))
-        if one is None or turned is None:
-            return False
-        back = {name: array[::-1] for name, array in turned.items()}
-        if experiment.rows_apart(case, "candidate", one, back, floor=NOISE).any():
-            return True
-        for kept in (0, 1):
-            mixed = np.where(np.arange(size) % 2 == kept, first, second)
-            other = case.ask("candidate", case.rows(mixed))
-            if other is None:
-                return False
-            if experiment.rows_apart(case, "candidate", one, other, floor=NOISE)[kept::2].any():
-                return True
+
+def _place(size: str, node: Place | None, side: str = "candidate") -> Place:
+    """A batch size, and the node that makes it matter where one is known."""
+    if side == "reference":
+        return Place(f"{size} of the reference", side=side)
+    return Place(size) if node is None else Place(size, (str(node),), nodes=node.nodes, tensors=node.tensors)
+
+
+def _varies(case: Case, side: str) -> bool:
+    """Is anything of a few rows answered differently alone, together, and among all the others before?"""
+    few = Trial.few(case, FEWEST)
+    given = few.reference if side == "reference" else few.candidate
+    asked = [case.ask(side, few.batch, size=size) for size in (1, None)]
+    return any(
+        other is not None and experiment.rows_apart(case, side, given, other, floor=NOISE).any() for other in asked
+    )
+
+
+def _affordable(case: Case) -> int:
+    """Rows that can be asked about one at a time without using up the budget."""
+    began = time.monotonic()
+    one = Trial.few(case, 1).batch
+    for side in ("candidate", "reference"):
+        case.ask(side, one)
+    return max(16, min(ROWS, int(case.seconds_left() * SHARE_OF_TIME / max(time.monotonic() - began, 1e-4))))
+
+
+def _by_neighbours(case: Case, size: int) -> bool:
+    """Is a row answered differently at the same batch size, among other rows or in another place?"""
+    positions = Trial.few(case, min(max(size, 2) * 2, ROWS)).positions
+    size = min(max(size, 2), len(positions) // 2)
+    if size < 2:
         return False
+    first, second = positions[:size], positions[size : 2 * size]
+    even = np.arange(size) % 2 == 0
+    one = case.ask("candidate", case.rows(first))
+    turned = case.ask("candidate", case.rows(first[::-1]))
+    if one is None or turned is None:
+        return False
+    back = {name: array[::-1] for name, array in turned.items()}
+    if experiment.rows_apart(case, "candidate", one, back, floor=NOISE).any():
+        return True
+    for kept in (even, ~even):
+        other = case.ask("candidate", case.rows(np.where(kept, first, second)))
+        if other is None:
+            return False
+        if experiment.rows_apart(case, "candidate", one, other, floor=NOISE)[kept].any():
+            return True
+    return False
 
-    def _random(self, case: Case, side: str) -> bool:
-        """Does it answer differently every time? Then sizes have nothing to do with it."""
-        batch = case.rows(Trial.few(case).positions)
-        one, other = case.ask(side, batch), case.ask(side, batch)
-        return one is None or other is None or bool(experiment.rows_apart(case, side, one, other).any())
 
-    def _dynamic(self, case: Case) -> str:
-        """The operator that quantises by the range of all rows of a call."""
-        proto = case.graph()
-        dynamic = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
-        nodes = [] if proto is None else [n for n in edits.all_nodes(proto.graph) if n.op_type in dynamic]
-        return f" ({nodes[0].op_type})" if nodes else ""
+def _random(case: Case, side: str) -> bool:
+    """Does it answer differently every time? Then sizes have nothing to do with it."""
+    batch = Trial.few(case).batch
+    one, other = case.ask(side, batch), case.ask(side, batch)
+    return one is None or other is None or bool(experiment.rows_apart(case, side, one, other).any())
 
-    def _tried(self, case: Case, reference: Side, candidate: Side, first: Batch, sizes: Sequence[int]) -> Tried:
-        """Which sizes it answers like the reference."""
-        right: list[int] = []
-        wrong: list[int] = []
-        refused: list[int] = []
-        said = ""
-        for size in sizes:
-            case.require_time()
-            part = first.slice(0, size)
-            try:
-                ours, _ = answers(reference, part)
-            except LikewiseError:
-                continue
-            try:
-                theirs, _ = answers(candidate, part)
-            except LikewiseError as error:
-                refused.append(size)
-                said = said or _shortened(error.message)
-                continue
-            (right if _alike(ours, theirs, case.tolerance.absolute + 1e-3) else wrong).append(size)
-        return Tried(tuple(right), tuple(wrong), tuple(refused), said)
+
+def _ranged(case: Case) -> Place | None:
+    """The operator that quantises by the range of all rows of a call."""
+    proto = case.graph()
+    nodes = [] if proto is None else [node for node in edits.all_nodes(proto.graph) if node.op_type in BY_RANGE]
+    return Place(nodes[0].op_type, nodes=(nodes[0].name,)) if nodes else None
+
+
+def _coupled(case: Case) -> Place | None:
+    """The only operator that goes along the rows, where there is one."""
+    proto = case.graph()
+    stored = {} if proto is None else edits.constants(proto.graph)
+    found = []
+    for node in () if proto is None else edits.all_nodes(proto.graph):
+        if ALONG_ROWS.match(node.op_type):
+            given = edits.attribute(node, "axes", edits.attribute(node, "axis"))
+            if given is None and len(node.input) > 1 and node.input[1] in stored:
+                given = stored[node.input[1]].reshape(-1).tolist()
+            if given == 0 or (isinstance(given, list) and 0 in given):
+                found.append(trace.place_of(node))
+    if len(found) != 1:
+        return None
+    return Place(f"{found[0]} along the rows", nodes=found[0].nodes, tensors=found[0].tensors)
+
+
+def _node_in(case: Case, said: str) -> Place | None:
+    """The node that a refusal of the runtime names."""
+    proto = case.graph()
+    nodes = [] if proto is None else [node for node in proto.graph.node if node.name and f"'{node.name}'" in said]
+    return trace.place_of(nodes[0]) if nodes else None
 
 
 def _sides(case: Case, first: Batch) -> tuple[Side, Side] | None:
@@ -319,58 +402,30 @@ def _sides(case: Case, first: Batch) -> tuple[Side, Side] | None:
 
 
 def _alike(ours: Tensors, theirs: Tensors, tolerance: float) -> bool:
-    """Is each of the candidate's outputs among the reference's? Which belongs to which is not known yet."""
-    for given in theirs.values():
-        same = False
-        for wanted in ours.values():
-            if wanted.size != given.size:
-                continue
-            if wanted.dtype.kind in "biuf" and given.dtype.kind in "biuf":
-                flat, other = given.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64)
-                same |= bool(np.allclose(flat, other, rtol=1e-2, atol=tolerance, equal_nan=True))
-            else:
-                same |= bool((given.reshape(-1).astype(str) == wanted.reshape(-1).astype(str)).all())
-        if same:
-            return True
-    return False
+    """Is one of the candidate's outputs among the reference's? Which belongs to which is not known yet."""
+    return any(
+        wanted.size == given.size and _close(given.reshape(-1), wanted.reshape(-1), tolerance)
+        for given in theirs.values()
+        for wanted in ours.values()
+    )
+
+
+def _close(given: Array, wanted: Array, tolerance: float) -> bool:
+    if wanted.dtype.kind in "biuf" and given.dtype.kind in "biuf":
+        wide, other = given.astype(np.float64), wanted.astype(np.float64)
+        return bool(np.allclose(wide, other, rtol=1e-2, atol=tolerance, equal_nan=True))
+    return bool((given.astype(str) == wanted.astype(str)).all())
 
 
 def _numbers_in(case: Case) -> list[int]:
     """Sizes that are written into the graph: of shapes that it makes, and of constants that it adds."""
     proto = case.graph()
-    if proto is None:
-        return []
     found: set[int] = set()
-    for array in edits.constants(proto.graph).values():
-        if array.dtype.kind == "i" and 0 < array.size <= 8:
-            found.update(int(value) for value in array.reshape(-1) if 1 < value <= LARGEST)
-        elif array.ndim > 1 and 1 < array.shape[0] <= LARGEST:
-            found.add(array.shape[0])
-    return sorted(found)[:12]
-
-
-def _coupled(case: Case) -> str:
-    """The only operator that goes along the rows, where there is one."""
-    proto = case.graph()
-    if proto is None:
-        return ""
-    stored = edits.constants(proto.graph)
-    found = []
-    for node in edits.all_nodes(proto.graph):
-        if ALONG_ROWS.match(node.op_type):
-            given = edits.attribute(node, "axes", edits.attribute(node, "axis"))
-            if given is None and len(node.input) > 1 and node.input[1] in stored:
-                given = stored[node.input[1]].reshape(-1).tolist()
-            if given == 0 or (isinstance(given, list) and 0 in given):
-                found.append(edits.place(node))
-    return f" ({found[0]} along the rows)" if len(found) == 1 else ""
-
-
-def _node_in(case: Case, said: str) -> str:
-    """The node that a refusal names."""
-    proto = case.graph()
-    nodes = [] if proto is None else [node for node in proto.graph.node if node.name and f"'{node.name}'" in said]
-    return f" ({edits.place(nodes[0])})" if nodes else ""
+    for array in () if proto is None else edits.constants(proto.graph).values():
+        if array.dtype.kind in "if" and 0 < array.size <= 8:
+            found.update(int(v) for v in array.reshape(-1) if 1 < v <= LARGEST and float(v).is_integer())
+        found.update(size for size in array.shape if 1 < size <= LARGEST)
+    return sorted(found)
 
 
 def _shortened(said: str) -> str:
@@ -383,13 +438,36 @@ def _sizes(sizes: Sequence[int]) -> str:
     return ", ".join(str(size) for size in sorted(set(sizes)))
 
 
-def _varies(case: Case, side: str) -> bool:
-    few = Trial.few(case, FEWEST)
-    given = few.reference if side == "reference" else few.candidate
-    asked = [case.ask(side, few.batch, size=size) for size in (1, None)]
-    return any(
-        other is not None and experiment.rows_apart(case, side, given, other, floor=NOISE).any() for other in asked
+def _axes(case: Case) -> tuple[Axis, ...]:
+    return axes_of(case.side("candidate").feed, case.required.batch)
+
+
+def _lengths(case: Case, axis: Axis) -> list[int]:
+    """The length of the data, some beside it, and numbers that stand in the graph."""
+    beside = [axis.length, axis.length - 1, axis.length + 1, axis.length // 2, 1]
+    return list(dict.fromkeys(size for size in (*beside, *_numbers_in(case)) if size > 0))[:MOST_SIZES]
+
+
+def _agree(case: Case, batch: Batch) -> bool | None:
+    """Do both models agree on these rows? A candidate that refuses them does not; None if the reference does."""
+    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
+    if ours is None:
+        return None
+    return theirs is not None and bool(case.agreeing(batch, ours, theirs).all())
+
+
+def _right_at_one_length(axis: Axis, right: int, wrong: Sequence[int]) -> Explained:
+    name, number = axis.places[0]
+    return Explained(
+        "shape-specialization",
+        Place(name, (f"axis {number}", f"right only at length {right}"), columns=(name,)),
+        f"with inputs of length {right} both models agree; at lengths {_sizes(wrong)} they do not"
+        + (f", among them the {axis.length} of this data" if axis.length in wrong else ""),
+        "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or deploy it for "
+        f"length {right} only",
+        share=1.0,
+        simplicity=1,
     )
 
 
-EXTENSION = Batches()
+EXTENSIONS = (Batches(), Positions(), Lengths())

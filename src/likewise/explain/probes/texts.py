@@ -17,7 +17,6 @@ from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import columns_behind
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.step_faults import same_words
 from likewise.explain.trace import reference_steps
 from likewise.models.sklearn.inside import Step
 
@@ -57,7 +56,7 @@ class Tokenizing:
 
     def test(self, case: Case) -> Sequence[Explained]:
         wrong = first_wrong_step(case)
-        if wrong is not None and (not wrong.step.reads_text or same_words(wrong)):
+        if wrong is not None and (not wrong.step.reads_text or wrong.same_words):
             return []
         steps = [wrong.step] if wrong is not None else [step for step in reference_steps(case) if step.reads_text]
         for step in steps:

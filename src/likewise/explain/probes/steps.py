@@ -10,22 +10,29 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.data.cells import Field, listed
+from likewise.contracts.report import Place
+from likewise.data.cells import Field, listed, missing_in
 from likewise.data.columns import with_columns
-from likewise.explain import step_faults
+from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
+from likewise.explain.counterparts import columns_behind, part_of_join
 from likewise.explain.experiment import Effect, Trial
+from likewise.explain.fields import fields_of
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, transformed, watched_steps
-from likewise.explain.trace import ask_changed, order_of, reference_steps, seen
+from likewise.explain.trace import differing, order_of, reference_steps, same_as_one, seen, with_steps
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, passing
 
 MOSTLY = 0.9
-"""A change of a whole step accounts for nearly all rows, or it is another change that resembles it."""
+"""What holds for this share of the rows is the reason: a change of a whole step, a property of the wrong rows."""
 
 COMMON = 0.05
 """An answer that is given to more than this share of the failing rows is no coincidence between two models."""
 
 FEW_COLUMNS, LONGEST_RUN = 3, 4
+"""Columns that an evidence lists, and steps in a row that are left out together."""
+
+FILLING = {"Imputer", "Where"}
+"""Operators that put values in the place of missing ones."""
 
 AGAIN = "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx"
 
@@ -41,6 +48,7 @@ class PipelineSteps:
         "feature-order",
     )
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return case.required.batch.stacked and bool(reference_steps(case))
@@ -58,34 +66,35 @@ class PipelineSteps:
 def _located(wrong: WrongStep) -> Explained | None:
     """What the graph has in the place of a step's output, in the words of the step."""
     step = wrong.step
-    if step.reads_text and not step_faults.same_words(wrong):
+    if step.reads_text and not wrong.same_words:
         return None
-    if dropped := step_faults.left_out(wrong):
+    if dropped := _left_out(wrong):
         evidence = f"tensor '{wrong.place.tensor}' holds what {dropped[0].name} is given, not what {step.name} gives"
         return _explained(wrong, "preprocessing-dropped", _called([s.path for s in dropped]), evidence)
-    if step_faults.applied_twice(wrong):
+    if _applied_twice(wrong):
         evidence = f"tensor '{wrong.place.tensor}' holds what {step.name} gives for its own output"
         return _explained(wrong, "preprocessing-differs", _called([step.path]), evidence)
     if step.joins and not wrong.lacking and (order := order_of(wrong.found, wrong.expected)) is not None:
         told = _moved_columns(step, order)
         evidence = f"tensor '{wrong.place.tensor}' holds the columns of {step.name} in another order: {told}"
-        return _explained(
-            wrong, "feature-order", f"{told} (step '{step.path}', tensor '{wrong.place.tensor}')", evidence
-        )
-    columns = step_faults.columns_at_fault(wrong)
+        place = Place(told, (f"step '{step.path}'", f"tensor '{wrong.place.tensor}'"), path=step.path)
+        return _explained(wrong, "feature-order", place, evidence)
+    columns = _columns_at_fault(wrong)
     evidence = _evidence(wrong, list(columns))
     for cause, fields in (
-        ("missing-value-handling", step_faults.with_missing(wrong, columns)),
-        ("unknown-category", step_faults.with_unseen(wrong, columns)),
+        ("missing-value-handling", _with_missing(wrong, columns)),
+        ("unknown-category", _with_unseen(wrong, columns)),
     ):
         if fields:
-            return _explained(wrong, cause, f"{listed([f.name for f in fields])} (step '{step.path}')", evidence)
-    paths = step_faults.branches_at_fault(wrong) if step.joins else []
+            names = tuple(field.name for field in fields)
+            place = Place(listed(names), (f"step '{step.path}'",), path=step.path, columns=names)
+            return _explained(wrong, cause, place, evidence)
+    paths = _branches_at_fault(wrong) if step.joins else []
     culprit = _called(paths or [step.path], [field.name for field in columns])
     return _explained(wrong, "preprocessing-differs", culprit, evidence)
 
 
-def _explained(wrong: WrongStep, cause: str, culprit: str, evidence: str) -> Explained:
+def _explained(wrong: WrongStep, cause: str, place: Place, evidence: str) -> Explained:
     step = wrong.step
     kind = step.name if step.joins else type(step.estimator).__name__
     remedies = {
@@ -101,8 +110,8 @@ def _explained(wrong: WrongStep, cause: str, culprit: str, evidence: str) -> Exp
     )
     return Explained(
         cause,
-        culprit,
-        f"{evidence}; {proof} on {_counts(wrong.effect)} failing rows",
+        replace(place, tensors=(wrong.place.tensor,)),
+        f"{evidence}; {proof} on {wrong.effect.told}",
         remedies.get(cause, usual),
         covered=wrong.covered,
         share=wrong.share,
@@ -115,7 +124,7 @@ def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
     steps, records = _of_one_width(case)
     for run in _runs(steps):
         # A step that changes nothing on these rows cannot be missed.
-        run = [step for step in run if step_faults.does_something(records[step.path])]
+        run = [step for step in run if _does_something(records[step.path])]
         effect = _effect(case, {step.path: passing for step in run}) if run else None
         if effect is None or not (_leads_to(wrong, run[-1]) or _telling(case, effect) or _missed(case, run)):
             continue
@@ -123,7 +132,7 @@ def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
         return Explained(
             "preprocessing-dropped",
             _called([step.path for step in run]),
-            f"without {names} the reference answers like the candidate on {_counts(effect)} failing rows",
+            f"without {names} the reference answers like the candidate on {effect.told}",
             "Export the whole fitted pipeline, not only its last step: likewise export MODEL --data DATA -o model.onnx",
             covered=effect.covered,
             simplicity=2,
@@ -135,13 +144,13 @@ def _with_a_step_twice(case: Case, wrong: WrongStep | None) -> Explained | None:
     """Apply each step once more to what it gave."""
     steps, records = _of_one_width(case)
     for step in steps:
-        effect = _effect(case, {step.path: _again(step)}) if step_faults.does_something(records[step.path]) else None
+        effect = _effect(case, {step.path: _again(step)}) if _does_something(records[step.path]) else None
         if effect is not None and (_leads_to(wrong, step) or _telling(case, effect)):
             return Explained(
                 "preprocessing-differs",
                 _called([step.path]),
-                f"with {step.name} applied twice the reference answers like the candidate on {_counts(effect)} "
-                "failing rows: the data or the caller applies it, and the exported model does so again",
+                f"with {step.name} applied twice the reference answers like the candidate on {effect.told}: "
+                "the data or the caller applies it, and the exported model does so again",
                 f"Feed the exported model raw columns, or export it without {step.name}",
                 covered=effect.covered,
                 simplicity=2,
@@ -179,12 +188,9 @@ def _runs(steps: Sequence[Step]) -> list[list[Step]]:
 def _effect(case: Case, changes: Mapping[str, Change]) -> Effect | None:
     """What changing steps of the reference does to the whole sample, if it explains the failure."""
     trial, _ = watched_steps(case)
-    answered = ask_changed(case, changes, trial.batch)
-    if answered is None or not trial.effect(reference=answered).explains:
-        return None
-    answered = ask_changed(case, changes)
-    effect = None if answered is None else Trial.whole(case).effect(reference=answered)
-    return effect if effect is not None and effect.explains else None
+    change = with_steps(case, changes)
+    found = experiment.first(case, [change], lambda rows, changed: rows.run(changed), trial=trial)
+    return None if found is None else found[1]
 
 
 def _leads_to(wrong: WrongStep | None, step: Step) -> bool:
@@ -261,12 +267,12 @@ def _furthest_off(wrong: WrongStep, entries: Array) -> tuple[int, int]:
     return int(row), int(column)
 
 
-def _called(paths: Sequence[str], columns: Sequence[str] = ()) -> str:
+def _called(paths: Sequence[str], columns: Sequence[str] = ()) -> Place:
     """Steps in their owner's words, then where they are."""
     names = listed([path.rpartition("__")[2] for path in paths])
-    place = f"step{'s' if len(paths) > 1 else ''} " + listed([f"'{path}'" for path in paths])
-    column = f", column{'s' if len(columns) > 1 else ''} {listed(columns)}" if columns else ""
-    return f"{names} ({place}{column})"
+    where = f"step{'s' if len(paths) > 1 else ''} " + listed([f"'{path}'" for path in paths])
+    behind = (f"column{'s' if len(columns) > 1 else ''} {listed(columns)}",) if columns else ()
+    return Place(names, (where, *behind), path=paths[-1], columns=tuple(columns))
 
 
 def _moved_columns(step: Step, order: Sequence[int]) -> str:
@@ -283,8 +289,117 @@ def _output_names(step: Step, width: int) -> list[str]:
     return names if len(names) == width else [f"column {index}" for index in range(width)]
 
 
-def _counts(effect: Effect) -> str:
-    return f"{int(effect.covered.sum()):,} of {int(effect.failing.sum()):,}"
+def _does_something(record: Seen) -> bool:
+    """Does a step change what it is given, on these rows?"""
+    given, gave = record.input, record.output
+    return given is None or gave is None or given.shape != gave.shape or bool(differing(gave, given).any())
+
+
+def _fills_gaps(step: Step) -> bool:
+    return "Imputer" in type(step.estimator).__name__
+
+
+def _left_out(wrong: WrongStep) -> list[Step]:
+    """The steps that the graph does not have, if what it has is what an earlier step, or this one, was given."""
+    case, records = wrong.watched.case, wrong.watched.records
+    chain = [step for step in reference_steps(case) if step.path in (*wrong.step.upstream, wrong.step.path)]
+    if wrong.lacking or wrong.step.joins:
+        return []
+    for index in reversed(range(len(chain))):
+        given = records[chain[index].path].input if chain[index].path in records else None
+        if given is None or not same_as_one(wrong.found, [given]):
+            continue
+        run = [step for step in chain[index:] if step.path in records and _does_something(records[step.path])]
+        # An imputer that is there and finds no gaps leaves all as it is, too.
+        return [] if run == [wrong.step] and _fills_gaps(wrong.step) and _has_filler(wrong, given) else run
+    return []
+
+
+def _has_filler(wrong: WrongStep, given: Array) -> bool:
+    tensors = {name: array.reshape(len(array), -1) for name, array in wrong.watched.tensors.items()}
+    made_by = wrong.watched.inside.made_by
+    return any(made_by.get(name) in FILLING and same_as_one(table, [given]) for name, table in tensors.items())
+
+
+def _applied_twice(wrong: WrongStep) -> bool:
+    """Does the graph have what the step gives when it is given its own output?"""
+    again = None if wrong.step.joins else transformed(wrong.step, wrong.record.gave)
+    return again is not None and not wrong.lacking and same_as_one(wrong.found, [again])
+
+
+def _branches_at_fault(wrong: WrongStep) -> list[str]:
+    """The last steps of the branches whose columns are wrong in a join."""
+    entries, records = wrong.wrong, wrong.watched.records
+    parts = {path: part_of_join(wrong.step, path, records) for path in wrong.step.upstream}
+    return [path for path, part in parts.items() if part is not None and entries[:, part.start : part.stop].any()]
+
+
+def _columns_at_fault(wrong: WrongStep) -> dict[Field, Array]:
+    """The columns of the data behind the wrong entries, each with the columns of the output that it moves.
+
+    None where the step mixes them: then it is wrong in all at once.
+    """
+    columns = columns_behind(wrong.watched.case, wrong.step, suspects=_suspects(wrong))
+    entries = wrong.wrong[wrong.trial.failing]
+    found = {field: moved for field, moved in columns.items() if entries[:, moved].any()}
+    apart = all(not (one & other).any() for f, one in found.items() for g, other in found.items() if f is not g)
+    return found if apart else {}
+
+
+def _with_missing(wrong: WrongStep, columns: Mapping[Field, Array]) -> list[Field]:
+    """The columns that are wrong where they are missing, if that is most of what is wrong."""
+    fields = [f for f in columns if _fills_gaps(wrong.step) or _goes_with(wrong, columns[f], _missing(wrong, f))]
+    return fields if _suffice(wrong, fields, columns) else []
+
+
+def _with_unseen(wrong: WrongStep, columns: Mapping[Field, Array]) -> list[Field]:
+    """The columns that are wrong where the step was not fitted on their value, if that is most of what is wrong."""
+    fields = [field for field in columns if _goes_with(wrong, columns[field], _unseen(wrong, field))]
+    return fields if _suffice(wrong, fields, columns) else []
+
+
+def _suspects(wrong: WrongStep) -> list[str]:
+    """The columns at the positions that are wrong, where the step takes as many as it gives: where to look first."""
+    entries = [bool(column.any()) for column in wrong.wrong.T]
+    names = [str(label) for label in getattr(wrong.record.given, "columns", ())]
+    if not names:
+        names = [field.name for field in fields_of(wrong.watched.case)]
+    return [name for name, bad in zip(names, entries, strict=True) if bad] if len(names) == len(entries) else []
+
+
+def _goes_with(wrong: WrongStep, moved: Array, marked: Array | None) -> bool:
+    """Are the rows in which a column goes wrong those that are marked?"""
+    if marked is None:
+        return False
+    bad = wrong.trial.failing if wrong.lacking else wrong.wrong[:, moved].any(axis=1)
+    spared = (marked & ~bad).sum()
+    return bool(bad.any() and (bad & marked).sum() >= MOSTLY * bad.sum() and spared <= bad.sum())
+
+
+def _suffice(wrong: WrongStep, fields: Sequence[Field], columns: Mapping[Field, Array]) -> bool:
+    if wrong.lacking or not fields:
+        return bool(fields)
+    entries = wrong.wrong[wrong.trial.failing]
+    behind = np.any([columns[field] for field in fields], axis=0)
+    return bool(entries[:, behind].any(axis=1).sum() >= MOSTLY * entries.any(axis=1).sum())
+
+
+def _missing(wrong: WrongStep, field: Field) -> Array:
+    values = wrong.trial.values(field)
+    blank = np.array([value == "" for value in values.tolist()]) if values.dtype.kind == "O" else False
+    marked: Array = missing_in(values) | blank
+    return marked
+
+
+def _unseen(wrong: WrongStep, field: Field) -> Array | None:
+    """Which rows have a category that the step was not fitted on."""
+    known = getattr(wrong.step.estimator, "categories_", None)
+    if known is None:
+        return None
+    names = [str(label) for label in getattr(wrong.record.given, "columns", ())]
+    lists = [known[names.index(field.name)]] if field.name in names and len(names) == len(known) else list(known)
+    categories = {value for entry in lists for value in np.asarray(entry).tolist()}
+    return np.array([value not in categories for value in wrong.trial.values(field).tolist()], dtype=bool)
 
 
 EXTENSION = PipelineSteps()
