@@ -27,11 +27,9 @@ import numpy as np
 
 from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.data.cells import Edit, Field, edited, transplanted
 from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.explain.fields import fields_of
 from likewise.explain.parts import innermost
 from likewise.explain.trace import differing, likeness, reference_steps, seen
 from likewise.explain.weights.twins import aligned
@@ -361,56 +359,6 @@ def most_likely(tables: Mapping[TensorPart, Array], expected: Array) -> list[lis
     parts = [places for places in groups if places[0].columns is not None]
     chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[-ALSO_TRIED:]]
     return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
-
-
-ROWS = 24
-MOST_COLUMNS = 80
-
-
-def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequence[str] = ()) -> dict[Field, Array]:
-    """For each column of the data that matters to a step, a mask of the columns of its output that it changes.
-
-    Every row is given the value of another one. Where there are very many columns, only the suspects are tried.
-    """
-    fields = [field for field in fields_of(case) if not text or _holds_text(field.of(case.required.batch.inputs))]
-    if len(fields) > MOST_COLUMNS:
-        fields = [field for field in fields if field.name in suspects]
-    if len(fields) > MOST_COLUMNS:
-        return {}
-    trial = Trial.some(case, ROWS, ROWS)
-    record = seen(case, trial.batch).get(step.path)
-    before = None if record is None else record.output
-    found: dict[Field, Array] = {}
-    if before is None:
-        return found
-    for field in fields:
-        other = _with_other_values(trial, field)
-        again = None if other is None else seen(case, other).get(step.path)
-        after = None if again is None else again.output
-        if after is not None and after.shape == before.shape:
-            moved: Array = np.asarray(differing(after, before).any(axis=0))
-            if moved.any():
-                found[field] = moved
-        elif after is not None:
-            found[field] = np.ones(before.shape[1], dtype=bool)
-    return found
-
-
-def _with_other_values(trial: Trial, field: Field) -> Batch | None:
-    """The rows with the values of others in one column; a row that is alone with another number, or no text."""
-    values = trial.values(field)
-    if len(values) > 1:
-        order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
-        donors = np.empty(len(values), dtype=np.int64)
-        donors[order] = np.roll(order, len(values) // 2)
-        return transplanted(trial.batch, {field: donors})
-    numeric = values.dtype.kind in "iuf"
-    other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
-    return edited(trial.batch, [Edit(field, np.ones(len(values), dtype=bool), other)])
-
-
-def _holds_text(values: Array) -> bool:
-    return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())
 
 
 ALIKE = 1e-3

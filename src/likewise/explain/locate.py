@@ -1,31 +1,19 @@
 """The nodes of the candidate that a difference comes in at: as a diagnosis says, or as their errors show.
 
-The nodes that a diagnosis speaks of: it names nodes, tensors, constants, modules, steps, trees or operators.
-
-The part of a large graph that is worth looking at: around some nodes, a few steps up and down.
-
-Where in a graph a difference comes in: the values inside of both models, put side by side node by node.
-
-The error that each node of a graph adds, told apart from the error of what it is given.
-
-A node is run alone on the reference's own values; what it gives then is held against what the reference has there.
-Where the reference has nothing in the place of a node's inputs, the nodes before it are run along, back to the nearest
-values that it has. All parts of a graph run at once, in windows of bounded size.
+The values inside of both models are put side by side node by node; around the culprit, a part of the graph that is
+worth looking at.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
-from likewise.compare.differences import is_numeric, same_labels
-from likewise.compare.observe import align
-from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
+from likewise.contracts.report import Place
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import (
@@ -38,11 +26,19 @@ from likewise.explain.counterparts import (
     places_of_steps,
 )
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.trace import fed, inside, opened, run
-from likewise.explain.weights.twins import TREES
-from likewise.models.onnx.describe import SHAPE_ONLY
+from likewise.explain.node_errors import (
+    PASSING_ON,
+    WINDOW,
+    Answer,
+    Beside,
+    Errors,
+    fed,
+    inside,
+    measured,
+    opened,
+)
 from likewise.models.onnx.edits import module_of
-from likewise.models.onnx.inside import GIVEN, Cone, Opened
+from likewise.models.onnx.inside import Opened
 
 ROWS = 32
 """Failing rows that the values inside of both models are computed for."""
@@ -217,22 +213,23 @@ def _before_zipmap(graph: Opened, output: str) -> str | None:
     return output if output in graph.makers else None
 
 
-def _suspects(case: Case, found: Located, best: Explained | None, parts: Mapping[str, list[int]]) -> tuple[int, ...]:
+def _suspects(case: Case, found: Located, best: Explained | None, parts: Known) -> tuple[int, ...]:
     """The nodes that the best diagnosis names."""
-    if best is None:
+    place = None if best is None else best.culprit
+    if not isinstance(place, Place):
         return ()
     graph = found.graph
     if found.rewritten and (written := case.editable()) is not None:
         before = Opened.of(written, {})
-        named = carried_over(spoken_of(str(best.culprit), best.evidence, before, {}, {}), before, graph)
+        named = _carried_over(nodes_at(place, before, {}, {}), before, graph)
         if named:
             return named
-    outputs: dict[str, list[int]] = {}
+    outputs: dict[str, tuple[int, ...]] = {}
     for spec in case.specs:
         tensor = _before_zipmap(graph, spec.candidate)
-        for name in (spec.name, spec.reference, spec.candidate) if tensor is not None else ():
-            outputs[name] = [graph.makers[tensor]] if tensor is not None else []
-    return spoken_of(str(best.culprit), best.evidence, graph, parts, outputs)
+        if tensor is not None:
+            outputs |= dict.fromkeys((spec.name, spec.reference, spec.candidate), (graph.makers[tensor],))
+    return nodes_at(place, graph, parts, outputs)
 
 
 def _measured(case: Case, found: Located, beside: Beside, batch: Batch) -> Located:
@@ -253,42 +250,29 @@ def _measured(case: Case, found: Located, beside: Beside, batch: Batch) -> Locat
     return replace(found, errors=errors)
 
 
-QUOTED = re.compile(r"'([^']+)'")
-WORD = re.compile(r"[^\s,;()'\"]+")
-TREE = re.compile(r"\b(trees?|leaf|leaves|ensemble)\b")
-SHORTEST = 3
-"""Letters of a word that may be a name although it stands in no quotation marks."""
-
-FEW = 3
-"""Nodes of one operator that its name alone is taken for."""
-
-Places = Mapping[str, Iterable[int]]
+Known = Mapping[str, Iterable[int]]
 
 
-def spoken_of(culprit: str, evidence: str, graph: Opened, parts: Places, outputs: Places) -> tuple[int, ...]:
-    """The nodes that a diagnosis names, the most exact kind of name first; none if it names none.
+def nodes_at(place: Place, graph: Opened, parts: Known, outputs: Known) -> tuple[int, ...]:
+    """The nodes of the candidate that a place speaks of, by the most exact of what it knows; none if it knows none.
 
     `parts` are nodes by the path of a step or module, `outputs` by the name of an output.
     """
-    exact = (_nodes(graph), _tensors(graph), _constants(graph), _modules(graph))
-    quoted, words = QUOTED.findall(culprit), _words(culprit)
-    operators = _of_operators(graph, set(words))
-    if named := _first(quoted, exact):
-        return named
-    # "attribute 'offset' of Scaler" says more than the step that this is part of, if there are few of them.
-    if 0 < len(operators) <= FEW:
-        return operators
-    steps = (parts, _last_names(parts))
-    if named := _first(quoted, steps) or _first(words, (*exact, *steps)):
-        return named
-    if TREE.search(culprit) and (trees := _of_operators(graph, TREES)):
-        return trees
-    if named := operators or _first(QUOTED.findall(evidence), exact[:-1]):
-        return named
-    return _first([*quoted, *words, *(word.partition("[")[0] for word in words)], (outputs,))
+    if place.side != "candidate":
+        return ()
+    kinds: tuple[tuple[Sequence[str], Known], ...] = (
+        (place.nodes, {graph.node(index).name: (index,) for index in graph.computing}),
+        (place.tensors, {name: (index,) for index in graph.computing for name in graph.node(index).output if name}),
+        (place.tensors, _constants(graph)),
+        ((place.path,), _modules(graph)),
+        ((place.path,), parts),
+        (place.outputs, outputs),
+    )
+    found = (tuple(dict.fromkeys(i for name in names for i in known.get(name, ()))) for names, known in kinds)
+    return next((indices for indices in found if indices), ())
 
 
-def carried_over(indices: Iterable[int], written: Opened, running: Opened) -> tuple[int, ...]:
+def _carried_over(indices: Iterable[int], written: Opened, running: Opened) -> tuple[int, ...]:
     """Where nodes of a graph have gone in what the runtime made of it: to the nearest tensors that both have."""
     found: dict[int, None] = {}
     readers: dict[str, list[int]] = {}
@@ -308,28 +292,7 @@ def carried_over(indices: Iterable[int], written: Opened, running: Opened) -> tu
     return tuple(found)
 
 
-def _words(text: str) -> list[str]:
-    return [word.rstrip(".:") for word in WORD.findall(text) if len(word) >= SHORTEST]
-
-
-def _first(names: Sequence[str], kinds: Iterable[Places]) -> tuple[int, ...]:
-    """What the first kind of things that has any of these names has under them."""
-    return next((found for kind in kinds if (found := _known(names, kind))), ())
-
-
-def _known(names: Iterable[str], kind: Places) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(index for name in names for index in kind.get(name, ())))
-
-
-def _nodes(graph: Opened) -> Places:
-    return {graph.node(index).name: (index,) for index in graph.computing}
-
-
-def _tensors(graph: Opened) -> Places:
-    return {name: (index,) for index in graph.computing for name in graph.node(index).output if name}
-
-
-def _constants(graph: Opened) -> Places:
+def _constants(graph: Opened) -> Known:
     """The nodes that use a constant, also through others that only pass it on."""
     computing = set(graph.computing)
     found: dict[str, list[int]] = {}
@@ -349,25 +312,12 @@ def _held(graph: Opened, index: int, computing: set[int]) -> Iterator[str]:
             yield from _held(graph, maker, computing)
 
 
-def _modules(graph: Opened) -> Places:
+def _modules(graph: Opened) -> Known:
     found: dict[str, list[int]] = {}
     for index in graph.computing:
         if module := module_of(graph.node(index)):
             found.setdefault(module, []).append(index)
     return found
-
-
-def _last_names(parts: Places) -> Places:
-    """Steps by the last word of their path, where that is enough."""
-    found: dict[str, list[int]] = {}
-    for path, nodes in parts.items():
-        found.setdefault(path.rpartition("__")[2], []).extend(nodes)
-    return found
-
-
-def _of_operators(graph: Opened, operators: Iterable[str]) -> tuple[int, ...]:
-    wanted = set(operators)
-    return tuple(index for index in graph.computing if graph.node(index).op_type in wanted)
 
 
 Node = TypeVar("Node", bound=Hashable)
@@ -412,183 +362,3 @@ def _reached(onwards: Mapping[Node, Sequence[Node]], centres: Sequence[Node]) ->
 def _in_turns(one: Sequence[Node], other: Sequence[Node]) -> list[Node]:
     longest = max(len(one), len(other))
     return [entry for place in range(longest) for side in (one, other) for entry in side[place : place + 1]]
-
-
-WINDOW = 64 * 2**20
-"""Bytes of inner values that are held at once, of either side."""
-
-PASSING_ON = (SHAPE_ONLY - {"Normalizer"}) | {"QuantizeLinear", "DequantizeLinear"}
-"""Operators that are not to blame for a part of the graph that was measured as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the reference answers in the place of an output of the graph."""
-
-    spec: PairSpec
-    values: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What the reference has in the place of tensors of the candidate, asked for by the candidate's names.
-
-    `tensors` have the same shape on both sides and may be given to the candidate; `answers` are only compared.
-    """
-
-    tensors: frozenset[str]
-    values: Callable[[Collection[str]], Mapping[str, Array]]
-    answers: Mapping[str, Answer] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """What was measured of some nodes. `together` are all the nodes that the measurement of one is about."""
-
-    introduced: Mapping[int, float]
-    inherited: Mapping[int, float]
-    together: Mapping[int, tuple[int, ...]]
-
-
-def error(reference: Array, candidate: Array) -> float | None:
-    """The largest difference as a part of the largest value of either side; None where shapes do not allow it.
-
-    It is 1 at least where one side alone is not finite. Of text and truth values it is the share that differs.
-    """
-    if reference.size != candidate.size or not reference.size:
-        return None
-    candidate = candidate.reshape(reference.shape)
-    numeric = (
-        is_numeric(reference) and is_numeric(candidate) and "b" not in (reference.dtype.kind, candidate.dtype.kind)
-    )
-    if not numeric:
-        return float(1.0 - same_labels(reference, candidate).mean())
-    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
-    finite = np.isfinite(ours) & np.isfinite(theirs)
-    with np.errstate(invalid="ignore"):
-        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    broken = 1.0 if (~finite & ~same).any() else 0.0
-    ours, theirs = ours[finite], theirs[finite]
-    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
-    # Each is divided first: the difference of two huge numbers may be no number.
-    return max(float(np.abs(ours / scale - theirs / scale).max()) if scale else 0.0, broken)
-
-
-def answer_error(answer: Answer, candidate: Array) -> float | None:
-    """How far an output is from the reference's answer, with the columns put in the reference's order."""
-    from likewise.contracts.models import Kind
-
-    aligned = align(answer.spec, answer.values, candidate) if len(candidate) == len(answer.values) else None
-    if aligned is None or isinstance(aligned, Mismatch):
-        return None
-    if answer.spec.kind is Kind.LABEL:
-        return float(1.0 - same_labels(*aligned).mean())
-    return error(*aligned)
-
-
-def measured(
-    case: Case,
-    graph: Opened,
-    beside: Beside,
-    inputs: Mapping[str, Array],
-    *,
-    sizes: Mapping[str, int],
-    nodes: Collection[int],
-    suspects: Collection[int] = (),
-) -> Errors:
-    """The errors of these nodes, as far as the reference has something in their place.
-
-    `sizes` are the bytes of the candidate's tensors. The error of a part of several nodes is told of the suspects among
-    them, or else of the last one that does not only pass values on.
-    """
-    given = beside.tensors & graph.types.keys()
-    cones = [
-        graph.cone(name, given)
-        for index in sorted(nodes)
-        for name in graph.node(index).output
-        if (name in given or name in beside.answers) and name in graph.types
-    ]
-    introduced: dict[int, float] = {}
-    inherited: dict[int, float] = {}
-    together: dict[int, tuple[int, ...]] = {}
-    for window in _windows(cones, sizes):
-        sources = {name for cone in window for name in cone.sources}
-        theirs = inside(case, "candidate", graph, sources, inputs)
-        ours = beside.values(sources | {cone.tensor for cone in window if cone.tensor in given})
-        alone = _alone(case, graph, window, {**inputs, **_as_given(ours, theirs)})
-        for cone in window:
-            if cone.tensor not in alone:
-                continue
-            found = _introduced(beside, cone, ours, alone[cone.tensor])
-            felt = [error(ours[name], theirs[name]) for name in cone.sources if name in ours and name in theirs]
-            for index in _blamed(graph, cone, suspects):
-                if found is not None:
-                    introduced[index] = max(found, introduced.get(index, 0.0))
-                inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
-                together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
-    return Errors(introduced, inherited, together)
-
-
-def _introduced(beside: Beside, cone: Cone, ours: Mapping[str, Array], gave: Array) -> float | None:
-    if cone.tensor in ours:
-        return error(ours[cone.tensor], gave)
-    return answer_error(beside.answers[cone.tensor], gave) if cone.tensor in beside.answers else None
-
-
-def _as_given(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
-    """The reference's values in the types and shapes that the candidate computes with."""
-    found: dict[str, Array] = {}
-    for name, array in theirs.items():
-        if name in ours and ours[name].size == array.size:
-            with np.errstate(over="ignore", invalid="ignore"):
-                found[name + GIVEN] = ours[name].astype(array.dtype).reshape(array.shape)
-    return found
-
-
-def _alone(case: Case, graph: Opened, cones: Sequence[Cone], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the parts give, each on its own; one that does not run takes no other along."""
-    ready = [cone for cone in cones if all(name + GIVEN in inputs for name in cone.sources)]
-    if not ready:
-        return {}
-    try:
-        return run(case, "candidate", graph.alone(ready), inputs)
-    except ModelError:
-        if len(ready) == 1:
-            return {}
-    half = len(ready) // 2
-    return {**_alone(case, graph, ready[:half], inputs), **_alone(case, graph, ready[half:], inputs)}
-
-
-def _computing(graph: Opened, cone: Cone) -> tuple[int, ...]:
-    computing = set(graph.computing)
-    return tuple(index for index in cone.nodes if index in computing)
-
-
-def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
-    """The nodes that the error of a part is told of."""
-    nodes = _computing(graph, cone)
-    suspected = [index for index in nodes if index in suspects]
-    if suspected or len(nodes) <= 1:
-        return suspected or list(nodes)
-    last = graph.makers[cone.tensor]
-    while graph.node(last).op_type in PASSING_ON:
-        before = graph.makers.get(graph.node(last).input[0])
-        if before is None or before not in nodes:
-            break
-        last = before
-    return [last]
-
-
-def _windows(cones: Sequence[Cone], sizes: Mapping[str, int]) -> Iterator[list[Cone]]:
-    """Parts whose values together stay within bounds, one after the other."""
-    window: list[Cone] = []
-    held = 0
-    for cone in cones:
-        needed = sum(sizes.get(name, 0) for name in (*cone.sources, cone.tensor))
-        if window and held + needed > WINDOW:
-            yield window
-            window, held = [], 0
-        window.append(cone)
-        held += needed
-    if window:
-        yield window

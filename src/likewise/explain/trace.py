@@ -16,17 +16,14 @@ import numpy as np
 
 from likewise.compare.call import Side
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Model
 from likewise.contracts.report import Place
-from likewise.data.cells import listed
-from likewise.errors import LikewiseError, ModelError
+from likewise.data.cells import Edit, Field, edited, listed, transplanted
+from likewise.errors import LikewiseError
 from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.models.arrays import RowAxes, from_front
-from likewise.models.onnx import describe, edits
-from likewise.models.onnx.inside import Opened, rewritten
-from likewise.models.onnx.open import open_session
+from likewise.explain.fields import fields_of
+from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
 from likewise.registry import adapter
 
@@ -254,85 +251,6 @@ def _cut(proto: ModelProto, name: str, dtype: Any) -> ModelProto | None:
     return copy
 
 
-SEEN_AS_WRITTEN = 0.5
-"""A graph is shown as it is written if running it so moves its answers by no more than this part of the difference."""
-
-
-def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
-    """A side's graph in the form in which the difference is in it; and whether the runtime has rewritten that.
-
-    Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
-    does not, the optimiser is at fault, and only the graph that it makes shows where.
-    """
-    written = case.editable(side)
-    if written is None:
-        raise ModelError(f"the graph of the {side} is too large to be opened up")
-    if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
-        made = rewritten(case.plan.candidate, written)
-        return Opened.of(made, edits.tensor_types(made)), True
-    return Opened.of(written, case.tensor_types(side)), False
-
-
-def _optimised(case: Case) -> bool:
-    options = case.plan.candidate.options
-    ours = options.get("runtime", "onnxruntime") == "onnxruntime"
-    return bool(ours and options.get("optimization", "all") != "disable")
-
-
-def _differs_as_written(case: Case, positions: Array) -> bool:
-    batch = case.rows(positions)
-    plain = case.ask_changed("candidate", options={"optimization": "disable"}, batch=batch)
-    # Asked about the same rows again: the answers of some models depend on the rows beside.
-    running = case.ask("candidate", batch)
-    if plain is None or running is None:
-        return True
-    apart = Trial(case, positions).gap()
-    return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
-
-
-def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
-    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
-    model: Model = getattr(case.plan, side)
-    inputs = case.fed(side, batch)
-    if not batch.stacked:
-        return dict(inputs)
-    said, specs = RowAxes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
-    return {
-        name: from_front(array, said.of_input(name, specs[name].shape) if name in specs else 0)
-        for name, array in inputs.items()
-    }
-
-
-def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
-    case.require_time()
-    model: Model = getattr(case.plan, side)
-    options = dict(model.options)
-    if options.get("runtime", "onnxruntime") == "onnxruntime":
-        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
-    session = open_session(replace(model, target=proto, options=options), proto)
-    wanted = {value.name for value in proto.graph.input}
-    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
-    return {
-        name: np.asarray(answer)
-        for name, answer in zip(session.outputs, answers, strict=True)
-        if answer is not None and not isinstance(answer, list | dict)
-    }
-
-
-def inside(
-    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
-) -> dict[str, Array]:
-    """The values of these tensors of a graph, its inputs among them."""
-    given = {name: inputs[name] for name in names if name in inputs}
-    made = [name for name in names if name in graph.makers and name in graph.types]
-    if not made:
-        return given
-    proto = edits.exposed(graph.proto, made, graph.types)
-    found = run(case, side, proto, inputs)
-    return {**given, **{name: found[name] for name in made if name in found}}
-
-
 RELATIVE, OF_LARGEST = 2e-5, 2e-6
 """What single precision may cost: a part of the value itself, and of the largest value of its column."""
 
@@ -470,3 +388,55 @@ def _how(node: NodeProto, known: Mapping[str, Array]) -> str:
     if node.op_type in ("Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp"):
         return f"exp of {first.max():.4g}, beyond what {out.dtype} holds"
     return f"a result beyond what {out.dtype} holds ({np.finfo(out.dtype).max:.4g})" if sort == "Inf" else sort
+
+
+ROWS = 24
+
+
+MOST_COLUMNS = 80
+
+
+def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequence[str] = ()) -> dict[Field, Array]:
+    """For each column of the data that matters to a step, a mask of the columns of its output that it changes.
+
+    Every row is given the value of another one. Where there are very many columns, only the suspects are tried.
+    """
+    fields = [field for field in fields_of(case) if not text or _holds_text(field.of(case.required.batch.inputs))]
+    if len(fields) > MOST_COLUMNS:
+        fields = [field for field in fields if field.name in suspects]
+    if len(fields) > MOST_COLUMNS:
+        return {}
+    trial = Trial.some(case, ROWS, ROWS)
+    record = seen(case, trial.batch).get(step.path)
+    before = None if record is None else record.output
+    found: dict[Field, Array] = {}
+    if before is None:
+        return found
+    for field in fields:
+        other = _with_other_values(trial, field)
+        again = None if other is None else seen(case, other).get(step.path)
+        after = None if again is None else again.output
+        if after is not None and after.shape == before.shape:
+            moved: Array = np.asarray(differing(after, before).any(axis=0))
+            if moved.any():
+                found[field] = moved
+        elif after is not None:
+            found[field] = np.ones(before.shape[1], dtype=bool)
+    return found
+
+
+def _with_other_values(trial: Trial, field: Field) -> Batch | None:
+    """The rows with the values of others in one column; a row that is alone with another number, or no text."""
+    values = trial.values(field)
+    if len(values) > 1:
+        order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
+        donors = np.empty(len(values), dtype=np.int64)
+        donors[order] = np.roll(order, len(values) // 2)
+        return transplanted(trial.batch, {field: donors})
+    numeric = values.dtype.kind in "iuf"
+    other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
+    return edited(trial.batch, [Edit(field, np.ones(len(values), dtype=bool), other)])
+
+
+def _holds_text(values: Array) -> bool:
+    return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())

@@ -14,10 +14,9 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, listed
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import columns_behind
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.trace import reference_steps
+from likewise.explain.trace import columns_behind, reference_steps
 from likewise.models.sklearn.inside import Step
 
 CLEARLY = 0.02

@@ -1,0 +1,290 @@
+"""The error that each node of a graph adds, told apart from the error of what it is given.
+
+A node is run alone on the reference's own values; what it gives then is held against what the reference has there.
+Where the reference has nothing in the place of a node's inputs, the nodes before it are run along, back to the nearest
+values that it has. All parts of a graph run at once, in windows of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from likewise.compare.differences import is_numeric, same_labels
+from likewise.compare.observe import align
+from likewise.contracts.comparison import Mismatch, PairSpec
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import Model
+from likewise.errors import ModelError
+from likewise.explain.case import Case
+from likewise.explain.experiment import Trial
+from likewise.models.arrays import RowAxes, from_front
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.describe import SHAPE_ONLY
+from likewise.models.onnx.inside import GIVEN, Cone, Opened, rewritten
+from likewise.models.onnx.open import open_session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+WINDOW = 64 * 2**20
+"""Bytes of inner values that are held at once, of either side."""
+
+
+PASSING_ON = (SHAPE_ONLY - {"Normalizer"}) | {"QuantizeLinear", "DequantizeLinear"}
+"""Operators that are not to blame for a part of the graph that was measured as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the reference answers in the place of an output of the graph."""
+
+    spec: PairSpec
+    values: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the reference has in the place of tensors of the candidate, asked for by the candidate's names.
+
+    `tensors` have the same shape on both sides and may be given to the candidate; `answers` are only compared.
+    """
+
+    tensors: frozenset[str]
+    values: Callable[[Collection[str]], Mapping[str, Array]]
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What was measured of some nodes. `together` are all the nodes that the measurement of one is about."""
+
+    introduced: Mapping[int, float]
+    inherited: Mapping[int, float]
+    together: Mapping[int, tuple[int, ...]]
+
+
+def error(reference: Array, candidate: Array) -> float | None:
+    """The largest difference as a part of the largest value of either side; None where shapes do not allow it.
+
+    It is 1 at least where one side alone is not finite. Of text and truth values it is the share that differs.
+    """
+    if reference.size != candidate.size or not reference.size:
+        return None
+    candidate = candidate.reshape(reference.shape)
+    numeric = (
+        is_numeric(reference) and is_numeric(candidate) and "b" not in (reference.dtype.kind, candidate.dtype.kind)
+    )
+    if not numeric:
+        return float(1.0 - same_labels(reference, candidate).mean())
+    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    with np.errstate(invalid="ignore"):
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    broken = 1.0 if (~finite & ~same).any() else 0.0
+    ours, theirs = ours[finite], theirs[finite]
+    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    # Each is divided first: the difference of two huge numbers may be no number.
+    return max(float(np.abs(ours / scale - theirs / scale).max()) if scale else 0.0, broken)
+
+
+def answer_error(answer: Answer, candidate: Array) -> float | None:
+    """How far an output is from the reference's answer, with the columns put in the reference's order."""
+    from likewise.contracts.models import Kind
+
+    aligned = align(answer.spec, answer.values, candidate) if len(candidate) == len(answer.values) else None
+    if aligned is None or isinstance(aligned, Mismatch):
+        return None
+    if answer.spec.kind is Kind.LABEL:
+        return float(1.0 - same_labels(*aligned).mean())
+    return error(*aligned)
+
+
+def measured(
+    case: Case,
+    graph: Opened,
+    beside: Beside,
+    inputs: Mapping[str, Array],
+    *,
+    sizes: Mapping[str, int],
+    nodes: Collection[int],
+    suspects: Collection[int] = (),
+) -> Errors:
+    """The errors of these nodes, as far as the reference has something in their place.
+
+    `sizes` are the bytes of the candidate's tensors. The error of a part of several nodes is told of the suspects among
+    them, or else of the last one that does not only pass values on.
+    """
+    given = beside.tensors & graph.types.keys()
+    cones = [
+        graph.cone(name, given)
+        for index in sorted(nodes)
+        for name in graph.node(index).output
+        if (name in given or name in beside.answers) and name in graph.types
+    ]
+    introduced: dict[int, float] = {}
+    inherited: dict[int, float] = {}
+    together: dict[int, tuple[int, ...]] = {}
+    for window in _windows(cones, sizes):
+        sources = {name for cone in window for name in cone.sources}
+        theirs = inside(case, "candidate", graph, sources, inputs)
+        ours = beside.values(sources | {cone.tensor for cone in window if cone.tensor in given})
+        alone = _alone(case, graph, window, {**inputs, **_as_given(ours, theirs)})
+        for cone in window:
+            if cone.tensor not in alone:
+                continue
+            found = _introduced(beside, cone, ours, alone[cone.tensor])
+            felt = [error(ours[name], theirs[name]) for name in cone.sources if name in ours and name in theirs]
+            for index in _blamed(graph, cone, suspects):
+                if found is not None:
+                    introduced[index] = max(found, introduced.get(index, 0.0))
+                inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
+                together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
+    return Errors(introduced, inherited, together)
+
+
+def _introduced(beside: Beside, cone: Cone, ours: Mapping[str, Array], gave: Array) -> float | None:
+    if cone.tensor in ours:
+        return error(ours[cone.tensor], gave)
+    return answer_error(beside.answers[cone.tensor], gave) if cone.tensor in beside.answers else None
+
+
+def _as_given(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
+    """The reference's values in the types and shapes that the candidate computes with."""
+    found: dict[str, Array] = {}
+    for name, array in theirs.items():
+        if name in ours and ours[name].size == array.size:
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[name + GIVEN] = ours[name].astype(array.dtype).reshape(array.shape)
+    return found
+
+
+def _alone(case: Case, graph: Opened, cones: Sequence[Cone], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the parts give, each on its own; one that does not run takes no other along."""
+    ready = [cone for cone in cones if all(name + GIVEN in inputs for name in cone.sources)]
+    if not ready:
+        return {}
+    try:
+        return run(case, "candidate", graph.alone(ready), inputs)
+    except ModelError:
+        if len(ready) == 1:
+            return {}
+    half = len(ready) // 2
+    return {**_alone(case, graph, ready[:half], inputs), **_alone(case, graph, ready[half:], inputs)}
+
+
+def _computing(graph: Opened, cone: Cone) -> tuple[int, ...]:
+    computing = set(graph.computing)
+    return tuple(index for index in cone.nodes if index in computing)
+
+
+def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
+    """The nodes that the error of a part is told of."""
+    nodes = _computing(graph, cone)
+    suspected = [index for index in nodes if index in suspects]
+    if suspected or len(nodes) <= 1:
+        return suspected or list(nodes)
+    last = graph.makers[cone.tensor]
+    while graph.node(last).op_type in PASSING_ON:
+        before = graph.makers.get(graph.node(last).input[0])
+        if before is None or before not in nodes:
+            break
+        last = before
+    return [last]
+
+
+def _windows(cones: Sequence[Cone], sizes: Mapping[str, int]) -> Iterator[list[Cone]]:
+    """Parts whose values together stay within bounds, one after the other."""
+    window: list[Cone] = []
+    held = 0
+    for cone in cones:
+        needed = sum(sizes.get(name, 0) for name in (*cone.sources, cone.tensor))
+        if window and held + needed > WINDOW:
+            yield window
+            window, held = [], 0
+        window.append(cone)
+        held += needed
+    if window:
+        yield window
+
+
+SEEN_AS_WRITTEN = 0.5
+"""A graph is shown as it is written if running it so moves its answers by no more than this part of the difference."""
+
+
+def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
+    """A side's graph in the form in which the difference is in it; and whether the runtime has rewritten that.
+
+    Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
+    does not, the optimiser is at fault, and only the graph that it makes shows where.
+    """
+    written = case.editable(side)
+    if written is None:
+        raise ModelError(f"the graph of the {side} is too large to be opened up")
+    if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
+        made = rewritten(case.plan.candidate, written)
+        return Opened.of(made, edits.tensor_types(made)), True
+    return Opened.of(written, case.tensor_types(side)), False
+
+
+def _optimised(case: Case) -> bool:
+    options = case.plan.candidate.options
+    ours = options.get("runtime", "onnxruntime") == "onnxruntime"
+    return bool(ours and options.get("optimization", "all") != "disable")
+
+
+def _differs_as_written(case: Case, positions: Array) -> bool:
+    batch = case.rows(positions)
+    plain = case.ask_changed("candidate", options={"optimization": "disable"}, batch=batch)
+    # Asked about the same rows again: the answers of some models depend on the rows beside.
+    running = case.ask("candidate", batch)
+    if plain is None or running is None:
+        return True
+    apart = Trial(case, positions).gap()
+    return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
+
+
+def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
+    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
+    model: Model = getattr(case.plan, side)
+    inputs = case.fed(side, batch)
+    if not batch.stacked:
+        return dict(inputs)
+    said, specs = RowAxes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
+    return {
+        name: from_front(array, said.of_input(name, specs[name].shape) if name in specs else 0)
+        for name, array in inputs.items()
+    }
+
+
+def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
+    case.require_time()
+    model: Model = getattr(case.plan, side)
+    options = dict(model.options)
+    if options.get("runtime", "onnxruntime") == "onnxruntime":
+        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
+    session = open_session(replace(model, target=proto, options=options), proto)
+    wanted = {value.name for value in proto.graph.input}
+    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
+    return {
+        name: np.asarray(answer)
+        for name, answer in zip(session.outputs, answers, strict=True)
+        if answer is not None and not isinstance(answer, list | dict)
+    }
+
+
+def inside(
+    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The values of these tensors of a graph, its inputs among them."""
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = [name for name in names if name in graph.makers and name in graph.types]
+    if not made:
+        return given
+    proto = edits.exposed(graph.proto, made, graph.types)
+    found = run(case, side, proto, inputs)
+    return {**given, **{name: found[name] for name in made if name in found}}
