@@ -1,17 +1,8 @@
-"""Which tensor of a reference's graph stands in the place of which of the candidate's: by name, then by structure.
+"""Where both models meet: the parts of the reference (steps, modules, tensors), and what in the graph stands for each.
 
-A reference that is no graph as the parts it is made of: the steps of a pipeline, the modules of a network.
-
-Where in a graph what a part of the reference gives is found.
-
-Where in a graph what a step gives may be found: whole tensors, or its columns of one that joins branches.
-
-Which columns of the data what a step gives depends on, found by changing one column after the other.
-
-Which step of a scikit-learn pipeline a node of the graph belongs to.
-
-The output of every step is computed and looked for among the tensors of the graph: a node before such a
-tensor, and not before the one of an earlier step, belongs to that step.
+Tensors of two graphs are known by name or by structure. What a step gives is looked for among the tensors of the
+graph: a whole one, or its columns of one that joins branches. A node before such a tensor, and not before the one of
+an earlier step, belongs to that step.
 """
 
 from __future__ import annotations
@@ -365,7 +356,7 @@ ALIKE = 1e-3
 """Tensors are the same step's output if they differ by at most this part of their largest value."""
 
 
-def steps_of(case: Case) -> list[tuple[str, Any]]:
+def _named_steps(case: Case) -> list[tuple[str, Any]]:
     """The named steps of the reference, in order; none where it is no pipeline."""
     native = case.native("reference")
     if case.framework("reference") != "sklearn" or not hasattr(native, "steps"):
@@ -377,7 +368,7 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
     """The step a node belongs to, or the class of an estimator without steps; None where it cannot be told."""
     if case.framework("reference") != "sklearn":
         return None
-    steps = steps_of(case)
+    steps = _named_steps(case)
     if not steps:
         return type(case.native("reference")).__name__
     if len(steps) == 1:

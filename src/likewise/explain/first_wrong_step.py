@@ -19,8 +19,7 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.explain.case import Case
-from likewise.explain.counterparts import ALSO_TRIED, most_likely, places_of, wide
-from likewise.explain.counterparts import TensorPart as Place
+from likewise.explain.counterparts import ALSO_TRIED, TensorPart, most_likely, places_of, wide
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.trace import (
     Inside,
@@ -65,7 +64,7 @@ class WrongStep:
     """
 
     step: Step
-    place: Place
+    place: TensorPart
     watched: Watched
     expected: Array
     found: Array
@@ -164,7 +163,7 @@ def _numbers_of(record: Seen | None, rows: int) -> Array | None:
     return output if output is not None and len(output) == rows else None
 
 
-def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Place, Array]) -> WrongStep | None:
+def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[TensorPart, Array]) -> WrongStep | None:
     """The tensor whose values, given by the step, let the reference answer like the candidate."""
     case, trial, rows = watched.case, watched.trial, rows_for(watched.case, expected.shape[1])
     for places in most_likely(tables, expected):
@@ -195,7 +194,7 @@ def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None
     rows = rows_for(watched.case, width)
     names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
     for name in reversed(names):
-        place = Place(name)
+        place = TensorPart(name)
         table = place.of(tensors[name])
         kept = kept_columns(table, expected)
         effect = None if kept is None else _repaired(watched, step, place, rows, width)
@@ -206,7 +205,7 @@ def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None
 
 
 def _reproduced(
-    case: Case, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
+    case: Case, step: Step, place: TensorPart, rows: Array, width: int, *, only_what_differs: bool
 ) -> Effect | None:
     """The reference with the graph's tensor in the place of its step."""
     with reader(case, place.tensor) as read:
@@ -222,7 +221,7 @@ def _reproduced(
     return None if answered is None else Trial(case, rows).effect(reference=answered)
 
 
-def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: int) -> Effect | None:
+def _repaired(watched: Watched, step: Step, place: TensorPart, rows: Array, width: int) -> Effect | None:
     """The graph with what the step gives in the place of its tensor; all of it, or only what differs from its own."""
     effects = [_injected(watched, step, place, rows, width, only_what_differs=False)]
     if effects[0] is not None and (effects[0].share < 1.0 or effects[0].damage):
@@ -231,7 +230,7 @@ def _repaired(watched: Watched, step: Step, place: Place, rows: Array, width: in
 
 
 def _injected(
-    watched: Watched, step: Step, place: Place, rows: Array, width: int, *, only_what_differs: bool
+    watched: Watched, step: Step, place: TensorPart, rows: Array, width: int, *, only_what_differs: bool
 ) -> Effect | None:
     case, tensor = watched.case, watched.inside.values[place.tensor]
     with injector(case, place.tensor, tensor.dtype) as inject, reader(case, place.tensor) as read:
@@ -285,20 +284,20 @@ def _innocent(found: WrongStep) -> bool:
     if found.lacking:
         return False
     stored = found.watched.inside.values[found.place.tensor].dtype
-    if is_noise(found.found, found.expected, stored):
+    if _is_noise(found.found, found.expected, stored):
         return True
     if found.record.input is None or found.step.joins:
         return False
-    if within_rounding(found.step, found.record, found.found, found.wrong, stored):
+    if _within_rounding(found.step, found.record, found.found, found.wrong, stored):
         return True
-    return right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
+    return _right_for_other_input(found.step, found.record, found.found, found.wrong, _earlier(found))
 
 
 def _earlier(found: WrongStep) -> Sequence[Array]:
     """What the graph has before the tensor: what the step may have been given there."""
     tensors = found.watched.tensors
     names = list(tensors)
-    return [Place(name).of(tensors[name]) for name in names[: names.index(found.place.tensor)]]
+    return [TensorPart(name).of(tensors[name]) for name in names[: names.index(found.place.tensor)]]
 
 
 ALWAYS = 0.9
@@ -316,7 +315,7 @@ OPPOSITE = ((1.0, -1.0), (-1.0, 1.0))
 MOST_INPUTS = 16
 
 
-def is_noise(values: Array, expected: Array, stored: Any) -> bool:
+def _is_noise(values: Array, expected: Array, stored: Any) -> bool:
     """Are all differences so small that adding up in the type of the tensor could be the reason?"""
     if not np.array_equal(np.isfinite(values), np.isfinite(expected)):
         return False
@@ -328,7 +327,7 @@ def is_noise(values: Array, expected: Array, stored: Any) -> bool:
     return bool(small[np.isfinite(expected)].all())
 
 
-def within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored: Any) -> bool:
+def _within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored: Any) -> bool:
     """Does moving the step's numbers by what the type of the tensor rounds off move its output as far as that?
 
     Near the edge of a bin, or where large numbers cancel, that is far.
@@ -350,7 +349,7 @@ def within_rounding(step: Step, record: Seen, found: Array, wrong: Array, stored
     return bool(covered[wrong].mean() >= ALWAYS)
 
 
-def right_for_other_input(step: Step, record: Seen, found: Array, wrong: Array, tables: Sequence[Array]) -> bool:
+def _right_for_other_input(step: Step, record: Seen, found: Array, wrong: Array, tables: Sequence[Array]) -> bool:
     """Would the step give what the graph has, from a tensor before it or from its own input rounded?"""
     given, expected = record.input, record.output
     bad = wrong.any(axis=1)

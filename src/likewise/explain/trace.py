@@ -98,6 +98,60 @@ def with_steps(case: Case, changes: Mapping[str, Change]) -> experiment.Change:
     return experiment.Change("reference", target=with_changes(case.native("reference"), changes))
 
 
+ROWS_CHANGED = 24
+"""Failing rows, and as many others, whose columns are changed one after the other."""
+
+
+MOST_COLUMNS = 80
+"""Columns that are changed; where there are more, only suspects are."""
+
+
+def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequence[str] = ()) -> dict[Field, Array]:
+    """For each column of the data that matters to a step, a mask of the columns of its output that it changes.
+
+    Every row is given the value of another one. Where there are very many columns, only the suspects are tried.
+    """
+    fields = [field for field in fields_of(case) if not text or _holds_text(field.of(case.required.batch.inputs))]
+    if len(fields) > MOST_COLUMNS:
+        fields = [field for field in fields if field.name in suspects]
+    if len(fields) > MOST_COLUMNS:
+        return {}
+    trial = Trial.some(case, ROWS_CHANGED, ROWS_CHANGED)
+    record = seen(case, trial.batch).get(step.path)
+    before = None if record is None else record.output
+    found: dict[Field, Array] = {}
+    if before is None:
+        return found
+    for field in fields:
+        other = _with_other_values(trial, field)
+        again = None if other is None else seen(case, other).get(step.path)
+        after = None if again is None else again.output
+        if after is not None and after.shape == before.shape:
+            moved: Array = np.asarray(differing(after, before).any(axis=0))
+            if moved.any():
+                found[field] = moved
+        elif after is not None:
+            found[field] = np.ones(before.shape[1], dtype=bool)
+    return found
+
+
+def _with_other_values(trial: Trial, field: Field) -> Batch | None:
+    """The rows with the values of others in one column; a row that is alone with another number, or no text."""
+    values = trial.values(field)
+    if len(values) > 1:
+        order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
+        donors = np.empty(len(values), dtype=np.int64)
+        donors[order] = np.roll(order, len(values) // 2)
+        return transplanted(trial.batch, {field: donors})
+    numeric = values.dtype.kind in "iuf"
+    other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
+    return edited(trial.batch, [Edit(field, np.ones(len(values), dtype=bool), other)])
+
+
+def _holds_text(values: Array) -> bool:
+    return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())
+
+
 LARGEST_COPY = 512 * 2**20
 """Bytes of a graph beyond which no changed copies of it are made."""
 
@@ -316,7 +370,7 @@ def kept_columns(values: Array, expected: Array) -> tuple[int, ...] | None:
 
 
 FLOATS = (1, 10, 11, 16)
-ROWS = 16
+ROWS_SEEN = 16
 """Rows whose values are looked at inside the graph."""
 
 
@@ -332,7 +386,7 @@ class Origin:
 
 def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | None:
     """Where the NaN or Inf of these rows comes from; None if every node that has them was given them."""
-    positions = rows[:ROWS]
+    positions = rows[:ROWS_SEEN]
     types = case.tensor_types(side)
     names = [name for node in proto.graph.node for name in node.output if types.get(name) in FLOATS]
     inputs = [value.name for value in proto.graph.input if types.get(value.name) in FLOATS]
@@ -388,55 +442,3 @@ def _how(node: NodeProto, known: Mapping[str, Array]) -> str:
     if node.op_type in ("Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp"):
         return f"exp of {first.max():.4g}, beyond what {out.dtype} holds"
     return f"a result beyond what {out.dtype} holds ({np.finfo(out.dtype).max:.4g})" if sort == "Inf" else sort
-
-
-ROWS = 24
-
-
-MOST_COLUMNS = 80
-
-
-def columns_behind(case: Case, step: Step, *, text: bool = False, suspects: Sequence[str] = ()) -> dict[Field, Array]:
-    """For each column of the data that matters to a step, a mask of the columns of its output that it changes.
-
-    Every row is given the value of another one. Where there are very many columns, only the suspects are tried.
-    """
-    fields = [field for field in fields_of(case) if not text or _holds_text(field.of(case.required.batch.inputs))]
-    if len(fields) > MOST_COLUMNS:
-        fields = [field for field in fields if field.name in suspects]
-    if len(fields) > MOST_COLUMNS:
-        return {}
-    trial = Trial.some(case, ROWS, ROWS)
-    record = seen(case, trial.batch).get(step.path)
-    before = None if record is None else record.output
-    found: dict[Field, Array] = {}
-    if before is None:
-        return found
-    for field in fields:
-        other = _with_other_values(trial, field)
-        again = None if other is None else seen(case, other).get(step.path)
-        after = None if again is None else again.output
-        if after is not None and after.shape == before.shape:
-            moved: Array = np.asarray(differing(after, before).any(axis=0))
-            if moved.any():
-                found[field] = moved
-        elif after is not None:
-            found[field] = np.ones(before.shape[1], dtype=bool)
-    return found
-
-
-def _with_other_values(trial: Trial, field: Field) -> Batch | None:
-    """The rows with the values of others in one column; a row that is alone with another number, or no text."""
-    values = trial.values(field)
-    if len(values) > 1:
-        order = np.argsort(np.array([str(value) for value in values.tolist()]), kind="stable")
-        donors = np.empty(len(values), dtype=np.int64)
-        donors[order] = np.roll(order, len(values) // 2)
-        return transplanted(trial.batch, {field: donors})
-    numeric = values.dtype.kind in "iuf"
-    other = np.nan_to_num(values.astype(np.float64)) + 1.0 if numeric else ""
-    return edited(trial.batch, [Edit(field, np.ones(len(values), dtype=bool), other)])
-
-
-def _holds_text(values: Array) -> bool:
-    return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())

@@ -243,23 +243,19 @@ def unusual(case: Case) -> tuple[Unusual, ...]:
     """Of each of the worst rows, the few values that stand out: the most telling first."""
     sample = case.required
     worst = _worst_rows(case)
-    found: dict[int, list[Unusual]] = {row: [] for row in worst}
+    found: dict[int, list[tuple[int, Unusual]]] = {row: [] for row in worst}
     fields = fields_of(case)
     types = declared_types(case, "candidate", fields)
     for field in fields:
         column = field.of(sample.batch.inputs)
         missing = missing_in(column)
         for row in worst:
-            for why in _reasons(case, field, column, missing, row, types.get(field)):
+            reason = next(_reasons(case, field, column, missing, row, types.get(field)), None)
+            if reason is not None:
                 cell = plain(column[row]) if not missing[row] else None
-                found[row].append(Unusual(sample.batch.rows.name(row), field.name, cell, why))
-                break
-    return tuple(entry for row in worst for entry in sorted(found[row], key=_rank)[:VALUES_A_ROW])
-
-
-def _rank(entry: Unusual) -> int:
-    telling = ("missing", "not seen", "cast", "outside")
-    return next((place for place, word in enumerate(telling) if word in entry.why), len(telling))
+                found[row].append((reason[0], Unusual(sample.batch.rows.name(row), field.name, cell, reason[1])))
+    ranked = (sorted(found[row], key=lambda entry: entry[0])[:VALUES_A_ROW] for row in worst)
+    return tuple(entry for entries in ranked for _, entry in entries)
 
 
 def _worst_rows(case: Case) -> list[int]:
@@ -276,9 +272,12 @@ def _worst_rows(case: Case) -> list[int]:
     return (failing or [int(position) for position in np.flatnonzero(sample.failing)])[:ROWS]
 
 
-def _reasons(case: Case, field: Field, column: Array, missing: Array, row: int, dtype: str | None) -> Iterator[str]:
+def _reasons(
+    case: Case, field: Field, column: Array, missing: Array, row: int, dtype: str | None
+) -> Iterator[tuple[int, str]]:
+    """What is unusual about a value, and how telling that is, 0 most."""
     if missing[row]:
-        yield f"missing, as in {100 * float(missing.mean()):.3g}% of the rows"
+        yield 0, f"missing, as in {100 * float(missing.mean()):.3g}% of the rows"
         return
     value = column[row]
     if column.dtype.kind in "iuf":
@@ -288,17 +287,17 @@ def _reasons(case: Case, field: Field, column: Array, missing: Array, row: int, 
             # Nearly every fraction is rounded: it matters if it loses what tells rows apart. A whole number is a name.
             felt = abs(there - float(value)) > FELT * float(present.astype(np.float64).std())
             if felt or not np.isfinite(there) or column.dtype.kind in "iu":
-                yield f"no {dtype} holds it: the cast makes it {there:.17g}"
+                yield 2, f"no {dtype} holds it: the cast makes it {there:.17g}"
         below = float((present < value).mean()), float((present > value).mean())
         if len(present) >= 20 and min(below) == 0.0 and float((present == value).mean()) < RARE:
-            yield f"outside the rest: the {'smallest' if below[0] == 0.0 else 'largest'} value of {len(present):,}"
+            yield 3, f"outside the rest: the {'smallest' if below[0] == 0.0 else 'largest'} value of {len(present):,}"
         elif len(present) >= 100 and min(below) < RARE:
-            yield f"at the {100 * below[0]:.3g}th percentile"
+            yield 4, f"at the {100 * below[0]:.3g}th percentile"
         return
     known = known_categories(case, field)
     if known is not None and value not in known.values:
-        yield "not seen when the encoder was fitted"
+        yield 1, "not seen when the encoder was fitted"
     count = sum(1 for entry in column.tolist() if entry == value)
     kinds = len({str(entry) for entry in column.tolist()})
     if len(column) >= 100 and count <= RARE * len(column) and kinds < len(column) / 2:
-        yield f"rare: {count:,} of {len(column):,} rows have it"
+        yield 4, f"rare: {count:,} of {len(column):,} rows have it"

@@ -26,14 +26,14 @@ def describe(case: Case) -> tuple[str, ...]:
             told.extend(_labels(pair))
         else:
             told.extend(_numbers(pair, beyond))
-    drifting = [facts.size for facts in case.comparison.batch_sizes if _drifts(facts.outputs)]
+    drifting = [
+        facts.size
+        for facts in case.comparison.batch_sizes
+        if any(output.measures.get("batch_drift", 0.0) > 0.0 for output in facts.outputs)
+    ]
     if drifting:
         told.append(f"the candidate's answers depend on the batch size: they move at {', '.join(map(str, drifting))}")
     return tuple(told)
-
-
-def _drifts(outputs: tuple[object, ...]) -> bool:
-    return any(getattr(output, "measures", {}).get("batch_drift", 0.0) > 0.0 for output in outputs)
 
 
 def _labels(pair: Pair) -> Iterator[str]:
