@@ -18,11 +18,10 @@ import numpy as np
 
 from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.parts import innermost
-from likewise.explain.trace import differing, likeness, reference_steps, seen
+from likewise.explain.trace import differing, likeness, reference_steps, seen, seen_inside
 from likewise.explain.weights.twins import aligned
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
@@ -387,20 +386,20 @@ def _boundaries(case: Case) -> dict[str, str]:
     """For each step but the last, the tensor that holds its output."""
     proto = case.editable()
     assert proto is not None
-    positions = Trial.few(case).positions
-    batch = case.rows(positions)
+    trial = Trial.few(case)
     types = case.tensor_types()
     floats = [name for node in proto.graph.node for name in node.output if types.get(name) in (1, 11)]
-    seen = experiment.seen_inside(case, "candidate", proto, floats, positions)
-    if seen is None:
+    tensors = seen_inside(case, "candidate", proto, floats, trial.positions)
+    if tensors is None:
         return {}
     native, found = case.native("reference"), {}
     for count, (name, _) in enumerate(native.steps[:-1], start=1):
-        told = case.ask_changed("reference", target=native[:count], batch=batch)
+        told = case.ask_changed("reference", target=native[:count], batch=trial.batch)
         if told is None:
             continue
         for array in told.values():
-            if array.dtype.kind == "f" and (tensor := _alike(np.asarray(array, np.float64), seen, floats)) is not None:
+            tensor = _alike(array.astype(np.float64), tensors, floats) if array.dtype.kind == "f" else None
+            if tensor is not None:
                 found[name] = tensor
     return found
 

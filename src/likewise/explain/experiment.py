@@ -9,7 +9,7 @@ answer that is the same for every row would do as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,10 +26,9 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns
 from likewise.explain.case import Case, Explained
-from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    pass
 
 Thing = TypeVar("Thing")
 
@@ -340,31 +339,6 @@ def shown(case: Case, claims: Iterable[Claim]) -> Iterator[Explained]:
 def unoptimised(case: Case) -> Effect | None:
     """The effect of switching the runtime's optimiser off, which several probes ask for."""
     return run(case, Change(options={"optimization": "disable"}))
-
-
-def seen_inside(
-    case: Case,
-    side: str,
-    proto: ModelProto,
-    names: Collection[str],
-    positions: Array,
-    options: Mapping[str, Any] | None = None,
-    types: Mapping[str, int] | None = None,
-) -> dict[str, Array] | None:
-    """The values of tensors inside a graph, for some rows of the sample; None if it does not run.
-
-    By default the runtime does not optimise: fusing would take away the tensors that are to be seen.
-    """
-    exposed = edits.exposed(proto, names, case.tensor_types(side) if types is None else types)
-    settings = {"optimization": "disable"} if options is None else options
-    with case.opened(side, target=exposed, options=settings) as opened:
-        if opened is None:
-            return None
-        if opened.fixed_batch is not None:
-            positions = np.resize(positions, opened.fixed_batch)
-        fed, _ = opened.feed(case.rows(positions))
-        seen = case.ask_fed(opened, dict(fed.inputs))
-        return None if seen is None else {name: seen[name] for name in names if name in seen}
 
 
 def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: float = 0.0) -> Array:

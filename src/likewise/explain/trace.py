@@ -101,7 +101,6 @@ def with_steps(case: Case, changes: Mapping[str, Change]) -> experiment.Change:
 ROWS_CHANGED = 24
 """Failing rows, and as many others, whose columns are changed one after the other."""
 
-
 MOST_COLUMNS = 80
 """Columns that are changed; where there are more, only suspects are."""
 
@@ -150,6 +149,31 @@ def _with_other_values(trial: Trial, field: Field) -> Batch | None:
 
 def _holds_text(values: Array) -> bool:
     return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())
+
+
+def seen_inside(
+    case: Case,
+    side: str,
+    proto: ModelProto,
+    names: Collection[str],
+    positions: Array,
+    options: Mapping[str, Any] | None = None,
+    types: Mapping[str, int] | None = None,
+) -> dict[str, Array] | None:
+    """The values of tensors inside a graph, for some rows of the sample; None if it does not run.
+
+    By default the runtime does not optimise: fusing would take away the tensors that are to be seen.
+    """
+    exposed = edits.exposed(proto, names, case.tensor_types(side) if types is None else types)
+    settings = {"optimization": "disable"} if options is None else options
+    with case.opened(side, target=exposed, options=settings) as opened:
+        if opened is None:
+            return None
+        if opened.fixed_batch is not None:
+            positions = np.resize(positions, opened.fixed_batch)
+        fed, _ = opened.feed(case.rows(positions))
+        seen = case.ask_fed(opened, dict(fed.inputs))
+        return None if seen is None else {name: seen[name] for name in names if name in seen}
 
 
 LARGEST_COPY = 512 * 2**20
@@ -390,7 +414,7 @@ def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | No
     types = case.tensor_types(side)
     names = [name for node in proto.graph.node for name in node.output if types.get(name) in FLOATS]
     inputs = [value.name for value in proto.graph.input if types.get(value.name) in FLOATS]
-    seen = experiment.seen_inside(case, side, proto, names, positions)
+    seen = seen_inside(case, side, proto, names, positions)
     if seen is None:
         return None
     fed = case.fed(side, case.rows(positions))

@@ -191,7 +191,7 @@ def _wrapping(
 
     types = case.tensor_types()
     widened = {**types, **dict.fromkeys(narrow, INT64)}
-    seen = experiment.seen_inside(case, "candidate", wide, narrow, np.flatnonzero(rows)[:ROWS_SEEN], types=widened)
+    seen = trace.seen_inside(case, "candidate", wide, narrow, np.flatnonzero(rows)[:ROWS_SEEN], types=widened)
     for node in proto.graph.node:
         for name in node.output:
             values = None if seen is None else seen.get(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
-from likewise.explain import experiment
+from likewise.explain import experiment, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import ENOUGH, Trial
 from likewise.models.onnx import edits
@@ -63,7 +63,7 @@ class RankedTies:
         for node in proto.graph.node:
             if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
                 names = [node.input[0], node.output[RANKING[node.op_type]]]
-                seen = experiment.seen_inside(case, "candidate", proto, names, positions)
+                seen = trace.seen_inside(case, "candidate", proto, names, positions)
                 fed = case.fed("candidate", case.rows(positions))
                 ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
                 if seen is not None and ranked is not None and names[1] in seen:

@@ -240,8 +240,8 @@ def _first_wrong_node(case: Case, trial: Trial) -> NodeProto | None:
         return None
     rows, types = trial.positions[trial.failing], case.tensor_types()
     names = [name for node in proto.graph.node for name in node.output if name in types]
-    ours = experiment.seen_inside(case, "candidate", proto, names, rows)
-    theirs = experiment.seen_inside(case, "candidate", proto, names, rows, {"runtime": "reference"})
+    ours = trace.seen_inside(case, "candidate", proto, names, rows)
+    theirs = trace.seen_inside(case, "candidate", proto, names, rows, {"runtime": "reference"})
     if ours is None or theirs is None:
         return None
     known = ours.keys() & theirs.keys()
