@@ -54,6 +54,7 @@ class Session:
         self._progress = progress
         self._open: dict[str, Runner] = {}
         self._stack = ExitStack()
+        self._elsewhere = self._stack.enter_context(ExitStack())
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +66,7 @@ class Session:
         """Both models; one that goes apart is opened while the other is. The reference's error counts first."""
         if REFERENCE in self._open or not self._goes_apart():
             return self._opened(REFERENCE), self._opened(CANDIDATE)
-        reference = self._stack.enter_context(open_elsewhere(self.models[REFERENCE], REFERENCE))
+        reference = self._elsewhere.enter_context(open_elsewhere(self.models[REFERENCE], REFERENCE))
         model = self.models[CANDIDATE]
         try:
             candidate = self._opened(CANDIDATE, adapter(model.framework).sharing(model))
@@ -76,9 +77,10 @@ class Session:
         return reference, candidate
 
     def here(self, side: str) -> Runner:
-        """A model in this process, with the framework's own object; one that lives in another is opened here once."""
+        """A model in this process, with the framework's own object; one that lives in another moves here."""
         if isinstance(self._open.get(side), RemoteRunner):
             del self._open[side]
+            self._elsewhere.close()
         return self._opened(side)
 
     def beside(self, candidate: Model) -> Session:
