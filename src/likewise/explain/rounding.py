@@ -1,20 +1,11 @@
-"""A reference whose stored numbers have gone through a narrower type, or that computes in a wider one.
+"""What a narrower type leaves of stored numbers, and what that does to the answers.
 
-A graph holds what the exporter's type leaves of each weight. Given the same weights, a reference that
-then answers like the candidate shows that the rounding of the weights was the difference.
+A graph holds what the exporter's type leaves of each weight. Three questions are asked of it here:
 
-Weights that have lost digits, in whatever type they are stored, and those they were.
-
-A weight that went through half precision, a coarse grid or a few decimals shows it: all its numbers are
-ones that fit. That alone proves nothing; but the reference's numbers, each within the rounding, do.
-
-The arrays a reference holds, and the one that a stored weight stands for.
-
-How much the rounding of the stored numbers can move the answers.
-
-A file holds each weight up to half the distance to its neighbours in the type it is stored in. Moved at
-random within that distance, the weights stand for others that would have been stored as the same file: a
-difference that is no larger than what this does to the answers is the rounding's.
+- given the same rounded weights, does the reference answer like the candidate?
+- which arrays show that they went through half precision, and which of the reference's do they stand for?
+- moved at random within what the type rounds off, how far do the stored numbers move the answers? A difference that
+  is no larger than that is the rounding's.
 """
 
 from __future__ import annotations
@@ -25,12 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
+from likewise.data.casts import numpy_dtype
 from likewise.explain.case import Case
 from likewise.explain.experiment import Effect
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, widen
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 
@@ -39,7 +33,10 @@ if TYPE_CHECKING:
 
 
 LARGEST_COPY = 512 * 2**20
+"""Bytes of a module beyond which no copy of it is made."""
+
 DEEPEST = 12
+"""How far into what an estimator holds its numbers are looked for."""
 
 
 def rounded(case: Case, dtype: str, *, clip: float | None = None, only: Any = None) -> Any:
@@ -69,8 +66,6 @@ def doubled(case: Case) -> Any:
         twin = copied_module(native)
         return None if twin is None else twin.double()
     if case.framework("reference") == "onnx":
-        from likewise.models.onnx import edits, widen
-
         proto = edits.editable(case.graph("reference"))
         if proto is None:
             return None
@@ -106,10 +101,7 @@ def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
 
 
 def _rounded_graph(case: Case, dtype: str, clip: float | None) -> Any:
-    import numpy as np
     from onnx import numpy_helper
-
-    from likewise.models.onnx import edits
 
     proto = edits.editable(case.graph("reference"))
     if proto is None:
@@ -152,8 +144,6 @@ def _round_inside(owner: Any, dtype: str, clip: float | None, seen: set[int], de
 
 
 def _round_value(value: Any, dtype: str, clip: float | None, seen: set[int], depth: int) -> Any:
-    import numpy as np
-
     if isinstance(value, np.ndarray):
         if value.dtype == object and value.size <= 10_000:
             for index, entry in np.ndenumerate(value):
@@ -178,10 +168,6 @@ def _round_value(value: Any, dtype: str, clip: float | None, seen: set[int], dep
 
 
 def _rounded_array(array: Array, dtype: str, clip: float | None) -> Array:
-    import numpy as np
-
-    from likewise.data.casts import numpy_dtype
-
     bounded = array if clip is None else np.clip(array, -clip, clip)
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = bounded.astype(numpy_dtype(dtype)).astype(array.dtype)
@@ -192,13 +178,11 @@ def _rounded_array(array: Array, dtype: str, clip: float | None) -> Array:
 FEWEST = 3
 """Numbers that it takes to tell a type from what they have in common."""
 
-EXACT = 1e-3
-"""How far from whole a number may be, counted in steps of a grid."""
+HALF_A_STEP = 0.51
+"""What rounding may cost, in steps between neighbours, and a little for the way here."""
 
 GLANCE = 4096
 """Numbers of a large array that are looked at before all of them are."""
-
-DECIMALS = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,8 +201,6 @@ class RoundedWeight:
 
 def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
     """The stored arrays that are in half precision, or in a wider type with nothing but fewer digits in them."""
-    import numpy as np
-
     found = {}
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float16", "bfloat16"):
@@ -232,18 +214,12 @@ def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
 
 def _form(wide: Array) -> tuple[str, Array] | None:
     """What every number of an array fits into, and how much that may have cost; the coarsest that is known."""
-    import numpy as np
-
-    from likewise.data.casts import numpy_dtype
-
     if wide.size < FEWEST or not np.isfinite(wide).all():
         return None
     # Whole numbers and small fractions fit everywhere and tell nothing.
     telling = np.count_nonzero(wide * 8 != np.round(wide * 8))
     if telling < max(FEWEST, wide.size // 4):
         return None
-    if (step := _grid(wide)) is not None:
-        return f"steps of {step:.4g}", np.full(wide.shape, 0.51 * step)
     with np.errstate(over="ignore"):
         for dtype in ("bfloat16", "float16"):
             narrow = wide.astype(numpy_dtype(dtype))
@@ -252,31 +228,10 @@ def _form(wide: Array) -> tuple[str, Array] | None:
     return None
 
 
-def _grid(wide: Array) -> float | None:
-    """The step of which every number is a multiple: of a fixed-point type, or of some decimals."""
-    import numpy as np
-
-    def fits(step: float) -> bool:
-        steps = wide / step
-        small = np.maximum(EXACT, 2e-7 * np.abs(steps))
-        return bool((np.abs(steps - np.round(steps)) <= small).all() and small.max() < 0.1)
-
-    distinct = np.unique(np.abs(wide))
-    if wide.size >= 16 and len(distinct) <= wide.size // 2 and len(distinct) > 1:
-        step = float(np.diff(distinct).min())
-        if step > 1e-6 * float(distinct[-1]) and fits(step):
-            return step
-    if wide.size < 8:
-        return None
-    return next((10.0**-digits for digits in DECIMALS if fits(10.0**-digits)), None)
-
-
 def _steps(array: Array) -> Array:
-    """The distance of the numbers of a half type from their neighbours."""
-    import numpy as np
-
+    """How far the numbers of a half type may be from what was rounded to them."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.maximum(np.abs(np.spacing(array).astype(np.float64)) * 0.51, 1e-7)
+        return np.maximum(np.abs(np.spacing(array).astype(np.float64)) * HALF_A_STEP, 1e-7)
 
 
 def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, RoundedWeight]:
@@ -300,10 +255,13 @@ def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> Mode
     return copy
 
 
+PROPORTIONAL = 0.02
+"""The part of an array that may be left over where it is a multiple of another."""
+
 RELATED = 0.98
 """Correlation from which on two arrays of the same shape are one weight, however it is scaled."""
 
-FEWEST_REFERENCE_ARRAYS = 12
+FEWEST_CORRELATED = 12
 """Values that it takes to speak of a correlation."""
 
 
@@ -330,8 +288,6 @@ def counterpart(
 
     The nearest that lies `within` the rounding; failing that, if `alike`, the one that it is a scaled copy of.
     """
-    import numpy as np
-
     close: tuple[float, str, Array] | None = None
     similar: tuple[float, str, Array] | None = None
     centred = values - values.mean()
@@ -343,7 +299,7 @@ def counterpart(
                 close = (float(gap.mean()), name, form)
             other = form - form.mean()
             norm = size * float(np.linalg.norm(other))
-            related = float((centred * other).sum() / norm) if norm and values.size >= FEWEST_REFERENCE_ARRAYS else 0.0
+            related = float((centred * other).sum() / norm) if norm and values.size >= FEWEST_CORRELATED else 0.0
             if related >= RELATED and (similar is None or related > similar[0]):
                 similar = (related, name, form)
     best = close or (similar if alike else None)
@@ -351,9 +307,7 @@ def counterpart(
 
 
 def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[str, Array] | None:
-    """The array of the same length that a stored one is a multiple of, up to two hundredths."""
-    import numpy as np
-
+    """The array of the same length that a stored one is a multiple of."""
     best: tuple[float, str, Array] | None = None
     size = float(np.linalg.norm(values))
     for name, array in arrays:
@@ -361,14 +315,12 @@ def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[st
         power = float((wide * wide).sum())
         if wide.shape == values.shape and power and size:
             left = float(np.linalg.norm(values - (values * wide).sum() / power * wide)) / size
-            if left <= 0.02 and (best is None or left < best[0]):
+            if left <= PROPORTIONAL and (best is None or left < best[0]):
                 best = (left, name, wide)
     return None if best is None else (best[1], best[2])
 
 
 def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
-    import numpy as np
-
     wide = np.asarray(array, dtype=np.float64)
     if wide.shape == shape:
         yield wide
@@ -379,6 +331,8 @@ def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
 
 
 DRAWS = 8
+"""Times that stored numbers are moved at random."""
+
 LARGER = 3.0
 """A difference up to so many times the largest movement seen in a few draws is put down to the rounding."""
 
@@ -388,8 +342,6 @@ SHORT = 14
 
 def half_steps(proto: ModelProto) -> dict[str, Array]:
     """For every stored array of floats, how far each of its values may be from what it stands for."""
-    import numpy as np
-
     found = {}
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:
@@ -404,8 +356,6 @@ def half_steps(proto: ModelProto) -> dict[str, Array]:
 
 def jittered(proto: ModelProto, steps: Mapping[str, Array], seed: int) -> ModelProto:
     """The graph with its stored numbers moved at random within their rounding."""
-    import numpy as np
-
     generator = np.random.default_rng(seed)
     copy = edits.copied(proto)
     for name, array in edits.constants(copy.graph).items():
@@ -433,8 +383,6 @@ def within_draws(case: Case, centre: Tensors, graphs: Iterable[ModelProto]) -> E
 
 def _rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array:
     """The rows on which the reference is no further from the answers than the draws are."""
-    import numpy as np
-
     sample = case.required
     inside = np.ones(len(sample), dtype=bool)
     around = [case.pairs(sample.batch, sample.reference, draw) for draw in draws]
@@ -454,8 +402,6 @@ def _rows_within(case: Case, centre: Tensors, draws: Sequence[Tensors]) -> Array
 
 def _close(pair: Pair, drawn: Array) -> Array:
     """Which of the reference's numbers lie among those drawn, the first of which is the middle."""
-    import numpy as np
-
     finite = np.isfinite(drawn)
     known = np.where(finite, drawn, np.nan)
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
@@ -472,8 +418,6 @@ def _close(pair: Pair, drawn: Array) -> Array:
 
 def _significant_bits(array: Array) -> Array:
     """How many bits it takes to write each number down, leading and trailing zeros aside."""
-    import numpy as np
-
     fraction, _ = np.frexp(np.abs(array.astype(np.float64)))
     whole = np.where(np.isfinite(fraction), fraction * 2.0**53, 0.0).astype(np.int64)
     lowest = whole & -whole
