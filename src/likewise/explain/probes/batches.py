@@ -417,14 +417,18 @@ def _close(given: Array, wanted: Array, tolerance: float) -> bool:
     return bool((given.astype(str) == wanted.astype(str)).all())
 
 
-def _numbers_in(case: Case) -> list[int]:
-    """Sizes that are written into the graph: of shapes that it makes, and of constants that it adds."""
+def _numbers_in(case: Case, *, lengths: bool = False) -> list[int]:
+    """Sizes that are written into the graph: of shapes that it makes, and of constants that it adds.
+
+    A length may be any number of a constant or of its shape; a batch size is a whole one, or that of a first axis.
+    """
     proto = case.graph()
     found: set[int] = set()
     for array in () if proto is None else edits.constants(proto.graph).values():
-        if array.dtype.kind in "if" and 0 < array.size <= 8:
+        if array.dtype.kind in ("if" if lengths else "i") and 0 < array.size <= 8:
             found.update(int(v) for v in array.reshape(-1) if 1 < v <= LARGEST and float(v).is_integer())
-        found.update(size for size in array.shape if 1 < size <= LARGEST)
+        axes = array.shape if lengths else array.shape[:1] if array.ndim > 1 else ()
+        found.update(size for size in axes if 1 < size <= LARGEST)
     return sorted(found)
 
 
@@ -444,8 +448,8 @@ def _axes(case: Case) -> tuple[Axis, ...]:
 
 def _lengths(case: Case, axis: Axis) -> list[int]:
     """The length of the data, some beside it, and numbers that stand in the graph."""
-    beside = [axis.length, axis.length - 1, axis.length + 1, axis.length // 2, 1]
-    return list(dict.fromkeys(size for size in (*beside, *_numbers_in(case)) if size > 0))[:MOST_SIZES]
+    beside = [axis.length, axis.length - 1, axis.length + 1, axis.length // 2]
+    return list(dict.fromkeys(size for size in (*beside, *_numbers_in(case, lengths=True)) if size > 0))[:MOST_SIZES]
 
 
 def _agree(case: Case, batch: Batch) -> bool | None:

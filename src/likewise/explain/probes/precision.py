@@ -21,6 +21,7 @@ from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import step_of
 from likewise.explain.experiment import Change, Effect, Trial
+from likewise.explain.weights.twins import TREES
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 HALVES = frozenset({widen.HALF, widen.BRAIN})
 NAMES = {widen.HALF: "float16", widen.BRAIN: "bfloat16"}
-TREES = ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")
+
 WHOLE = Place("model")
 
 MOST_NODES = 40
