@@ -10,7 +10,7 @@ Whether a step whose output differs is at fault itself, or rounding, or what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -217,7 +217,7 @@ def _reproduced(
             change = _giving(place.of(array), only_what_differs=only_what_differs)
             return ask_changed(case, {step.path: change}, batch)
 
-        answered = _in_parts(case, rows, width, answer)
+        answered = in_parts(case, rows, width, answer)
     return None if answered is None else Trial(case, rows).effect(reference=answered)
 
 
@@ -251,20 +251,8 @@ def _injected(
             shape = (len(values), *tensor.shape[1:])
             return inject(batch, values.reshape(shape) if values.size == np.prod(shape) else values)
 
-        answered = _in_parts(case, rows, width, answer)
+        answered = in_parts(case, rows, width, answer)
     return None if answered is None else Trial(case, rows).effect(candidate=answered)
-
-
-def _in_parts(
-    case: Case, rows: Array, width: int, answer: Callable[[Batch], Tensors | None]
-) -> Mapping[str, Array] | None:
-    parts: list[Tensors] = []
-    for batch in in_parts(case, rows, width):
-        part = answer(batch)
-        if part is None:
-            return None
-        parts.append(part)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _giving(values: Array, *, only_what_differs: bool) -> Change:

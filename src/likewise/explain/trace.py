@@ -271,11 +271,19 @@ def rows_for(case: Case, width: int) -> Array:
     return np.sort(np.concatenate([chosen, others[: most - len(chosen)]]))
 
 
-def in_parts(case: Case, positions: Array, width: int) -> Iterator[Batch]:
-    """These rows of the sample, so many at a time that tables of this width stay small."""
+def in_parts(case: Case, positions: Array, width: int, answer: Callable[[Batch], Tensors | None]) -> Tensors | None:
+    """Answers about these rows of the sample, asked for so many at a time that tables of this width stay small.
+
+    None if one part is refused.
+    """
     size = max(64, min(4_096, MOST_VALUES // 5 // max(width, 1)))
+    parts: list[Tensors] = []
     for start in range(0, len(positions), size):
-        yield case.rows(positions[start : start + size])
+        part = answer(case.rows(positions[start : start + size]))
+        if part is None:
+            return None
+        parts.append(part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 @contextmanager
