@@ -30,6 +30,9 @@ LEARNING |= {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", 
 
 PREPARING = {"Scaler", "Imputer", "OneHotEncoder", "LabelEncoder", "TfIdfVectorizer", "Binarizer", "DictVectorizer"}
 
+ADDED = {("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)}
+"""Where nodes take what is added: a vector there is an intercept."""
+
 OTHER_TREES = Pattern("other thresholds throughout", regular=False)
 
 FEW_SHARED = 0.5
@@ -120,17 +123,12 @@ class Weights:
         taken = {match.parameter.path for match in self.matches if match.parameter is not None}
         return [parameter for parameter in self.known if parameter.path not in taken]
 
-    def role(self, match: Match) -> str:
-        if match.parameter is not None:
-            return match.parameter.role
-        return PREPROCESSING if match.constant.node in self.before else MODEL
-
     def compared(self, role: str | None = None, *, biases: bool = True) -> int:
         """How many stored constants were compared with what they should hold; helpers that were not learnt aside."""
         named = [match for match in self.matches if match.parameter is not None]
         different = [entry.match for entry in self.differences]
-        counted = [m for m in (*named, *different) if role in (None, self.role(m)) and (biases or not is_intercept(m))]
-        return len({match.constant.tensor or match.constant.key for match in counted})
+        counted = [match for match in (*named, *different) if role in (None, _role(match, self.before))]
+        return len({m.constant.tensor or m.constant.key for m in counted if biases or not is_intercept(m)})
 
     @property
     def stale(self) -> bool:
@@ -229,10 +227,15 @@ def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[D
             together.setdefault(match.constant.tensor or match.constant.key, []).append(match)
     for group in together.values():
         first = group[0]
-        role = first.parameter.role if first.parameter is not None else None
-        if role is None:
-            role = PREPROCESSING if first.constant.node in before else MODEL
-        yield Difference(tuple(group), pattern(first.constant.values, first.expected, first.different), role)
+        how = pattern(first.constant.values, first.expected, first.different)
+        yield Difference(tuple(group), how, _role(first, before))
+
+
+def _role(match: Match, before: Collection[int]) -> str:
+    """Does a constant prepare the inputs, or is it what the model learnt?"""
+    if match.parameter is not None:
+        return match.parameter.role
+    return PREPROCESSING if match.constant.node in before else MODEL
 
 
 def _of_one_storage(matches: Sequence[Match]) -> list[Match]:
@@ -308,6 +311,4 @@ def is_intercept(match: Match) -> bool:
     if isinstance(constant.place, str):
         return constant.place in ("intercepts", "rho")
     flat = match.expected.size == max(match.expected.shape, default=1)
-    return flat and (constant.operator, constant.place) in {
-        *(("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)),
-    }
+    return flat and (constant.operator, constant.place) in ADDED
