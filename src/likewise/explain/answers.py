@@ -1,14 +1,14 @@
-"""The answers of both models, output by output, and the comparison again with some of them changed.
+"""The answers of both models, output by output, and the comparison again with some of them read otherwise.
 
-A hypothesis about outputs changes answers, not models: it puts a link, an order or a rule right and asks
-how many of the failing rows agree then. A change has to do more than an answer that is the same for every
-row would do, or it has shown nothing.
-
-Changes of answers that are tried one after the other: on a few rows first, on all rows if that looks right.
+A probe of outputs changes answers, not models: it puts a link, an order or a rule right and sees how many of the
+failing rows agree then, by the comparison that all experiments use. What it did has to do more than an answer that is
+the same for every row would do, or it has shown nothing. Readings that are tried one after the other are tried on a
+few rows first, and on all rows if that looks right.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,8 +20,9 @@ from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
-from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
+from likewise.contracts.report import Place
+from likewise.explain.case import Case, Explained, rows_agreeing
+from likewise.explain.experiment import ENOUGH, HARMLESS, Change, Effect, Trial, run
 
 ROUNDING = Tolerance(1e-6, 1e-5)
 """A link applied here and one applied by the model differ by rounding, which a bit-equal policy would not forgive."""
@@ -32,11 +33,20 @@ LEFT_OF_NULL = 0.2
 FOLLOWING = 0.98
 """Labels follow from scores if a rule gives this share of them."""
 
-WIDEST = 1_024
-"""Columns beyond which no order of them is searched for."""
+FEW_ROWS, FEW_NUMBERS = 128, 100_000
+"""Rows that readings are tried on first; fewer where a row holds many numbers."""
+
+PROMISING = 0.5
+"""A reading is tried on all rows if this share of some failing rows agree with it."""
 
 Changed = Mapping[int, Array]
 """Other answers by the position of their pair."""
+
+
+def forgiving(tolerance: Tolerance) -> Tolerance:
+    """A tolerance that forgives at least rounding."""
+    absolute, relative = max(tolerance.absolute, ROUNDING.absolute), max(tolerance.relative, ROUNDING.relative)
+    return Tolerance(absolute, relative)
 
 
 def pairs(case: Case) -> tuple[Pair, ...]:
@@ -45,17 +55,16 @@ def pairs(case: Case) -> tuple[Pair, ...]:
 
 
 def _forgiving(case: Case) -> tuple[Pair, ...]:
-    found = []
-    for pair in case.required.pairs:
-        absolute = max(pair.tolerance.absolute, ROUNDING.absolute)
-        relative = max(pair.tolerance.relative, ROUNDING.relative)
-        found.append(replace(pair, tolerance=Tolerance(absolute, relative)))
-    return tuple(found)
+    return tuple(replace(pair, tolerance=forgiving(pair.tolerance)) for pair in case.required.pairs)
+
+
+def _agreeing(case: Case) -> list[Array]:
+    return [~rows_beyond(pair) for pair in pairs(case)]
 
 
 def failing(case: Case) -> list[int]:
     """The positions of the pairs on which rows fail by more than rounding."""
-    return [position for position, beyond in enumerate(_beyond(case)) if beyond.any()]
+    return [position for position, agrees in enumerate(case.once(_agreeing)) if not agrees.all()]
 
 
 def failing_numbers(case: Case) -> list[int]:
@@ -73,29 +82,21 @@ def is_number(pair: Pair) -> bool:
 
 def complete(case: Case) -> bool:
     """Could every pair of outputs be put side by side, and do they differ by more than rounding?"""
-    if len(pairs(case)) != len(case.specs):
-        return False
-    return not measured(case).share >= 0.5
+    return len(pairs(case)) == len(case.specs) and measured(case).share < ENOUGH
 
 
 def measured(case: Case, candidate: Changed | None = None, reference: Changed | None = None) -> Effect:
     """Compare again with the answers of some pairs replaced."""
-    sample = case.required
-    beyond = np.zeros(len(sample), dtype=bool)
-    if len(pairs(case)) != len(case.specs):
-        return Effect(beyond, sample.failing)
     theirs, ours = candidate or {}, reference or {}
+    known, changed = case.once(_agreeing), []
+    agrees = np.full(len(case.required), len(known) == len(case.specs))
     for position, pair in enumerate(pairs(case)):
         if position in theirs or position in ours:
-            changed = replace(
-                pair,
-                reference=ours.get(position, pair.reference),
-                candidate=theirs.get(position, pair.candidate),
-            )
-            beyond |= rows_beyond(changed)
+            side = {"reference": ours.get(position, pair.reference), "candidate": theirs.get(position, pair.candidate)}
+            changed.append(replace(pair, **side))
         else:
-            beyond |= _beyond(case)[position]
-    return Effect(~beyond, sample.failing)
+            agrees &= known[position]
+    return Effect(agrees & rows_agreeing(changed, len(agrees)), case.required.failing)
 
 
 def convincing(case: Case, candidate: Changed | None = None, reference: Changed | None = None) -> Effect | None:
@@ -119,14 +120,8 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
 
 
 def tried(case: Case, target: Any) -> Effect | None:
-    """The effect of another graph in the candidate's place if it explains: asked about a few rows first, then all."""
-    positions = Trial.few(case).positions
-    if len(positions) < len(case.required) / 2:
-        told = case.ask_changed("candidate", target=target, batch=case.rows(positions))
-        if told is None or not Trial(case, positions).effect(candidate=told).explains:
-            return None
-    answered = case.ask_changed("candidate", target=target)
-    effect = None if answered is None else Trial.whole(case).effect(candidate=answered)
+    """The effect of another graph in the candidate's place if it explains."""
+    effect = run(case, Change(target=target))
     return effect if effect is not None and effect.explains else None
 
 
@@ -233,56 +228,16 @@ def in_shape_of(scores: Array, wanted: Array) -> Iterator[Array]:
         yield scores[:, 0].reshape(wanted.shape)
 
 
-def column_order(reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[int, ...] | None:
-    """The columns of the candidate in the order that fits the reference; None if that is the order they have."""
-    from scipy.optimize import linear_sum_assignment
-
-    if reference.ndim != 2 or reference.shape != candidate.shape or not 2 <= reference.shape[1] <= WIDEST:
-        return None
-    width = reference.shape[1]
-    count = int(max(8, min(256, 4_000_000 / width**2)))
-    rows = np.unique(np.linspace(0, len(reference) - 1, count).astype(int))
-    ours, theirs = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
-    if not _same_numbers(ours, theirs, tolerance):
-        return None
-    with np.errstate(all="ignore"):
-        apart = np.abs(ours[:, :, None] - theirs[:, None, :])
-        allowed = tolerance.absolute + tolerance.relative * np.abs(ours)[:, :, None]
-        same = (apart <= allowed) | (np.isnan(ours)[:, :, None] & np.isnan(theirs)[:, None, :])
-        capped = np.nan_to_num(apart / (1.0 + apart), nan=1.0, posinf=1.0)
-    # Rows that agree decide; how far the others are apart only breaks ties.
-    cost = (~same).mean(axis=0) + 1e-3 * capped.mean(axis=0)
-    _, order = linear_sum_assignment(cost)
-    return None if (order == np.arange(width)).all() else tuple(order.tolist())
+def culprit(concerned: Sequence[Pair], detail: str, *, nodes: tuple[str, ...] = ()) -> Place:
+    """Outputs by the reference's names; beside them what the candidate calls them and what is wrong with them."""
+    others = [pair.spec.candidate for pair in concerned if pair.spec.candidate != pair.spec.reference]
+    given = f"output {', '.join(map(repr, others))}: " if others else ""
+    outputs = tuple(dict.fromkeys(pair.spec.candidate for pair in concerned))
+    return Place(names(concerned), (f"{given}{detail}",), outputs=outputs, nodes=nodes)
 
 
-def _same_numbers(ours: Array, theirs: Array, tolerance: Tolerance) -> bool:
-    """Do many rows hold the same numbers in whatever order? Much cheaper to see than the order."""
-    ours, theirs = np.sort(ours, axis=1), np.sort(theirs, axis=1)
-    with np.errstate(all="ignore"):
-        apart = np.abs(ours - theirs)
-        near = apart <= 2 * (tolerance.absolute + tolerance.relative * np.abs(ours))
-    return bool((near | (np.isnan(ours) & np.isnan(theirs))).all(axis=1).mean() >= ENOUGH)
-
-
-def told(effect: Effect) -> str:
-    """How many of the failing rows agree after a change, in words."""
-    covered, count = int(effect.covered.sum()), int(effect.failing.sum())
-    if covered == count:
-        return "the failing row" if count == 1 else f"all {count:,} failing rows"
-    return f"{covered:,} of {count:,} failing rows"
-
-
-def culprit(pairs_concerned: Sequence[Pair], detail: str) -> str:
-    """Outputs by the reference's names; in parentheses what the candidate calls them and what is wrong with them."""
-    ours = ", ".join(dict.fromkeys(pair.spec.name for pair in pairs_concerned))
-    others = [pair.spec.candidate for pair in pairs_concerned if pair.spec.candidate != pair.spec.reference]
-    place = f"output {', '.join(map(repr, others))}: " if others else ""
-    return f"{ours} ({place}{detail})"
-
-
-def names(pairs_concerned: Sequence[Pair]) -> str:
-    return ", ".join(dict.fromkeys(pair.spec.name for pair in pairs_concerned))
+def names(concerned: Sequence[Pair]) -> str:
+    return ", ".join(dict.fromkeys(pair.spec.name for pair in concerned))
 
 
 def distinct(array: Array, limit: int = 50) -> int:
@@ -293,19 +248,6 @@ def distinct(array: Array, limit: int = 50) -> int:
         if len(seen) >= limit:
             break
     return len(seen)
-
-
-def agreeing(pair: Pair, candidate: Array) -> Array:
-    """The rows on which a pair agrees with these answers in the place of the candidate's."""
-    return ~rows_beyond(replace(pair, candidate=candidate))
-
-
-def _beyond(case: Case) -> list[Array]:
-    return case.once(_beyond_by_pair)
-
-
-def _beyond_by_pair(case: Case) -> list[Array]:
-    return [rows_beyond(pair) for pair in pairs(case)]
 
 
 def _varies(case: Case, positions: set[int]) -> bool:
@@ -320,22 +262,14 @@ def _constant(array: Array) -> Array:
             typical: Any = np.median(finite, axis=0)
     else:
         values = [repr(row) for row in array.tolist()]
-        counts: dict[str, int] = {}
-        for value in values:
-            counts[value] = counts.get(value, 0) + 1
-        typical = array[values.index(max(counts, key=lambda value: counts[value]))]
+        typical = array[values.index(Counter(values).most_common(1)[0][0])]
     constant = np.empty_like(array)
     constant[:] = typical
     return constant
 
 
-FEW_ROWS, FEW_NUMBERS = 128, 100_000
-PROMISING = 0.5
-"""A change is tried on all rows if this share of some failing rows agree after it."""
-
-
 @dataclass(frozen=True, slots=True)
-class Change:
+class Reading:
     """What may be wrong with an output, and the answers of one side as they would be then.
 
     On the candidate's side `made` puts its answers right; on the reference's side it does to the
@@ -351,81 +285,79 @@ class Change:
     simplicity: int = 2
 
 
-Maker = Callable[[Case, Pair, Array], Iterable[Change]]
-"""Lists the changes of a pair that holds some rows of the sample, and which rows these are."""
+Readings = Callable[[Case, Pair, Array], Iterable[Reading]]
+"""Lists the readings of a pair that holds some rows of the sample, and which rows these are."""
 
 
-def best(case: Case, changes: Maker) -> Explained | None:
-    """The change that explains most; one change for all failing outputs if there is one, else for one of them."""
+def best(case: Case, readings: Readings) -> Explained | None:
+    """The reading that explains most; the same for all failing outputs if there is one, else for one of them."""
     positions = failing_numbers(case)
-    tried = {position: _promising(case, position, changes) for position in positions}
-    found: tuple[Effect, dict[int, Change]] | None = None
-    for first in tried[positions[0]]:
-        same = {
-            position: change
-            for position in positions[1:]
-            for change in tried[position]
-            if (change.cause, change.what) == (first.cause, first.what)
+    likely = {position: _promising(case, position, readings) for position in positions}
+    together = [
+        {
+            positions[0]: one,
+            **{
+                position: other
+                for position in positions[1:]
+                for other in likely[position]
+                if (other.cause, other.what) == (one.cause, one.what)
+            },
         }
-        found = _better(case, found, {positions[0]: first, **same})
-        if found is not None and found[0].share == 1:
-            break
-    if found is None and len(positions) > 1:
-        for position in positions:
-            for change in tried[position]:
-                found = _better(case, found, {position: change})
-    return None if found is None else _explained(case, *found)
+        for one in likely[positions[0]]
+    ]
+    alone = [{position: one} for position in positions for one in likely[position]] if len(positions) > 1 else []
+    for ways in (together, alone):
+        found: tuple[Effect, dict[int, Reading]] | None = None
+        for chosen in ways:
+            effect = _tried(case, chosen)
+            if effect is not None and (found is None or effect.share > found[0].share):
+                found = effect, chosen
+            if found is not None and found[0].share == 1:
+                break
+        if found is not None:
+            return _explained(case, *found)
+    return None
 
 
-def _better(
-    case: Case, found: tuple[Effect, dict[int, Change]] | None, chosen: dict[int, Change]
-) -> tuple[Effect, dict[int, Change]] | None:
+def _tried(case: Case, chosen: Mapping[int, Reading]) -> Effect | None:
     with np.errstate(all="ignore"):
-        made = {position: change.made() for position, change in chosen.items()}
-    effect = convincing(
-        case,
-        {position: array for position, array in made.items() if chosen[position].side == "candidate"},
-        {position: array for position, array in made.items() if chosen[position].side == "reference"},
-    )
-    if effect is None or (found is not None and found[0].share >= effect.share):
-        return found
-    return effect, chosen
+        made = {
+            side: {position: reading.made() for position, reading in chosen.items() if reading.side == side}
+            for side in ("candidate", "reference")
+        }
+    return convincing(case, **made)
 
 
-def _promising(case: Case, position: int, changes: Maker) -> list[Change]:
-    """The changes that put enough of a few failing rows right, for all rows."""
+def _promising(case: Case, position: int, readings: Readings) -> list[Reading]:
+    """The readings that put enough of a few failing rows right, for all rows."""
     pair = pairs(case)[position]
     count = max(8, min(FEW_ROWS, FEW_NUMBERS // max(pair.reference[:1].size, 1)))
     rows = Trial.few(case, count).positions
-    small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
-    failing = rows_beyond(small)
+    failing = ~case.once(_agreeing)[position][rows]
     if not failing.any():
-        rows = np.flatnonzero(rows_beyond(pair))[:count]
-        small = replace(small, reference=pair.reference[rows], candidate=pair.candidate[rows])
+        rows = np.flatnonzero(~case.once(_agreeing)[position])[:count]
         failing = np.ones(len(rows), dtype=bool)
+    small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
     likely = set()
     with np.errstate(all="ignore"):
-        for change in changes(case, small, rows):
-            array = change.made()
-            if array.shape != small.candidate.shape or (change.side == "reference" and not np.isfinite(array).all()):
+        for reading in readings(case, small, rows):
+            array = reading.made()
+            if array.shape != small.candidate.shape or (reading.side == "reference" and not np.isfinite(array).all()):
                 continue
-            changed = replace(small, candidate=array)
-            if change.side == "reference":
-                changed = replace(small, reference=array)
-            if (~rows_beyond(changed))[failing].mean() >= PROMISING:
-                likely.add(change.done)
-        everywhere = np.arange(len(pair.reference))
-        return [change for change in changes(case, pair, everywhere) if change.done in likely]
+            sides = {"reference": small.reference, "candidate": small.candidate, reading.side: array}
+            if (~rows_beyond(replace(small, **sides)))[failing].mean() >= PROMISING:
+                likely.add(reading.done)
+        return [reading for reading in readings(case, pair, np.arange(len(pair.reference))) if reading.done in likely]
 
 
-def _explained(case: Case, effect: Effect, chosen: dict[int, Change]) -> Explained:
-    change = next(iter(chosen.values()))
-    concerned: Sequence[Pair] = [pairs(case)[position] for position in chosen]
+def _explained(case: Case, effect: Effect, chosen: Mapping[int, Reading]) -> Explained:
+    reading = next(iter(chosen.values()))
+    concerned = [pairs(case)[position] for position in chosen]
     return Explained(
-        change.cause,
-        culprit(concerned, change.what),
-        f"{change.done}, the candidate's {names(concerned)} and the reference's agree on {told(effect)}",
-        change.remedy,
+        reading.cause,
+        culprit(concerned, reading.what),
+        f"{reading.done}, the candidate's {names(concerned)} and the reference's agree on {effect.told}",
+        reading.remedy,
         covered=effect.covered,
-        simplicity=change.simplicity,
+        simplicity=reading.simplicity,
     )

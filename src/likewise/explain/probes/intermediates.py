@@ -14,15 +14,26 @@ from likewise.compare.observe import align, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.report import Place
 from likewise.explain import answers, links
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import Trial
 from likewise.models.onnx import edits
 
 MOST_TENSORS = 400
+"""Tensors of a graph that are looked at, from its end."""
+
 FEW_ROWS = 48
+"""Rows on which they are looked at."""
+
 ALIKE = 0.98
+"""Two tensors are the same if so many of the rows agree."""
+
 MOST_ELEMENTS = 4_000_000
+"""Larger tensors are not looked at."""
+
+WIDE = Tolerance(1e-3, 1e-2)
+"""In a tolerance wider than this, tensors would be taken for one another."""
 
 
 class Intermediates:
@@ -30,14 +41,14 @@ class Intermediates:
 
     causes = ("wrong-intermediate",)
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return case.required.batch.stacked and bool(_concerned(case))
 
     def test(self, case: Case) -> Sequence[Explained]:
-        positions = Trial.few(case, FEW_ROWS).positions
-        batch = case.rows(positions)
-        return list(_right_elsewhere(case, batch, positions)) or list(_something_else(case, batch, positions))
+        trial = Trial.few(case, FEW_ROWS)
+        return list(_right_elsewhere(case, trial)) or list(_something_else(case, trial))
 
 
 def _concerned(case: Case) -> list[PairSpec]:
@@ -54,24 +65,20 @@ def _concerned(case: Case) -> list[PairSpec]:
     return found
 
 
-def _right_elsewhere(case: Case, batch: Batch, positions: Array) -> Iterator[Explained]:
+def _right_elsewhere(case: Case, trial: Trial) -> Iterator[Explained]:
     """Tensors of the candidate that the output is not made from, and that are what it should be."""
-    proto = edits.editable(case.graph())
+    proto = case.editable()
     if proto is None:
         return
-    tensors = _tensors_of(case, "candidate", proto, batch)
+    tensors = _tensors_of(case, "candidate", proto, trial.batch)
     sources = _sources(proto)
     for spec in _concerned(case):
-        ours = case.required.reference[spec.reference]
+        ours = trial.reference[spec.reference]
         # The last one is the nearest to what an output is.
         for name, array in reversed(list(tensors.items())):
-            if (
-                name in sources[spec.candidate]
-                or name == spec.candidate
-                or not _same(spec, ours[positions], array, case)
-            ):
+            if name in sources[spec.candidate] or not _same(spec, ours, array, case):
                 continue
-            exposed = edits.exposed(proto, [name], edits.tensor_types(proto))
+            exposed = edits.exposed(proto, [name], case.tensor_types())
             told = _asked(case, "candidate", exposed, [name], None)
             if told is None or name not in told:
                 continue
@@ -79,9 +86,14 @@ def _right_elsewhere(case: Case, batch: Batch, positions: Array) -> Iterator[Exp
             if effect.explains:
                 yield Explained(
                     "wrong-intermediate",
-                    f"{spec.name} (output '{spec.candidate}' instead of tensor '{name}')",
+                    Place(
+                        spec.name,
+                        (f"output '{spec.candidate}' instead of tensor '{name}'",),
+                        outputs=(spec.candidate,),
+                        tensors=(name,),
+                    ),
                     f"tensor '{name}' of the candidate's graph, which its output '{spec.candidate}' is not made from, "
-                    f"agrees with the reference on {answers.told(effect)}",
+                    f"agrees with the reference on {effect.told}",
                     f"Make '{name}' the output of the graph",
                     covered=effect.covered,
                     simplicity=3,
@@ -89,22 +101,22 @@ def _right_elsewhere(case: Case, batch: Batch, positions: Array) -> Iterator[Exp
                 return
 
 
-def _something_else(case: Case, batch: Batch, positions: Array) -> Iterator[Explained]:
+def _something_else(case: Case, trial: Trial) -> Iterator[Explained]:
     """Something the reference computes on its way, and that is what the candidate answers."""
     concerned = _concerned(case)
     if not concerned or case.native("reference") is None:
         return
-    inner = _of_reference(case, batch)
+    inner = _of_reference(case, trial.batch)
     for spec in concerned:
-        theirs, right = case.required.candidate[spec.candidate][positions], case.required.reference[spec.reference]
+        theirs, right = trial.candidate[spec.candidate], trial.reference[spec.reference]
         for name, array in inner.items():
-            if answers.distinct(array) < 2 or _same(spec, right[positions], array, case):
+            if answers.distinct(array) < 2 or _same(spec, right, array, case):
                 continue
             if _same(spec, array, theirs, case):
                 yield Explained(
                     "wrong-intermediate",
-                    f"{spec.name} (output '{spec.candidate}' is {name})",
-                    f"on {len(positions)} rows looked at, the candidate's '{spec.candidate}' is {name} of the "
+                    Place(spec.name, (f"output '{spec.candidate}' is {name}",), outputs=(spec.candidate,)),
+                    f"on {len(trial)} rows looked at, the candidate's '{spec.candidate}' is {name} of the "
                     f"reference, not its {spec.name}",
                     f"Export the whole model: what it gives at the end is {spec.name}",
                     covered=case.required.failing & _fails(case, spec),
@@ -132,14 +144,11 @@ def _same(spec: PairSpec, ours: Array, theirs: Array, case: Case) -> bool:
         ours, theirs = aligned
     if ours.size != theirs.size or not ours.size:
         return False
-    rounding = answers.ROUNDING
-    tolerance = Tolerance(
-        max(min(case.tolerance.absolute, 1e-3), rounding.absolute),
-        max(min(case.tolerance.relative, 1e-2), rounding.relative),
-    )
+    known = case.tolerance
+    tolerance = answers.forgiving(Tolerance(min(known.absolute, WIDE.absolute), min(known.relative, WIDE.relative)))
     plain = replace(spec, kind=Kind.VALUE, columns=None, reference_column=None, expand=None)
     batch = case.rows(np.arange(len(ours)))
-    pair = Pair(plain, batch, ours, theirs.reshape(ours.shape), tolerance)
+    pair = Pair(plain, batch, ours, theirs.reshape(ours.shape), tolerance, nan_equal=case.plan.nan_equal)
     return bool(rows_beyond(pair).mean() <= 1 - ALIKE)
 
 
@@ -147,7 +156,7 @@ def _tensors_of(case: Case, side: str, proto: Any, batch: Batch) -> Tensors:
     """What flows through a graph on some rows, with a row each."""
     made = [name for node in proto.graph.node if node.op_type != "Constant" for name in node.output if name]
     names = made[-MOST_TENSORS:]
-    exposed = edits.exposed(proto, names, edits.tensor_types(proto))
+    exposed = edits.exposed(proto, names, case.tensor_types(side))
     told = _asked(case, side, exposed, names, batch) or {}
     return {name: array for name, array in told.items() if 0 < array.size <= MOST_ELEMENTS}
 
@@ -182,7 +191,7 @@ def _of_reference(case: Case, batch: Batch) -> Mapping[str, Array]:
     """What the reference computes before its answer, and its other answers, by a name for a person."""
     model = case.native("reference")
     if case.framework("reference") == "onnx":
-        proto = edits.editable(case.graph("reference"))
+        proto = case.editable("reference")
         told = {} if proto is None else _tensors_of(case, "reference", proto, batch)
         return {f"tensor '{name}'": array for name, array in told.items()}
     torch = sys.modules.get("torch")

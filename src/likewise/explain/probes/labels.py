@@ -1,9 +1,12 @@
-"""Agreeing scores, other labels: another threshold, another rule, ties decided another way."""
+"""Labels that differ where scores agree: another threshold or rule, ties, other values for the same classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,15 +14,40 @@ from likewise.compare.differences import is_numeric, same_labels
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label
+from likewise.contracts.report import Place
 from likewise.explain import answers
 from likewise.explain.case import Case, Explained
+from likewise.explain.experiment import ENOUGH, HEALED, SOME, Change, Claim, Effect, Trial, shown
+from likewise.explain.trace import seen_inside
 from likewise.models.onnx import edits
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
 
 TIED = 5e-7
 """Two scores this close, relative to the larger, are one to float32."""
 
+MOST_PICKING = 3
+"""Nodes that pick the largest of something, from the end of the graph, that are tried the other way round."""
+
 FEWEST_FAILING = 2
 """Rows that a threshold needs; one row is nearest to the border by chance."""
+
+CONSISTENT = 0.98
+"""A mapping of labels holds on this share of the rows, or it is none."""
+
+FEWEST_ROWS = 5
+"""Fewer rows support any mapping."""
+
+MOST_VALUES = 2_000
+"""Pairs of labels beyond which they are no classes."""
+
+MOST_SHOWN = 6
+"""Labels whose translation is written out."""
+
+RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0}
+"""Operators that give places, and which of their outputs holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +66,13 @@ class LabelRules:
 
     causes = ("tie-breaking", "decision-threshold", "label-rule")
     needs_answers = True
+    slow = False
 
     def plausible(self, case: Case) -> bool:
         return answers.complete(case) and bool(answers.failing_labels(case)) and not answers.failing_numbers(case)
 
     def test(self, case: Case) -> Sequence[Explained]:
-        found: list[Explained] = list(_in_graph(case))
+        found = list(islice(shown(case, _in_graph(case)), 1))
         for position in answers.failing_labels(case):
             label = answers.pairs(case)[position]
             sources = list(_sources(case, label))
@@ -106,7 +135,7 @@ def _ties(case: Case, position: int, label: Pair, scores: Scores) -> Explained |
     return Explained(
         "tie-breaking",
         answers.culprit([label], f"ties of {scores.name}"),
-        f"on {answers.told(effect)} the best two {scores.name} are equal, and the models pick different ones of them",
+        f"on {effect.told} the best two {scores.name} are equal, and the models pick different ones of them",
         "Break ties the same way on both sides (np.argmax takes the first), or accept flips within noise: "
         "--limit material_flips=0 instead of label_flips",
         covered=effect.covered,
@@ -141,7 +170,7 @@ def _threshold(case: Case, position: int, label: Pair, scores: Scores) -> Explai
         "decision-threshold",
         answers.culprit([label], f"threshold {place:g} instead of {place_right:g}{where}"),
         f"the candidate says {classes[1]!r} from {scores.name} of {place:g} on ({cut[0]:.6g} to {cut[1]:.6g}), "
-        f"the reference from {place_right:g} on; cut there, the candidate's labels agree on {answers.told(effect)}",
+        f"the reference from {place_right:g} on; cut there, the candidate's labels agree on {effect.told}",
         f"Set the threshold to {place_right:g} in the export, or decide by the probabilities: "
         f"{scores.name} > {place_right:g}",
         covered=effect.covered,
@@ -161,7 +190,7 @@ def _named_rule(case: Case, position: int, label: Pair, scores: Scores) -> Expla
                 "label-rule",
                 answers.culprit([label], f"{how}, of {scores.name}"),
                 f"picked from the reference's own {scores.name} by the rule that {how}, labels agree with the "
-                f"candidate's on {answers.told(effect)}; the reference decides otherwise",
+                f"candidate's on {effect.told}; the reference decides otherwise",
                 "Decide in the export as the model's predict does, or take the label from the outputs that agree",
                 covered=effect.covered,
                 simplicity=2,
@@ -185,7 +214,7 @@ def _any_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explain
                 "label-rule",
                 answers.culprit([label], f"not by {scores.name}"),
                 f"the candidate's {scores.name} agree; labels picked from them so that {how}, as the reference "
-                f"does, agree on {answers.told(effect)}, its own do not",
+                f"does, agree on {effect.told}, its own do not",
                 f"Take the label from the candidate's {scores.name}, or export the model's own rule",
                 covered=effect.covered,
                 simplicity=3,
@@ -193,13 +222,14 @@ def _any_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explain
     return None
 
 
-def _in_graph(case: Case) -> Iterator[Explained]:
+def _in_graph(case: Case) -> Iterator[Claim]:
     """A node that picks the label: try it the other way round."""
-    proto = edits.editable(case.graph())
+    proto = case.editable()
     if proto is None:
         return
+    label = answers.pairs(case)[answers.failing_labels(case)[0]]
     picking = [node.name for node in proto.graph.node if node.op_type in ("ArgMax", "ArgMin")]
-    for name in picking[-3:]:
+    for name in picking[-MOST_PICKING:]:
         for cause in ("label-rule", "tie-breaking"):
             copy = edits.copied(proto)
             node = next(node for node in copy.graph.node if node.name == name)
@@ -211,18 +241,13 @@ def _in_graph(case: Case) -> Iterator[Explained]:
                 last = edits.attribute(node, "select_last_index", 0)
                 edits.set_attribute(node, "select_last_index", 1 - last)
                 what = f"select_last_index={last}"
-            effect = answers.tried(case, copy)
-            if effect is not None:
-                label = answers.pairs(case)[answers.failing_labels(case)[0]]
-                yield Explained(
-                    cause,
-                    answers.culprit([label], f"{what}, node '{name}'"),
-                    f"with node '{name}' changed ({what}) the candidate agrees on {answers.told(effect)}",
-                    f"Export the label with {'the other operator' if cause == 'label-rule' else 'the first of equals'}",
-                    covered=effect.covered,
-                    simplicity=1,
-                )
-                return
+            yield Claim(
+                cause,
+                answers.culprit([label], f"{what}, node '{name}'", nodes=(name,)),
+                f"with node '{name}' changed ({what}) the candidate agrees on {HEALED}",
+                f"Export the label with {'the other operator' if cause == 'label-rule' else 'the first of equals'}",
+                (Change(target=copy),),
+            )
 
 
 def _positive(scores: Array, label: Pair) -> Array | None:
@@ -274,4 +299,193 @@ def _stored(case: Case, cut: tuple[float, float]) -> str | None:
     return f"constant '{fitting[0]}'" if len(fitting) == 1 else None
 
 
-EXTENSION = LabelRules()
+class LabelValues:
+    """Translate the candidate's labels by the one-to-one mapping the rows suggest, and compare again."""
+
+    causes = ("label-mapping",)
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        return answers.complete(case) and bool(answers.failing_labels(case))
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        found: dict[int, Mapping[Any, Any]] = {}
+        for position in answers.failing_labels(case):
+            mapping = _mapping(answers.pairs(case)[position])
+            if mapping is not None:
+                found[position] = mapping
+        changed = {
+            position: _mapped(answers.pairs(case)[position].candidate, mapping) for position, mapping in found.items()
+        }
+        effect = answers.convincing(case, changed) if changed else None
+        if effect is None:
+            return []
+        position, mapping = next(iter(found.items()))
+        pair = answers.pairs(case)[position]
+        how = _how(mapping, pair)
+        return [
+            Explained(
+                "label-mapping",
+                answers.culprit([answers.pairs(case)[p] for p in found], how),
+                f"the candidate's labels are the reference's under other values ({_listed(mapping)}): translated back "
+                f"they agree on {effect.told}",
+                f"Export with the model's own class values, or translate: {_code(mapping)}",
+                covered=effect.covered,
+                simplicity=2,
+            )
+        ]
+
+
+def _mapping(pair: Pair) -> Mapping[Any, Any] | None:
+    """What each label of the candidate stands for, if that is the same on nearly all rows and something else."""
+    theirs, ours = _plain(pair.candidate), _plain(pair.reference)
+    together = Counter(zip(theirs, ours, strict=True))
+    if len(theirs) < FEWEST_ROWS or len(together) > MOST_VALUES:
+        return None
+    best: dict[Any, tuple[Any, int]] = {}
+    for (given, meant), count in together.items():
+        if given not in best or count > best[given][1]:
+            best[given] = (meant, count)
+    consistent = sum(count for _, count in best.values())
+    # One row supports any mapping of its label; two rows or more begin to tell.
+    supported = sum(count for _, count in best.values() if count >= 2)
+    mapping = {given: meant for given, (meant, _) in best.items()}
+    several = len(mapping) >= 2 and len(set(mapping.values())) == len(mapping)
+    if not several or consistent < CONSISTENT * len(theirs) or supported < 0.8 * len(theirs):
+        return None
+    return mapping if any(given != meant for given, meant in mapping.items()) else None
+
+
+def _plain(array: Array) -> list[Any]:
+    """Labels as plain values that can be counted; NaN is a label like any other."""
+    return ["NaN" if value != value else value for value in array.ravel().tolist()]
+
+
+def _mapped(array: Array, mapping: Mapping[Any, Any]) -> Array:
+    translated = np.empty(array.size, dtype=object)
+    translated[:] = [mapping[value] for value in _plain(array)]
+    return translated.reshape(array.shape)
+
+
+def _how(mapping: Mapping[Any, Any], pair: Pair) -> str:
+    """The mapping in a few words."""
+    pairs = list(mapping.items())
+    classes = list(pair.spec.classes or ())
+    if all(_is_whole(given) and _is_whole(meant) for given, meant in pairs):
+        shifts = {given - meant for given, meant in pairs}
+        if len(shifts) == 1 and shifts != {0}:
+            return f"shifted by {shifts.pop():+d}"
+    if all(_is_whole(given) and 0 <= given < len(classes) and classes[given] == meant for given, meant in pairs):
+        return "position instead of class"
+    if all(
+        _is_whole(meant) and 0 <= meant < len(classes) and str(classes[meant]) == str(given) for given, meant in pairs
+    ):
+        return "class instead of position"
+    if all(_folded(given) == _folded(meant) for given, meant in pairs):
+        return "other spelling" if all(isinstance(v, str) for entry in pairs for v in entry) else "text and numbers"
+    if set(mapping) == set(mapping.values()):
+        return f"exchanged: {_listed(mapping)}"
+    return _listed(mapping)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _folded(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = str(value).strip().casefold()
+    return text[:-2] if text.endswith(".0") else text
+
+
+def _listed(mapping: Mapping[Any, Any]) -> str:
+    changed = [(given, meant) for given, meant in mapping.items() if given != meant]
+    shown = ", ".join(f"{given!r} for {meant!r}" for given, meant in sorted(changed, key=repr)[:MOST_SHOWN])
+    return shown + (f" and {len(changed) - MOST_SHOWN} more" if len(changed) > MOST_SHOWN else "")
+
+
+def _code(mapping: Mapping[Any, Any]) -> str:
+    shown = sorted(mapping.items(), key=repr)[:MOST_SHOWN]
+    rest = ", …" if len(mapping) > MOST_SHOWN else ""
+    return "{" + ", ".join(f"{given!r}: {meant!r}" for given, meant in shown) + rest + "}[label]"
+
+
+class RankedTies:
+    """Look up both models' places in the values that were ranked: equal values are equally right."""
+
+    causes = ("tie-breaking",)
+    needs_answers = True
+    slow = False
+
+    def plausible(self, case: Case) -> bool:
+        proto = case.graph()
+        return proto is not None and any(node.op_type in RANKING for node in proto.graph.node)
+
+    def test(self, case: Case) -> Sequence[Explained]:
+        proto = case.editable()
+        positions = Trial.few(case, SOME).positions
+        failing = case.required.failing[positions]
+        for node, ranked, places in () if proto is None else self._seen(case, proto, positions):
+            covered = failing.copy()
+            for pair in case.failing_pairs():
+                equal = _equally_right(pair, node, ranked, places, positions)
+                covered &= np.zeros(len(positions), dtype=bool) if equal is None else equal
+            if covered.sum() >= ENOUGH * failing.sum():
+                output = case.failing_pairs()[0].spec.name
+                return [
+                    Explained(
+                        "tie-breaking",
+                        Place(output, (edits.place(node),), outputs=(output,), nodes=(node.name,)),
+                        f"on {Effect(covered, failing).told} both models point at equal values: {node.op_type} ranks "
+                        "them in another order than the reference",
+                        "Compare the values instead of their places, or break ties before (add a small multiple of the "
+                        "index)",
+                        covered=Trial(case, positions).mask(covered),
+                        share=float(covered.sum() / failing.sum()),
+                        simplicity=1,
+                    )
+                ]
+        return []
+
+    def _seen(self, case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
+        """Each ranking node with the values it ranks and the places it gives."""
+        for node in proto.graph.node:
+            if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
+                names = [node.input[0], node.output[RANKING[node.op_type]]]
+                seen = seen_inside(case, "candidate", proto, names, positions)
+                fed = case.fed("candidate", case.rows(positions))
+                ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
+                if seen is not None and ranked is not None and names[1] in seen:
+                    yield node, ranked, seen[names[1]]
+
+
+def _equally_right(pair: Pair, node: NodeProto, ranked: Array, places: Array, positions: Array) -> Array | None:
+    """The rows on which the reference's places hold the same values; None where the output is no places."""
+    theirs, ours = pair.candidate[positions], pair.reference[positions]
+    axis = edits.attribute(node, "axis", -1 if node.op_type == "TopK" else 0) % ranked.ndim
+    if not axis or theirs.size != places.size or theirs.dtype.kind not in "iuf":
+        return None
+    wide = ranked.shape[axis]
+    mine = places if places.ndim == ranked.ndim else np.expand_dims(places, axis)
+    yours = ours.reshape(mine.shape).astype(np.float64)
+    same = np.array_equal(theirs.reshape(mine.shape).astype(np.float64), mine.astype(np.float64))
+    if (
+        not same
+        or not np.isfinite(yours).all()
+        or (yours != np.round(yours)).any()
+        or yours.min() < 0
+        or yours.max() >= wide
+    ):
+        return None
+    equal = np.take_along_axis(ranked, mine.astype(np.int64), axis) == np.take_along_axis(
+        ranked, yours.astype(np.int64), axis
+    )
+    rows: Array = equal.reshape(len(positions), -1).all(axis=1)
+    return rows
+
+
+EXTENSIONS = (LabelRules(), LabelValues(), RankedTies())
