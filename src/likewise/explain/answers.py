@@ -92,8 +92,8 @@ def measured(case: Case, candidate: Changed | None = None, reference: Changed | 
     agrees = np.full(len(case.required), len(known) == len(case.specs))
     for position, pair in enumerate(pairs(case)):
         if position in theirs or position in ours:
-            side = {"reference": ours.get(position, pair.reference), "candidate": theirs.get(position, pair.candidate)}
-            changed.append(replace(pair, **side))
+            mine, yours = ours.get(position, pair.reference), theirs.get(position, pair.candidate)
+            changed.append(replace(pair, reference=mine, candidate=yours))
         else:
             agrees &= known[position]
     return Effect(agrees & rows_agreeing(changed, len(agrees)), case.required.failing)
@@ -344,8 +344,8 @@ def _promising(case: Case, position: int, readings: Readings) -> list[Reading]:
             array = reading.made()
             if array.shape != small.candidate.shape or (reading.side == "reference" and not np.isfinite(array).all()):
                 continue
-            sides = {"reference": small.reference, "candidate": small.candidate, reading.side: array}
-            if (~rows_beyond(replace(small, **sides)))[failing].mean() >= PROMISING:
+            mine, yours = (array, small.candidate) if reading.side == "reference" else (small.reference, array)
+            if (~rows_beyond(replace(small, reference=mine, candidate=yours)))[failing].mean() >= PROMISING:
                 likely.add(reading.done)
         return [reading for reading in readings(case, pair, np.arange(len(pair.reference))) if reading.done in likely]
 
