@@ -254,8 +254,9 @@ class Trial:
         self, *, reference: Tensors | None = None, candidate: Tensors | None = None, left: float = NEARER
     ) -> bool:
         """Is most of the difference gone? Rows just beyond the tolerance come inside by chance, whatever moves them."""
-        before = self.gap()
-        return not before or self.gap(reference=reference, candidate=candidate) <= left * before
+        before, after = self.gap(), self.gap(reference=reference, candidate=candidate)
+        # A change that leaves the numbers as they are is about labels, which are not nearer or further.
+        return not before or after == before or after <= left * before
 
     def moved(self, one: Tensors, other: Tensors) -> float:
         """How far two answers of the candidate are apart on failing rows; infinitely, where only one is finite."""
