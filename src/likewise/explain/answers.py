@@ -22,7 +22,7 @@ from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained, rows_agreeing
-from likewise.explain.experiment import ENOUGH, HARMLESS, Change, Effect, Trial, run
+from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
 
 ROUNDING = Tolerance(1e-6, 1e-5)
 """A link applied here and one applied by the model differ by rounding, which a bit-equal policy would not forgive."""
@@ -117,12 +117,6 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
     if nothing.damage > HARMLESS:
         return effect
     return effect if 1 - effect.share <= LEFT_OF_NULL * (1 - nothing.share) and nothing.share < 1 else None
-
-
-def tried(case: Case, target: Any) -> Effect | None:
-    """The effect of another graph in the candidate's place if it explains."""
-    effect = run(case, Change(target=target))
-    return effect if effect is not None and effect.explains else None
 
 
 def following_labels(case: Case, positions: set[int]) -> dict[int, Array]:
