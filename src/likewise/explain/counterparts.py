@@ -20,7 +20,7 @@ from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.explain.parts import innermost
+from likewise.explain.fitted import innermost
 from likewise.explain.trace import differing, likeness, reference_steps, seen, seen_inside
 from likewise.explain.weights.twins import aligned
 from likewise.models.onnx.edits import module_of

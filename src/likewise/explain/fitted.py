@@ -1,12 +1,26 @@
-"""What the fitted steps of a case's scikit-learn reference know about a feature: fill values, categories."""
+"""What the reference's own fitted object tells: what its steps know of a feature, and what its answer is made of."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from likewise.contracts.data import Array
 from likewise.data.cells import Field
 from likewise.explain.case import Case
 from likewise.explain.fields import fields_of
+from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Known, Seat
 from likewise.models.sklearn.walk import followed
+from likewise.models.sklearn.walk import innermost as last_estimator
+
+TREES = re.compile(r"Tree|Forest|Boost|LGBM|XGB")
+"""What the names of estimators made of trees have in them."""
 
 
 def seats(case: Case, field: Field) -> tuple[Seat, ...]:
@@ -85,3 +99,108 @@ def graph_words(case: Case) -> frozenset[str]:
         if tensor.data_type == TensorProto.STRING:
             words.update(tensor.string_data)
     return frozenset(word.decode("utf-8", "replace") for word in words)
+
+
+def innermost(case: Case) -> Any:
+    """The object that gives the reference's answer in the end; None where there is none to look at."""
+    model = case.native("reference")
+    return last_estimator(model) if model is not None and case.framework("reference") == "sklearn" else model
+
+
+def decided_by_trees(case: Case) -> bool:
+    """Is the last estimator of the reference a tree, or many of them?"""
+    if case.framework("reference") in ("xgboost", "lightgbm", "catboost"):
+        return True
+    return case.framework("reference") == "sklearn" and TREES.search(type(innermost(case)).__name__) is not None
+
+
+def constant_terms(case: Case) -> Iterator[tuple[str, Array]]:
+    """What is added to every answer before the link, with what its owner calls it."""
+    model = innermost(case)
+    if model is None:
+        return
+    package = type(model).__module__.partition(".")[0]
+    readers = {"sklearn": _of_estimator, "xgboost": _of_xgboost, "catboost": _of_catboost}
+    if package in readers:
+        yield from readers[package](model)
+    elif "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
+        names = [name for name, _ in model.named_parameters() if name.endswith("bias")]
+        if biases:
+            yield names[-1], biases[-1].detach().cpu().numpy().astype(np.float64).ravel()
+
+
+def has_base_score(case: Case) -> bool:
+    """Does the reference start from a score of its own, to which trees add?"""
+    model = innermost(case)
+    kind = type(model)
+    return kind.__module__.startswith(("xgboost", "lightgbm", "catboost")) or "GradientBoosting" in kind.__name__
+
+
+def member_counts(case: Case) -> set[int]:
+    """How many members the ensembles of both sides have: trees, estimators, folds."""
+    model = innermost(case)
+    found: set[int] = set()
+    for name in ("estimators_", "calibrated_classifiers_"):
+        members = getattr(model, name, None)
+        if members is not None and hasattr(members, "__len__"):
+            found |= {len(members), int(np.size(members))} if isinstance(members, np.ndarray) else {len(members)}
+    for name in ("n_estimators_", "n_iter_", "n_estimators", "tree_count_"):
+        count = getattr(model, name, None)
+        if isinstance(count, int | np.integer):
+            found.add(int(count))
+    for name in ("num_boosted_rounds", "num_trees"):
+        count_of = getattr(model, name, None)
+        if callable(count_of):
+            found.add(int(count_of()))
+    return {count for count in found | _trees_in_graph(case) if count >= 2}
+
+
+def _trees_in_graph(case: Case) -> set[int]:
+    proto = case.graph()
+    if proto is None:
+        return set()
+    counts = set()
+    for node in proto.graph.node:
+        for name in ("nodes_treeids", "tree_roots"):
+            ids = edits.attribute(node, name)
+            if ids:
+                counts.add(len(set(ids)))
+    return counts
+
+
+def _of_estimator(model: Any) -> Iterator[tuple[str, Array]]:
+    if hasattr(model, "intercept_"):
+        yield "intercept", np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64)).ravel()
+    if hasattr(model, "intercepts_") and model.intercepts_:
+        yield "intercept of the last layer", np.asarray(model.intercepts_[-1], dtype=np.float64).ravel()
+    if hasattr(model, "_baseline_prediction"):
+        yield "base score", np.asarray(model._baseline_prediction, dtype=np.float64).ravel()
+    if hasattr(model, "offset_"):
+        yield "offset", -np.atleast_1d(np.asarray(model.offset_, dtype=np.float64)).ravel()
+    first: Any = getattr(model, "init_", None)
+    if hasattr(first, "constant_"):
+        yield "base score", np.asarray(first.constant_, dtype=np.float64).ravel()
+    elif hasattr(first, "class_prior_"):
+        prior = np.asarray(first.class_prior_, dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            yield "base score", np.log(prior / (1 - prior))[1:] if len(prior) == 2 else np.log(prior)
+
+
+def _of_xgboost(model: Any) -> Iterator[tuple[str, Array]]:
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    learner = json.loads(booster.save_config())["learner"]
+    text = learner["learner_model_param"].get("base_score", "")
+    scores = np.array([float(part) for part in text.strip("[]").split(",") if part])
+    objective = learner.get("objective", {}).get("name", "")
+    with np.errstate(all="ignore"):
+        if objective in ("binary:logistic", "reg:logistic", "binary:logitraw"):
+            yield "base score", np.log(scores / (1 - scores))
+        elif objective in ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox"):
+            yield "base score", np.log(scores)
+    yield "base score", scores
+
+
+def _of_catboost(model: Any) -> Iterator[tuple[str, Array]]:
+    _, bias = model.get_scale_and_bias()
+    yield "base score", np.atleast_1d(np.asarray(bias, dtype=np.float64)).ravel()

@@ -18,7 +18,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, links, parts
+from likewise.explain import answers, fitted, links
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
@@ -79,7 +79,7 @@ def _in_graph(case: Case) -> Iterator[Claim]:
             copy.graph.node[index].CopyFrom(other)
             yield Claim(
                 "aggregation",
-                _place(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
+                answers.culprit(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
                 f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on {HEALED}",
                 f"Export with {now} in that node",
                 (Change(target=copy),),
@@ -106,17 +106,9 @@ def _other_ways(node: NodeProto) -> Iterator[tuple[str, str, NodeProto]]:
             yield node.op_type, kind, other
 
 
-def _place(pairs: list[Pair], detail: str, *, nodes: tuple[str, ...] = ()) -> Place:
-    """Outputs by the reference's names, with what the candidate calls them and what is wrong with them."""
-    others = [pair.spec.candidate for pair in pairs if pair.spec.candidate != pair.spec.reference]
-    there = f"output {', '.join(map(repr, others))}: " if others else ""
-    outputs = tuple(dict.fromkeys(pair.spec.candidate for pair in pairs))
-    return Place(answers.names(pairs), (f"{there}{detail}",), outputs=outputs, nodes=nodes)
-
-
 def _from_members(case: Case) -> Iterator[Explained]:
     """The reference's own members, asked one by one and combined in other ways."""
-    model = parts.innermost(case)
+    model = fitted.innermost(case)
     members = _members(model)
     if not members or case.framework("reference") != "sklearn":
         return
@@ -132,7 +124,7 @@ def _from_members(case: Case) -> Iterator[Explained]:
         if effect is not None:
             yield Explained(
                 cause,
-                _place([answers.pairs(case)[position] for position in changed], what),
+                answers.culprit([answers.pairs(case)[position] for position in changed], what),
                 f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
                 f"candidate on {effect.told}",
                 f"Export the {type(model).__name__} with its own way of combining its members",
@@ -383,7 +375,7 @@ def _meanings(case: Case, pair: Pair, space: Space, factor: float) -> Iterator[R
     if factor == 1.0:
         yield from _constant_terms(case, pair, space)
         return
-    for count in sorted(parts.member_counts(case)):
+    for count in sorted(fitted.member_counts(case)):
         for known, what, part in (
             (float(count), "summed instead of averaged", ""),
             (1 / count, "averaged instead of summed", f"one part in {count}, "),
@@ -393,7 +385,7 @@ def _meanings(case: Case, pair: Pair, space: Space, factor: float) -> Iterator[R
                     known,
                     _offset(space, known),
                     "aggregation",
-                    _place([pair], f"{count} members {what}"),
+                    answers.culprit([pair], f"{count} members {what}"),
                     f", {part}and the model has {count} members",
                     "Export the model with its own way of combining its members",
                 )
@@ -407,7 +399,7 @@ def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
     def dropped(name: str, *how: str) -> Place:
         return Place(name, (*how, pair.spec.name), outputs=(pair.spec.candidate,))
 
-    for name, term in parts.constant_terms(case):
+    for name, term in fitted.constant_terms(case):
         wanted = term - term.mean() if space.name == "log-probabilities" else term
         if len(wanted) != len(offset) or not np.abs(wanted).max() > 0:
             continue
@@ -418,7 +410,7 @@ def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
                 remedy = f"Export the model with its {name}, once"
                 yield Relation(1.0, sign * wanted, "model-part-dropped", dropped(name, what), why, remedy)
                 return
-    if parts.has_base_score(case):
+    if fitted.has_base_score(case):
         remedy = "Export the model with its base score"
         yield Relation(1.0, offset, "model-part-dropped", dropped("base score"), "", remedy, 4)
     elif case.native("reference") is None:
