@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.compare.differences import is_numeric, rows_of
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.data import Array, Batch
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.fitted import innermost
-from likewise.explain.trace import differing, likeness, reference_steps, seen, seen_inside
+from likewise.explain.trace import differing, likeness, looked_into, reference_steps, seen
 from likewise.explain.weights.twins import aligned
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
@@ -355,63 +355,46 @@ ALIKE = 1e-3
 """Tensors are the same step's output if they differ by at most this part of their largest value."""
 
 
-def _named_steps(case: Case) -> list[tuple[str, Any]]:
-    """The named steps of the reference, in order; none where it is no pipeline."""
-    native = case.native("reference")
-    if case.framework("reference") != "sklearn" or not hasattr(native, "steps"):
-        return []
-    return [(name, step) for name, step in native.steps if step not in (None, "passthrough")]
-
-
 def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None:
     """The step a node belongs to, or the class of an estimator without steps; None where it cannot be told."""
     if case.framework("reference") != "sklearn":
         return None
-    steps = _named_steps(case)
+    native = case.native("reference")
+    steps = [name for name, step in getattr(native, "steps", ()) if step not in (None, "passthrough")]
     if not steps:
-        return type(case.native("reference")).__name__
-    if len(steps) == 1:
-        return steps[0][0]
-    if node is None:
-        return None
+        return type(native).__name__
+    if len(steps) == 1 or node is None:
+        return steps[0] if len(steps) == 1 else None
     boundaries = case.once(_boundaries)
     for name, tensor in boundaries.items():
         if node.name in _ancestors(proto, tensor):
             return name
     # A node behind the last step found belongs to the last step only if no step in between is missing.
-    return steps[-1][0] if len(boundaries) == len(steps) - 1 else None
+    return steps[-1] if len(boundaries) == len(steps) - 1 else None
 
 
 def _boundaries(case: Case) -> dict[str, str]:
-    """For each step but the last, the tensor that holds its output."""
-    proto = case.editable()
-    assert proto is not None
-    trial = Trial.few(case)
-    types = case.tensor_types()
-    floats = [name for node in proto.graph.node for name in node.output if types.get(name) in (1, 11)]
-    tensors = seen_inside(case, "candidate", proto, floats, trial.positions)
-    if tensors is None:
-        return {}
-    native, found = case.native("reference"), {}
-    for count, (name, _) in enumerate(native.steps[:-1], start=1):
-        told = case.ask_changed("reference", target=native[:count], batch=trial.batch)
-        if told is None:
-            continue
-        for array in told.values():
-            tensor = _alike(array.astype(np.float64), tensors, floats) if array.dtype.kind == "f" else None
-            if tensor is not None:
-                found[name] = tensor
+    """For steps of the pipeline, the tensor that holds what they give."""
+    batch = Trial.few(case).batch
+    inside, found = looked_into(case, batch), {}
+    made = (
+        {}
+        if inside is None
+        else {name: rows_of(inside.values[name]) for name in inside.made_by if name in inside.values}
+    )
+    for path, record in seen(case, batch).items():
+        for name, table in made.items():
+            if table.dtype.kind == "f" and record.output is not None and _alike(table, record.output):
+                found[path.partition("__")[0]] = name
+                break
     return found
 
 
-def _alike(array: Array, tensors: Tensors, names: list[str]) -> str | None:
-    for name in names:
-        other = tensors.get(name)
-        if other is not None and other.shape == array.shape:
-            gap = np.abs(other.astype(np.float64) - array)
-            if np.nanmax(gap, initial=0.0) <= ALIKE * max(float(np.nanmax(np.abs(array), initial=0.0)), 1e-12):
-                return name
-    return None
+def _alike(table: Array, gave: Array) -> bool:
+    if table.shape != gave.shape:
+        return False
+    largest = max(float(np.nanmax(np.abs(gave), initial=0.0)), 1e-12)
+    return bool(np.nanmax(np.abs(table.astype(np.float64) - gave), initial=0.0) <= ALIKE * largest)
 
 
 def _ancestors(proto: ModelProto, tensor: str) -> set[str]:
