@@ -21,11 +21,13 @@ from torch import nn
 
 import data_only
 import likewise
+from likewise.contracts.report import Place
 from likewise.explain import node_errors
 from likewise.explain.facts import rows as facts
-from likewise.explain.locate import around
+from likewise.explain.locate import around, nodes_at
 from likewise.explain.node_errors import error
 from likewise.models.onnx import edits
+from likewise.models.onnx.inside import Opened
 
 NOISE = 1e-6
 """What single precision adds at most in graphs as small as these."""
@@ -382,3 +384,25 @@ def test_an_error_is_a_part_of_the_largest_value():
     assert error(np.array([1e308]), np.array([-1e308])) == 2.0
     assert error(np.array(["a", "b"]), np.array(["a", "c"])) == 0.5
     assert error(np.zeros(3), np.zeros(4)) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (Place("anything", nodes=("node_linear_1",), tensors=("relu",)), ["node_linear_1"]),
+        (Place("anything", tensors=("relu",)), ["node_relu"]),
+        (Place("anything", tensors=("fc2.weight",)), ["node_linear_1"]),
+        (Place("anything", path="head"), ["/head/Gemm"]),
+        (Place("anything", path="step"), ["node_linear"]),
+        (Place("anything", outputs=("answer",)), ["/head/Gemm"]),
+        (Place("node_linear_1", ("node 'node_linear_1'",)), []),
+        (Place("anything", nodes=("node_linear_1",), side="reference"), []),
+    ],
+)
+def test_the_nodes_of_a_place_are_read_from_what_it_knows_and_not_from_its_words(place, named):
+    proto = edits.editable(exported_network())
+    proto.graph.node[-1].name = "/head/Gemm"
+    graph = Opened.of(proto, {})
+    index = {graph.node(position).name: position for position in graph.computing}
+    found = nodes_at(place, graph, {"step": (index["node_linear"],)}, {"answer": (index["/head/Gemm"],)})
+    assert [graph.node(position).name for position in found] == named
