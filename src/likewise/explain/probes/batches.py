@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -359,7 +359,7 @@ def _ranged(case: Case) -> Place | None:
     """The operator that quantises by the range of all rows of a call."""
     proto = case.graph()
     nodes = [] if proto is None else [node for node in edits.all_nodes(proto.graph) if node.op_type in BY_RANGE]
-    return Place(nodes[0].op_type, nodes=(nodes[0].name,)) if nodes else None
+    return replace(trace.place_of(nodes[0]), name=nodes[0].op_type, details=()) if nodes else None
 
 
 def _coupled(case: Case) -> Place | None:

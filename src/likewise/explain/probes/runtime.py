@@ -169,11 +169,12 @@ class Nondeterminism:
             effect = Effect(apart, trial.failing)
             if effect.share < ENOUGH:
                 continue
-            place = trace.place_of(random[0], side=side) if len(random) == 1 else None
+            node = trace.place_of(random[0]) if len(random) == 1 else Place("")
+            details = (str(node),) if node.name else ()
             found.append(
                 Explained(
                     "nondeterminism",
-                    Place(side, side=side) if place is None else Place(side, (str(place),), side, nodes=place.nodes),
+                    Place(side, details, side, nodes=node.nodes, tensors=node.tensors),
                     f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
                     f"{effect.told} than when they failed",
                     "Export it for inference (model.eval()), or fix the seed of what is random in it",
