@@ -117,6 +117,7 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
     class Broken:
         causes = ("tokenizer",)
         needs_answers = True
+        slow = False
 
         def plausible(self, case):
             return True

@@ -317,12 +317,14 @@ def test_a_probe(add):
         '''
 """Answers that are seven too large."""
 
+from likewise.contracts.report import Place
 from likewise.explain.case import Explained
 
 
 class Sevens:
     causes = ("approximation",)
     needs_answers = True
+    slow = False
 
     def plausible(self, case):
         return True
@@ -330,7 +332,7 @@ class Sevens:
     def test(self, case):
         pair = case.required.pairs[0]
         covered = case.required.failing & (pair.candidate - 7 == pair.reference)
-        told = ("the seven", "seven less and it agrees", "Do not add seven")
+        told = (Place("the seven"), "seven less and it agrees", "Do not add seven")
         return [Explained(self.causes[0], *told, covered, simplicity=0)]
 
 

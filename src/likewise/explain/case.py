@@ -52,7 +52,7 @@ class Explained:
     """
 
     cause: str
-    culprit: Place | str
+    culprit: Place
     evidence: str
     remedy: str
     covered: Array | None = None

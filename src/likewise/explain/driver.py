@@ -291,7 +291,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     excluded: list[str] = []
     not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
-    hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: getattr(found, "slow", False))
+    hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: bool(found.slow))
     end = case.deadline
     for hypothesis in hypotheses:
         if causes and not set(causes) & set(hypothesis.causes):

@@ -215,9 +215,9 @@ def _before_zipmap(graph: Opened, output: str) -> str | None:
 
 def _suspects(case: Case, found: Located, best: Explained | None, parts: Known) -> tuple[int, ...]:
     """The nodes that the best diagnosis names."""
-    place = None if best is None else best.culprit
-    if not isinstance(place, Place):
+    if best is None:
         return ()
+    place = best.culprit
     graph = found.graph
     if found.rewritten and (written := case.editable()) is not None:
         before = Opened.of(written, {})
