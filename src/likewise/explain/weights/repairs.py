@@ -63,7 +63,7 @@ def needed(case: Case, differences: Sequence[Difference]) -> tuple[Sequence[Diff
         whole = run(case, *put_back(case, differences)) if differences else None
         return (differences, whole) if whole is not None and whole.explains else None
     if (found := fewest(case, by_damage, does)) is not None:
-        return found
+        return [one for one in differences if one in found[0]], found[1]
     # Others may have been taken for arrays that they are not.
     likely = sorted(differences, key=lambda one: (not one.pattern.regular, float(one.match.different.mean())))
     alone = first(case, likely[:MOST_SINGLE], lambda trial, one: does(trial, [one]))
