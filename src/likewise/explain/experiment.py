@@ -2,8 +2,8 @@
 
 A `Change` is what is edited of one side: the cells it is asked about, its graph or weights, its settings. `run`
 tries changes on a few rows first and then on all of them, by the gate's own comparison; everything that is
-opened is closed again. An `Effect` explains a failure only if most of the difference goes with it, and if no
-answer that is the same for every row would do as well.
+opened is closed again. A change explains a failure only if most of the difference goes with it. Edits of answers, which
+could be made to fit anything, also have to beat an answer that is the same for every row (`answers.convincing`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns
 from likewise.explain.case import Case, Explained
-
-if TYPE_CHECKING:
-    pass
 
 Thing = TypeVar("Thing")
 
