@@ -19,6 +19,7 @@ from likewise.contracts.data import Batch, Tensors
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
 Label: TypeAlias = bool | int | float | str
 Shape: TypeAlias = tuple[int | str | None, ...]
 BatchAxis: TypeAlias = int | str | Mapping[str, int]

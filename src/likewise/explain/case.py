@@ -32,6 +32,7 @@ from likewise.registry import adapter
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
 Known = TypeVar("Known")
 
 

@@ -20,7 +20,7 @@ from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.explain.fitted import innermost
+from likewise.explain.features import innermost
 from likewise.explain.trace import differing, likeness, looked_into, reference_steps, seen
 from likewise.explain.weights.twins import aligned
 from likewise.models.onnx.edits import module_of

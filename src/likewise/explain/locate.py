@@ -26,17 +26,7 @@ from likewise.explain.counterparts import (
     places_of_steps,
 )
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
-from likewise.explain.node_errors import (
-    PASSING_ON,
-    WINDOW,
-    Answer,
-    Beside,
-    Errors,
-    fed,
-    inside,
-    measured,
-    opened,
-)
+from likewise.explain.node_errors import PASSING_ON, WINDOW, Answer, Beside, Errors, fed, inside, measured, opened
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 

@@ -30,6 +30,7 @@ from likewise.models.onnx.open import open_session
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
 WINDOW = 64 * 2**20
 """Bytes of inner values that are held at once, of either side."""
 

@@ -22,7 +22,7 @@ from likewise.errors import LikewiseError
 from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.explain.fields import fields_of
+from likewise.explain.features import fields_of
 from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
 from likewise.registry import adapter

@@ -28,15 +28,7 @@ from likewise.compare.observe import (
     rows_beyond,
 )
 from likewise.compare.session import Head
-from likewise.contracts.comparison import (
-    BatchSizeFacts,
-    Comparison,
-    Incident,
-    Mismatch,
-    OutputFacts,
-    PairSpec,
-    Plan,
-)
+from likewise.contracts.comparison import BatchSizeFacts, Comparison, Incident, Mismatch, OutputFacts, PairSpec, Plan
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
 from likewise.errors import LikewiseError

@@ -1,25 +1,316 @@
 """Both models on rows of other lengths and sizes: what was traced at one length may hold at that length only.
 
-The rows are those of the data, cut or repeated along an axis that the models leave open. Where a mask is among
-the inputs, they are also padded with positions that it takes out again.
+The rows are those of the data, cut or repeated along an axis that the models leave open. A graph names such an axis
+(`seq`), and the inputs that share the name change together; one without a name goes by its input and its place in
+the data, rows first: `x:2`. Where a mask is among the inputs, the rows are also padded with positions that it takes
+out again: each model is compared with its own answers to the rows as they are, and the candidate with the reference.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from likewise.compare.observe import Prepared
+from likewise.compare.call import Side, answers
+from likewise.compare.feed import Feed, Route
+from likewise.compare.observe import Prepared, finish_beside, observe, paired, rows_beyond
 from likewise.compare.session import Head
-from likewise.compare.variations.axes import Axis, at_length, axes_of, fixed_places, named_axis
-from likewise.compare.variations.padding import KIND, mask_of, try_padding, with_real_positions
-from likewise.compare.variations.refusals import only_recorded, try_rows
-from likewise.contracts.comparison import Incident, Plan, SuiteFacts
-from likewise.contracts.data import Batch
+from likewise.compare.variations.batches import drift, own_output
+from likewise.compare.variations.refusals import REFUSED, only_recorded, try_rows
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts
+from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.contracts.words import figure
+from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
-from likewise.errors import one_line
+from likewise.errors import LikewiseError, UsageError, nearest, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis whose length is free. `places` are the columns of the data that have it, and where."""
+
+    name: str
+    places: tuple[tuple[str, int], ...]
+    length: int
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The name, and where it is, as a person may write it."""
+        others = [alias for alias in self.aliases if alias != self.name]
+        return f"{self.name} ({', '.join(others)})" if others else self.name
+
+
+def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
+    """The free axes of a model's inputs besides that of the rows; those that share a name are one."""
+    named: dict[str, list[tuple[Route, int]]] = {}
+    unnamed: dict[tuple[int, int], str] = {}
+    derived: set[str] = set()
+    for route, axis, dim in _dims(feed, batch):
+        if isinstance(dim, int):
+            continue
+        if dim is not None and _derived(dim):
+            derived.update(re.findall(r"[A-Za-z_]\w*", dim))
+            continue
+        own = f"{route.input.name}:{axis}"
+        # Inputs without names for their axes belong together where these are alike, as ids and their mask are.
+        alike = unnamed.setdefault((axis, batch.inputs[route.columns[0]].shape[axis]), own)
+        named.setdefault(dim or alike, []).append((route, axis))
+    found = []
+    for name, places in named.items():
+        lengths = {batch.inputs[route.columns[0]].shape[axis] for route, axis in places}
+        if name not in derived and len(lengths) == 1 and (length := lengths.pop()):
+            columns = dict.fromkeys((route.columns[0], axis) for route, axis in places)
+            inputs = [f"{route.input.name}:{axis}" for route, axis in places]
+            aliases = dict.fromkeys([*inputs, *(f"{column}:{axis}" for column, axis in columns)])
+            found.append(Axis(name, tuple(columns), length, tuple(aliases)))
+    return tuple(found)
+
+
+def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
+    """Where a model says which length it takes."""
+    return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))
+
+
+def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
+    """The axis that a user means; a usage error that lists the known ones if there is none."""
+    for axis in known:
+        if name == axis.name or name in axis.aliases:
+            return axis
+    column, _, place = name.rpartition(":")
+    if column in batch.inputs and place.isdecimal() and 0 < int(place) < batch.inputs[column].ndim:
+        array = batch.inputs[column]
+        return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
+    if place == "0" and column in batch.inputs:
+        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Say --batch-sizes for other batch sizes")
+    names = [text for axis in known for text in (axis.name, *axis.aliases)]
+    shown = ", ".join(axis.told for axis in known) or "none is free"
+    raise UsageError(
+        f"--shapes: there is no axis {name!r}{nearest(name, names)}",
+        remedy=f"Axes: {shown}. An axis of the data goes by its column and place, such as x:2",
+    )
+
+
+def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
+    """The rows cut to a length along an axis; what is too short is repeated."""
+    arrays = dict(batch.inputs)
+    for column, place in axis.places:
+        array = arrays[column]
+        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
+    for name in _lengths(arrays, axis.length):
+        arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
+    return called(batch, arrays, f"{axis.name}={length}")
+
+
+def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
+    """The rows with other inputs, each named after its row and what was done to it."""
+    names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
+    return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
+
+
+def _dims(feed: Feed, batch: Batch) -> Iterator[tuple[Route, int, int | str | None]]:
+    """Every declared axis besides that of the rows, of the inputs that are fed from one column as it is."""
+    if not batch.stacked:
+        return
+    for route in feed.routes or ():
+        if route.stacked or route.split is not None or route.input.shape is None:
+            continue
+        for axis, dim in enumerate(route.input.shape[1:], start=1):
+            if batch.inputs[route.columns[0]].ndim > axis:
+                yield route, axis, dim
+
+
+def _derived(dim: str) -> bool:
+    """Is it worked out from another axis, such as `2*seq` or `seq - 1`?"""
+    return any(sign in dim for sign in ("+", "*", "/", " - ", "("))
+
+
+def _lengths(arrays: Mapping[str, Array], longest: int) -> list[str]:
+    """Columns that say how long each row is: whole numbers, one a row, called so."""
+    return [
+        name
+        for name, array in arrays.items()
+        if re.search(r"len(s|gths?)?$", name.lower())
+        and array.dtype.kind in "iu"
+        and array.size == len(array)
+        and array.max(initial=0) <= longest
+    ]
+
+
+EXTRA = 3
+"""Positions that are added at the end of each row."""
+
+KIND = "shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """An input that says which positions count; `inverted`: it marks those that do not."""
+
+    column: str
+    inverted: bool
+
+    def real(self, batch: Batch) -> Array:
+        """Which positions count, a row each."""
+        marked: Array = batch.inputs[self.column] != 0
+        return ~marked if self.inverted else marked
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """One model's answers to rows as they are and to the same rows padded, where padding must not touch them."""
+
+    before: dict[str, Array]
+    after: dict[str, Array]
+
+
+def mask_of(axis: Axis, batch: Batch) -> Mask | None:
+    """The mask among the inputs that share an axis; its name tells what it marks, unless the data denies it."""
+    for column, place in axis.places:
+        array = batch.inputs[column]
+        if "mask" not in column.lower() or place != 1 or array.ndim != 2 or array.dtype.kind not in "biuf":
+            continue
+        if not ((array == 0) | (array == 1)).all():
+            continue
+        named = Mask(column, inverted="pad" in column.lower())
+        other = replace(named, inverted=not named.inverted)
+        return other if not named.real(batch).any() else named
+    return None
+
+
+def with_real_positions(batch: Batch, mask: Mask) -> Batch:
+    """The rows that have at least one position that counts: a model need not answer the others."""
+    return rows_at(batch, np.flatnonzero(mask.real(batch).any(axis=1)))
+
+
+def padded(batch: Batch, axis: Axis, mask: Mask) -> Batch:
+    """The rows with more positions at the end, masked and filled as the data fills them."""
+    real = mask.real(batch)
+    arrays = dict(batch.inputs)
+    for column, place in axis.places:
+        array = arrays[column]
+        value = int(mask.inverted) if column == mask.column else _filling(array, place, real)
+        widths = [(0, EXTRA if number == place else 0) for number in range(array.ndim)]
+        arrays[column] = np.pad(array, widths, constant_values=np.asarray(value, dtype=array.dtype))
+    return called(batch, arrays, f"{EXTRA} positions of padding")
+
+
+def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blocks: bool) -> tuple[SuiteFacts, ...]:
+    """Both models on padded rows; nothing where no mask is among the inputs."""
+    mask = mask_of(axis, batch)
+    if mask is None:
+        return ()
+    told = (KIND, f"padding of {mask.column}", f"The same rows with {EXTRA} more positions that {mask.column} masks")
+    nothing = plan.nothing
+    batch = with_real_positions(batch, mask)
+    if not len(batch):
+        return (SuiteFacts(*told, nothing, blocks, not_covered=f"{mask.column} leaves no position of any row"),)
+    ours = _asked(prepared.reference, batch, axis, mask)
+    if not isinstance(ours, LikewiseError) and _moved(prepared, batch, ours, reference=True):
+        # The name of a mask does not always tell what it marks; what the reference ignores does.
+        other = replace(mask, inverted=not mask.inverted)
+        again = _asked(prepared.reference, batch, axis, other) if other.real(batch).any(axis=1).all() else ours
+        if not isinstance(again, LikewiseError) and not _moved(prepared, batch, again, reference=True):
+            mask, ours = other, again
+    theirs = _asked(prepared.candidate, batch, axis, mask)
+    if isinstance(ours, LikewiseError) or isinstance(theirs, LikewiseError):
+        return (_refused(told, nothing, len(batch), ours, theirs, blocks=blocks),)
+    still = _moved(prepared, batch, ours, reference=True)
+    moved = _moved(prepared, batch, theirs, reference=False)
+    partial = observe(prepared, batch, ours.after, theirs.after)
+    differing = frozenset(_not_invariant(name, by) for name, by in moved.items() if name not in still)
+    comparison = finish_beside(prepared, replace(partial, mismatches=partial.mismatches | differing), plan)
+    found = (SuiteFacts(*told, comparison, blocks),)
+    return found if not still else (*found, _reference_moves(mask, nothing, still))
+
+
+def _not_invariant(name: str, by: float) -> Mismatch:
+    return Mismatch(
+        "padding",
+        f"{name!r} of the candidate moves by up to {figure(by)} when rows are padded with masked positions, "
+        "beyond tolerance; the reference's stays",
+        name,
+    )
+
+
+def _reference_moves(mask: Mask, nothing: Comparison, still: dict[str, float]) -> SuiteFacts:
+    name, by = max(still.items(), key=lambda entry: entry[1])
+    reason = (
+        f"{name!r} of the reference itself moves by up to {figure(by)} when rows are padded with masked positions: "
+        "its answers depend on how far a batch is padded, and so may the candidate's"
+    )
+    title = "Answers stay when rows are padded"
+    return SuiteFacts(KIND, f"reference and the padding of {mask.column}", title, nothing, not_covered=reason)
+
+
+def _refused(
+    told: tuple[str, str, str],
+    nothing: Comparison,
+    rows: int,
+    ours: _Answered | LikewiseError,
+    theirs: _Answered | LikewiseError,
+    *,
+    blocks: bool,
+) -> SuiteFacts:
+    if isinstance(ours, LikewiseError) and isinstance(theirs, LikewiseError):
+        return SuiteFacts(*told, nothing, blocks, refused=rows)
+    side, error = ("reference", ours) if isinstance(ours, LikewiseError) else ("candidate", theirs)
+    assert isinstance(error, LikewiseError)
+    alone = Mismatch(REFUSED, f"only the {side} refuses rows that are padded: {error.message}")
+    return SuiteFacts(*told, replace(nothing, mismatches=(alone,)), blocks)
+
+
+def _asked(side: Side, batch: Batch, axis: Axis, mask: Mask) -> _Answered | LikewiseError:
+    try:
+        before, after = answers(side, batch)[0], answers(side, padded(batch, axis, mask))[0]
+    except LikewiseError as error:
+        return error
+    real = mask.real(batch)
+    untouched = {name: _untouched(before[name], after[name], real) for name in before if name in after}
+    return _Answered(
+        {name: found[0] for name, found in untouched.items()}, {name: found[1] for name, found in untouched.items()}
+    )
+
+
+def _untouched(before: Array, after: Array, real: Array) -> tuple[Array, Array]:
+    """Both answers where padding must not touch them: real positions along every axis that grew with the rows."""
+    if before.ndim != after.ndim:
+        return before, after
+    length = real.shape[1]
+    for axis in range(1, before.ndim):
+        if before.shape[axis] == length and after.shape[axis] == length + EXTRA:
+            after = np.take(after, np.arange(length), axis=axis)
+            counts = real.reshape([len(real), *(length if place == axis else 1 for place in range(1, before.ndim))])
+            empty = np.zeros((), dtype=before.dtype)
+            before, after = np.where(counts, before, empty), np.where(counts, after, empty.astype(after.dtype))
+    return before, after
+
+
+def _moved(prepared: Prepared, batch: Batch, found: _Answered, *, reference: bool) -> dict[str, float]:
+    """Outputs that are beyond tolerance of what they were without padding, and by how much."""
+    moved: dict[str, float] = {}
+    for spec in prepared.pairing.pairs:
+        own = own_output(spec, spec.reference if reference else spec.candidate)
+        if _beyond(prepared, batch, own, found.before, found.after):
+            moved[spec.name] = drift(own, found.before, found.after)
+    return moved
+
+
+def _beyond(prepared: Prepared, batch: Batch, own: PairSpec, before: Tensors, after: Tensors) -> bool:
+    pair = paired(own, batch, before, after, prepared.tolerance)
+    return isinstance(pair, Mismatch) or bool(rows_beyond(pair).any())
+
+
+def _filling(array: Array, place: int, real: Array) -> object:
+    """What the data has at positions that do not count, if that is one value; else zero."""
+    blank = np.moveaxis(array, place, 1)[~real] if array.shape[place] == real.shape[1] else array[:0]
+    values = np.unique(blank) if blank.size and array.dtype.kind in "biuf" else blank.reshape(-1)[:0]
+    return values[0] if len(values) == 1 else 0
+
 
 ROWS = 8
 BYTES = 16 * 2**20

@@ -18,8 +18,7 @@ from likewise.contracts.report import Slice, Unusual
 from likewise.data.cells import Field, missing_in
 from likewise.data.columns import plain
 from likewise.explain.case import Case
-from likewise.explain.fields import declared_types, fields_of
-from likewise.explain.fitted import known_categories
+from likewise.explain.features import declared_types, fields_of, known_categories
 
 VALUES = 12
 """Single values of a feature that are looked at: those that failing rows have most often."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from likewise.compare import feed
 from likewise.compare.call import Side, answers
-from likewise.compare.variations.axes import Axis, at_length, axes_of
+from likewise.compare.variations.lengths import Axis, at_length, axes_of
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome

@@ -18,6 +18,7 @@ from likewise.models.onnx import widen
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+
 UINT8, INT8, UINT16, INT16, INT32, INT64, UINT32 = 2, 3, 4, 5, 6, 7, 12
 """Numbers of ONNX for types of integers."""
 

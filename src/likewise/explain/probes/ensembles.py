@@ -18,7 +18,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, fitted, links
+from likewise.explain import answers, features, links
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
@@ -108,7 +108,7 @@ def _other_ways(node: NodeProto) -> Iterator[tuple[str, str, NodeProto]]:
 
 def _from_members(case: Case) -> Iterator[Explained]:
     """The reference's own members, asked one by one and combined in other ways."""
-    model = fitted.innermost(case)
+    model = features.innermost(case)
     members = _members(model)
     if not members or case.framework("reference") != "sklearn":
         return
@@ -375,7 +375,7 @@ def _meanings(case: Case, pair: Pair, space: Space, factor: float) -> Iterator[R
     if factor == 1.0:
         yield from _constant_terms(case, pair, space)
         return
-    for count in sorted(fitted.member_counts(case)):
+    for count in sorted(features.member_counts(case)):
         for known, what, part in (
             (float(count), "summed instead of averaged", ""),
             (1 / count, "averaged instead of summed", f"one part in {count}, "),
@@ -399,7 +399,7 @@ def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
     def dropped(name: str, *how: str) -> Place:
         return Place(name, (*how, pair.spec.name), outputs=(pair.spec.candidate,))
 
-    for name, term in fitted.constant_terms(case):
+    for name, term in features.constant_terms(case):
         wanted = term - term.mean() if space.name == "log-probabilities" else term
         if len(wanted) != len(offset) or not np.abs(wanted).max() > 0:
             continue
@@ -410,7 +410,7 @@ def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
                 remedy = f"Export the model with its {name}, once"
                 yield Relation(1.0, sign * wanted, "model-part-dropped", dropped(name, what), why, remedy)
                 return
-    if fitted.has_base_score(case):
+    if features.has_base_score(case):
         remedy = "Export the model with its base score"
         yield Relation(1.0, offset, "model-part-dropped", dropped("base score"), "", remedy, 4)
     elif case.native("reference") is None:

@@ -22,7 +22,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, names_of
 from likewise.explain.case import Case, Explained, rows_agreeing
 from likewise.explain.experiment import Change, Effect, Trial, first
-from likewise.explain.fields import declared_types, fields_of
+from likewise.explain.features import declared_types, fields_of
 
 SURE = 0.9
 """The right form makes nearly every row agree; a wrong one mostly breaks all of them."""

@@ -15,8 +15,7 @@ from likewise.data.casts import numpy_dtype
 from likewise.data.cells import Edit, Field, names_of
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import ENOUGH, MOST_ALONE, Change, Effect, Trial, fewest, first
-from likewise.explain.fields import declared_types, fields_of
-from likewise.explain.fitted import decided_by_trees
+from likewise.explain.features import decided_by_trees, declared_types, fields_of
 from likewise.explain.rounding import rounded as rounded_reference
 
 NARROW = ("float32", "float16", "bfloat16")

@@ -14,19 +14,8 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import MISSING, Edit, Field, missing_in, names_of
 from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import (
-    ENOUGH,
-    Change,
-    Effect,
-    Trial,
-    association,
-    fewest,
-    first,
-    searching,
-    separates,
-)
-from likewise.explain.fields import fields_of
-from likewise.explain.fitted import graph_words, imputed, known_categories
+from likewise.explain.experiment import ENOUGH, Change, Effect, Trial, association, fewest, first, searching, separates
+from likewise.explain.features import fields_of, graph_words, imputed, known_categories
 from likewise.models.sklearn.inside import Known
 
 MORE_OFTEN = 2.0

@@ -13,7 +13,7 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, fitted, links
+from likewise.explain import answers, features, links
 from likewise.explain.case import Case, Explained, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect
 
@@ -178,7 +178,7 @@ def _before_base_score(case: Case) -> tuple[dict[int, tuple[int, ...]], Effect |
         width = pair.reference.shape[1] if pair.reference.ndim == 2 else 0
         if width < 3 or pair.spec.kind is not Kind.PROBABILITY:
             continue
-        for _, term in fitted.constant_terms(case):
+        for _, term in features.constant_terms(case):
             if len(term) != width or np.ptp(term) == 0:
                 continue
             with np.errstate(all="ignore"):

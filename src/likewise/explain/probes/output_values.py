@@ -12,7 +12,7 @@ from likewise.compare.differences import Constancy, is_numeric
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, fitted, links
+from likewise.explain import answers, features, links
 from likewise.explain.answers import Reading, best
 from likewise.explain.case import Case, Explained, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
@@ -138,7 +138,7 @@ def _made_alike(ours: Array) -> Iterator[Reading]:
 
 def _target_transform(case: Case, theirs: Array) -> Iterator[Reading]:
     """A regressor that learnt a transformed target: its transformation may not have been taken back."""
-    transformer: Any = getattr(fitted.innermost(case), "transformer_", None)
+    transformer: Any = getattr(features.innermost(case), "transformer_", None)
     if case.framework("reference") != "sklearn" or not hasattr(transformer, "inverse_transform"):
         return
     try:
