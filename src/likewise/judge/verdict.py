@@ -12,6 +12,7 @@ from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFa
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Confidence, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.errors import nearest
+from likewise.judge.confidence import confidence, percent, rows_needed
 from likewise.judge.findings import (
     Judgement,
     checked,
@@ -22,7 +23,7 @@ from likewise.judge.findings import (
     rows_beyond,
     wide_tolerance_findings,
 )
-from likewise.judge.policy import PRESETS, confidence, percent, rows_needed
+from likewise.judge.policy import PRESETS
 from likewise.judge.variations import (
     judge_batches,
     policy_on,
