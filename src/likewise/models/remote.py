@@ -31,6 +31,9 @@ PIPE_BYTES = 2**20
 MARK = b"\x93likewise\x00\x1a\x93"
 """Begins every message."""
 
+FIRST_DESCRIPTOR = 200
+"""Descriptors of our pipes begin here; those of files and of what models open begin at 3."""
+
 _WAITING: list[subprocess.Popen[bytes]] = []
 
 
@@ -111,6 +114,7 @@ def _start() -> subprocess.Popen[bytes]:
         return _WAITING.pop()
     command = [sys.executable, "-c", "from likewise.models.remote import serve; serve()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin, process.stdout = _out_of_the_way(process.stdin), _out_of_the_way(process.stdout)
     for pipe in (process.stdin, process.stdout):
         _widen(pipe)
     return process
@@ -262,6 +266,18 @@ def _exactly(pipe: IO[bytes], size: int) -> bytearray:
             raise EOFError
         have += got
     return found
+
+
+def _out_of_the_way(pipe: IO[bytes] | None) -> IO[bytes] | None:
+    """The pipe under a high number: a model that writes to descriptors it did not open would garble our messages."""
+    if sys.platform == "win32" or pipe is None:
+        return pipe
+    import fcntl
+
+    number = fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+    mode = "wb" if pipe.writable() else "rb"
+    pipe.close()
+    return os.fdopen(number, mode)
 
 
 def _widen(pipe: IO[bytes] | None) -> None:
