@@ -149,6 +149,8 @@ def test_a_model_beside_itself_has_no_fault_where_nan_may_not_equal_nan(function
     report = data_only.explain(function, lambda x: function(x), rows, nan_equal=False, explain_budget=30)
     assert report.outcome == "FAIL"
     assert report.diagnoses == ()
+    # Silence means something only where the experiments saw the same rows fail as the gate did.
+    assert report.explanation.failing_rows == np.isnan(function(rows["x"])).sum() > 0
 
 
 def test_only_the_causes_that_are_asked_for_are_looked_for(model, negated, rows):
