@@ -22,8 +22,7 @@ from torch import nn
 import data_only
 import likewise
 from likewise.contracts.report import Place
-from likewise.explain import node_errors
-from likewise.explain.facts import rows as facts
+from likewise.explain import facts, node_errors
 from likewise.explain.locate import around, nodes_at
 from likewise.explain.node_errors import error
 from likewise.models.onnx import edits

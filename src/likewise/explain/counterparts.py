@@ -22,7 +22,7 @@ from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.features import innermost
 from likewise.explain.trace import differing, likeness, looked_into, reference_steps, seen
-from likewise.explain.weights.twins import aligned
+from likewise.explain.weights.matching import aligned
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 from likewise.models.sklearn.inside import Seen, Step

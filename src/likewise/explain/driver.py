@@ -23,8 +23,8 @@ from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
+from likewise.explain import facts, graph_view
 from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample
-from likewise.explain.facts import graph, rows, shape
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -78,8 +78,8 @@ def explain(
         not_tested=(*notes, *not_tested),
     )
     if case.sample is not None and case.sample.failing.any():
-        found = replace(found, shape=shape.describe(case), slices=rows.slices(case), unusual=rows.unusual(case))
-        view, not_shown = graph.around_culprit(case, best[0] if best else None)
+        found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
+        view, not_shown = graph_view.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
     return tuple(_diagnosis(case, entry) for entry in best), found
 

@@ -18,7 +18,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, features, links
+from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
@@ -321,13 +321,13 @@ def _spaces(pair: Pair) -> Iterator[Space]:
     yield Space("value", table, other, lambda array: array.reshape(shape))
     with np.errstate(all="ignore"):
         if probable and within(theirs) and (two or ours.size == len(ours)):
-            odds, others = links.logit(table[:, -1:]), links.logit(other[:, -1:])
-            yield Space("log-odds", odds, others, lambda array: both(links.sigmoid(array)), linked=True)
+            odds, others = answers.logit(table[:, -1:]), answers.logit(other[:, -1:])
+            yield Space("log-odds", odds, others, lambda array: both(answers.sigmoid(array)), linked=True)
         elif probable and within(theirs) and np.allclose(table.sum(axis=1), 1, atol=1e-3):
             logs, others = (np.log(side) for side in (table, other))
             logs, others = (side - side.mean(axis=1, keepdims=True) for side in (logs, others))
             yield Space(
-                "log-probabilities", logs, others, lambda array: links.softmax(array).reshape(shape), linked=True
+                "log-probabilities", logs, others, lambda array: answers.softmax(array).reshape(shape), linked=True
             )
         elif np.nanmin(ours) > 0 and np.nanmin(theirs) > 0:
             yield Space("logarithm", np.log(table), np.log(other), lambda array: np.exp(array).reshape(shape))

@@ -15,7 +15,7 @@ from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, links
+from likewise.explain import answers
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import Trial
 from likewise.models.onnx import edits
@@ -229,7 +229,7 @@ def _of_module(case: Case, model: Any, batch: Batch) -> Mapping[str, Array]:
     for name, array in list(kept.items()):
         kept[f"{name}, after a relu"] = np.maximum(array, 0)
         kept[f"{name}, after a tanh"] = np.tanh(array)
-        kept[f"{name}, after a sigmoid"] = links.sigmoid(array)
+        kept[f"{name}, after a sigmoid"] = answers.sigmoid(array)
     return kept
 
 
@@ -265,7 +265,7 @@ def _hidden_layers(model: Any, data: Any) -> dict[str, Array]:
     """The layers of scikit-learn's networks."""
     if not hasattr(model, "coefs_") or not hasattr(model, "intercepts_"):
         return {}
-    ways: dict[str, Any] = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "logistic": links.sigmoid}
+    ways: dict[str, Any] = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "logistic": answers.sigmoid}
     values = np.asarray(data, dtype=np.float64)
     found: dict[str, Array] = {}
     for index, (weights, bias) in enumerate(zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True), 1):

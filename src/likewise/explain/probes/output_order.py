@@ -13,7 +13,7 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, features, links
+from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect
 
@@ -184,7 +184,7 @@ def _before_base_score(case: Case) -> tuple[dict[int, tuple[int, ...]], Effect |
             with np.errstate(all="ignore"):
                 ours, theirs = (_centred(side) - (term - term.mean()) for side in (pair.reference, pair.candidate))
                 order = _column_order(ours, theirs, Tolerance(1e-3, 1e-2))
-                made = None if order is None else links.softmax(theirs[:, order] + term)
+                made = None if order is None else answers.softmax(theirs[:, order] + term)
             effect = None if made is None else answers.convincing(case, {position: made})
             if effect is not None and order is not None:
                 return {position: order}, effect

@@ -12,7 +12,7 @@ from likewise.compare.differences import Constancy, is_numeric
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.explain import answers, features, links
+from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
 from likewise.explain.case import Case, Explained, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
@@ -73,16 +73,16 @@ def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
             "with each row divided by its sum",
             f"Normalise the rows: {name} / {name}.sum(axis=1, keepdims=True)",
             "candidate",
-            partial(links.normalized, theirs),
+            partial(answers.normalized, theirs),
             # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
             simplicity=4,
         )
 
 
-def _of_shape(values: Array) -> Iterator[links.Link]:
+def _of_shape(values: Array) -> Iterator[answers.Link]:
     """The links that such answers can have."""
     several = values.ndim >= 2 and values.shape[-1] > 1
-    yield from (link for link in links.LINKS if several or not link.rows)
+    yield from (link for link in answers.LINKS if several or not link.rows)
 
 
 def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
@@ -92,7 +92,7 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
         remedy = f"Export with the {link.name} at the end, or apply it to the candidate's output"
         done = f"with the {link.name} applied to the candidate's answers"
         yield Reading("link-function", missing, done, remedy, "candidate", partial(link.apply, theirs))
-        for which, made in links.of_one_column(link, theirs):
+        for which, made in answers.of_one_column(link, theirs):
             done = f"with the {which} taken of the candidate's answers"
             yield Reading("link-function", missing, done, remedy, "candidate", made)
         if link.inverse is not None:
@@ -106,7 +106,7 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
 
 def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
     """A link left out together with what it does to the base score: scores that all are off by the same amount."""
-    for link in links.LINKS:
+    for link in answers.LINKS:
         if link.rows or link.inverse is None:
             continue
         with np.errstate(all="ignore"):
@@ -131,7 +131,7 @@ def _made_alike(ours: Array) -> Iterator[Reading]:
         remedy = f"Take the {link.name} out of the export"
         done = f"with the {link.name} applied to the reference's answers too"
         yield Reading("link-function", what, done, remedy, "reference", partial(link.apply, ours))
-        for which, made in links.of_one_column(link, ours):
+        for which, made in answers.of_one_column(link, ours):
             done = f"with the {which} taken of the reference's answers too"
             yield Reading("link-function", what, done, remedy, "reference", made)
 
@@ -162,7 +162,7 @@ def _other_link(case: Case, pair: Pair, ours: Array, rows: Array) -> Iterator[Re
     for name, values in _other_views(case, pair, ours, rows):
         if kinds.get(name) is not Kind.SCORE:
             continue
-        for link in links.LINKS:
+        for link in answers.LINKS:
             if link.name in OF_SCORES:
                 yield Reading(
                     "link-function",
@@ -277,7 +277,7 @@ def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
         "with each row scaled to unit length",
         "Export the model with its last normalisation",
         "candidate",
-        partial(links.unit_length, theirs),
+        partial(answers.unit_length, theirs),
     )
     yield Reading(
         "link-function",
@@ -285,7 +285,7 @@ def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
         "with the reference's rows scaled to unit length too",
         "Take the normalisation out of the export",
         "reference",
-        partial(links.unit_length, ours),
+        partial(answers.unit_length, ours),
     )
 
 

@@ -21,7 +21,7 @@ from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import step_of
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.weights.twins import TREES
+from likewise.explain.weights.matching import TREES
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:

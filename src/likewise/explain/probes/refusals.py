@@ -18,8 +18,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Field, missing_in, transplanted
 from likewise.errors import LikewiseError, one_line
 from likewise.explain.case import Case, Explained, Sample
-from likewise.explain.features import fields_of, known_categories
-from likewise.explain.unfed import ROWS, agreement, first_rows
+from likewise.explain.features import ROWS, agreement, fields_of, first_rows, known_categories
 from likewise.models.onnx import edits
 from likewise.models.onnx.describe import read
 from likewise.registry import adapter

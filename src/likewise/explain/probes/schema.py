@@ -20,7 +20,7 @@ from likewise.data.cells import listed, missing_in
 from likewise.data.columns import ArrayColumns, with_columns
 from likewise.data.rows import rows_at
 from likewise.explain.case import Case, Explained
-from likewise.explain.unfed import ROWS, agreement, columns_taken, first_rows, unfed_sides, with_added
+from likewise.explain.features import ROWS, agreement, columns_taken, first_rows, unfed_sides, with_added
 
 ALIKE = 0.6
 """How similar two names must be for one to be the other renamed."""

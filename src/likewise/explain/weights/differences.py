@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.explain.case import Case
-from likewise.explain.weights import twins
-from likewise.explain.weights.arrays import Pattern, is_float, is_text, pattern, storage_of
-from likewise.explain.weights.matching import Match, identified, matched
-from likewise.explain.weights.twins import TREES
+from likewise.explain.weights import matching
+from likewise.explain.weights.arrays import Match, Pattern, is_float, is_text, pattern, storage_of
+from likewise.explain.weights.matching import TREES, identified, matched
 from likewise.models.onnx.inside import Constant, constants
 from likewise.models.parameters import GRAPH, MODEL, PREPROCESSING, Parameter
 from likewise.models.sklearn.inside import parameters
@@ -152,13 +151,13 @@ def _laid_out(case: Case) -> Weights | None:
     if graph is None or case.native("reference") is None:
         return None
     known = _parameters(case)
-    twin = twins.twin(case)
+    twin = matching.twin(case)
     if not known and twin is None:
         return None
     held = [constant for constant in constants(graph) if constant.operator not in TREES]
     found: list[Match] = []
     if twin is not None:
-        pairs = [pair for pair in twins.counterparts(twin, graph) if pair[0].operator not in TREES]
+        pairs = [pair for pair in matching.counterparts(twin, graph) if pair[0].operator not in TREES]
         names = identified([mine for mine, _ in pairs], known, freely=True, tick=case.require_time)
         found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
     paired = {match.constant.key for match in found}
@@ -175,9 +174,9 @@ def _laid_out(case: Case) -> Weights | None:
 
 def _other_trees(twin: ModelProto, graph: ModelProto) -> Iterator[list[Match]]:
     """Ensembles of which hardly a threshold is the reference's; damage to a few is looked for elsewhere."""
-    for pairs in twins.ensembles(twin, graph):
-        if twins.shared_thresholds(pairs) < FEW_SHARED:
-            thresholds_first = sorted(pairs, key=lambda pair: not twins.holds_thresholds(pair[0]))
+    for pairs in matching.ensembles(twin, graph):
+        if matching.shared_thresholds(pairs) < FEW_SHARED:
+            thresholds_first = sorted(pairs, key=lambda pair: not matching.holds_thresholds(pair[0]))
             yield [Match(yours, mine.values) for mine, yours in thresholds_first]
 
 
@@ -205,7 +204,7 @@ def _stored(graph: ModelProto) -> Iterator[Parameter]:
 
 
 def _labels(constant: Constant) -> bool:
-    return isinstance(constant.place, str) and constant.place.startswith(twins.LABELS)
+    return isinstance(constant.place, str) and constant.place.startswith(matching.LABELS)
 
 
 def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:

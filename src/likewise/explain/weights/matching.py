@@ -1,35 +1,222 @@
-"""Which constant of a graph is which fitted array: by what they hold first, by name and order for the rest.
+"""Which constant of a graph should hold what: by the graph that the reference gives today, by values, by order.
 
-Exporters rename, transpose, flatten, negate, invert and fold. Names therefore decide only between
+A reference that is ONNX itself is its own twin; an estimator is converted once more, for the inputs that
+the candidate declares. Nodes of the two graphs are put together where they come in the same order.
+
+Where there is no twin, constants are held against fitted arrays: by what they hold first, by name and order for the
+rest. Exporters rename, transpose, flatten, negate, invert and fold. Names therefore decide only between
 arrays of which no value tells anything, and what is put back into a graph is always tried.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.explain.weights.arrays import is_float, is_text, pattern, unequal
-from likewise.models.onnx.inside import Constant
+from likewise.explain.case import Case
+from likewise.explain.weights.arrays import (
+    Form,
+    Match,
+    derived,
+    forms,
+    is_float,
+    is_text,
+    match_of,
+    parts,
+    pattern,
+    unequal,
+)
+from likewise.models import quietly
+from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 from likewise.models.parameters import BUFFER, GRAPH, NETWORK, PACKED, Parameter
 
-SCALED = {
-    **{(name, "Sub"): "as it is" for name in ("mean_", "center_")},
-    **{(name, "Add"): "negated" for name in ("mean_", "center_")},
-    ("scale_", "Div"): "as it is",
-    ("scale_", "Mul"): "inverse",
-    **{(name, "Scaler.offset"): "as it is" for name in ("mean_", "center_")},
-    ("scale_", "Scaler.scale"): "inverse",
-}
-"""How scalers' arrays have to stand before which operator."""
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
-MOST_PARTS = 2_000
-"""Rows or columns of an array that is looked at piece by piece."""
+
+SECONDS = 3.0
+"""A conversion is not begun with less time left."""
+
+MOST_NODES = 4_000
+
+LABELS = ("classlabels", "class_ids")
+"""Attributes that hold labels: they are no weights."""
+
+TREES = {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"}
+"""Their attributes belong together: they are never compared one by one."""
+
+WHOLE_NUMBERS = {"LabelEncoder", "OneHotEncoder", "Imputer", "TfIdfVectorizer", "ArrayFeatureExtractor"}
+WHOLE_NUMBERS |= {"SVMClassifier", "SVMRegressor"}
+"""Operators whose whole numbers are learnt; those of others are shapes, axes and counts."""
+
+
+def twin(case: Case) -> ModelProto | None:
+    """The graph that the reference gives today, or None."""
+    if case.framework("reference") == "onnx":
+        graph: ModelProto | None = case.graph("reference")
+        return graph
+    return case.once(_exported_again)
+
+
+def _exported_again(case: Case) -> ModelProto | None:
+    candidate, native = case.graph("candidate"), case.native("reference")
+    ready = candidate is not None and hasattr(native, "get_params") and case.seconds_left() > SECONDS
+    return _converted(native, candidate) if ready else None
+
+
+def _converted(model: Any, candidate: ModelProto) -> ModelProto | None:
+    """An estimator converted for the candidate's inputs; of one that has no converter, the steps before it."""
+    try:
+        from skl2onnx import convert_sklearn, get_latest_tested_opset_version
+        from sklearn.base import is_classifier
+        from sklearn.pipeline import Pipeline
+    except ImportError:
+        return None
+    model = getattr(model, "best_estimator_", model)
+    types = _types(candidate)
+    parts = [model, model[:-1]] if isinstance(model, Pipeline) and len(model) > 1 else [model]
+    older = {"": get_latest_tested_opset_version(), "ai.onnx.ml": 3}
+    for part in parts:
+        options = {id(part): {"zipmap": False}} if is_classifier(part) else None
+        for opset, given in ((None, options), (older, options), (None, None)):
+            try:
+                with quietly():
+                    found: ModelProto = convert_sklearn(part, initial_types=types, target_opset=opset, options=given)
+            except Exception:  # noqa: BLE001 - converters raise anything; without a twin there is less to compare
+                continue
+            return found
+    return None
+
+
+def _types(candidate: ModelProto) -> list[tuple[str, Any]]:
+    from onnx import TensorProto
+    from skl2onnx.common import data_types
+
+    known = {
+        TensorProto.FLOAT: data_types.FloatTensorType,
+        TensorProto.DOUBLE: data_types.DoubleTensorType,
+        TensorProto.INT64: data_types.Int64TensorType,
+        TensorProto.INT32: data_types.Int32TensorType,
+        TensorProto.BOOL: data_types.BooleanTensorType,
+        TensorProto.STRING: data_types.StringTensorType,
+    }
+    stored = {tensor.name for tensor in candidate.graph.initializer}
+    found = []
+    for value in candidate.graph.input:
+        if value.name not in stored:
+            held = value.type.tensor_type
+            shape = [dim.dim_value or None for dim in held.shape.dim]
+            found.append((value.name, known.get(held.elem_type, data_types.FloatTensorType)([None, *shape[1:]])))
+    return found
+
+
+def aligned(reference: ModelProto, candidate: ModelProto) -> list[tuple[int, int]]:
+    """The nodes of two graphs that do the same: those with equal constants first, the others by their order."""
+    ours, theirs = used_by(reference), used_by(candidate)
+    if max(len(ours), len(theirs)) > MOST_NODES:
+        return []
+    if [reference.graph.node[i].op_type for i in ours] == [candidate.graph.node[i].op_type for i in theirs]:
+        return list(zip(ours, theirs, strict=True))
+    mine, yours = _held(reference), _held(candidate)
+    told = [_told(reference, index, mine) for index in ours]
+    heard = [_told(candidate, index, yours) for index in theirs]
+    found = []
+    for first, last, start, stop, same in _blocks(told, heard):
+        if same:
+            found += list(zip(ours[first:last], theirs[start:stop], strict=True))
+            continue
+        names = [reference.graph.node[index].op_type for index in ours[first:last]]
+        others = [candidate.graph.node[index].op_type for index in theirs[start:stop]]
+        for low, high, begin, end, equal in _blocks(names, others):
+            if equal:
+                found += list(zip(ours[first + low : first + high], theirs[start + begin : start + end], strict=True))
+    return found
+
+
+def counterparts(reference: ModelProto, candidate: ModelProto) -> Iterator[tuple[Constant, Constant]]:
+    """Every learnt constant of the reference's graph with the one in its place in the candidate's."""
+    ours, theirs = _held(reference), _held(candidate)
+    for mine, yours in aligned(reference, candidate):
+        for place, constant in ours.get(mine, {}).items():
+            if not _learnt(constant):
+                continue
+            held = theirs.get(yours, {})
+            found = held.get(place)
+            if found is None and constant.operator in COMMUTATIVE and len(held) == 1:
+                found = next(iter(held.values()))
+            node = candidate.graph.node[yours]
+            missing = isinstance(place, str) or place >= len(node.input) or not node.input[place]
+            if found is not None:
+                yield constant, found
+            elif missing:
+                yield constant, absent(candidate, yours, place)
+
+
+def ensembles(reference: ModelProto, candidate: ModelProto) -> Iterator[list[tuple[Constant, Constant]]]:
+    """For every ensemble of trees all it holds, each with its place in the candidate's."""
+    ours, theirs = _held(reference), _held(candidate)
+    for mine, yours in aligned(reference, candidate):
+        if reference.graph.node[mine].op_type in TREES:
+            held = theirs.get(yours, {})
+            yield [
+                (constant, held[place] if place in held else absent(candidate, yours, place))
+                for place, constant in ours[mine].items()
+            ]
+
+
+def holds_thresholds(constant: Constant) -> bool:
+    return str(constant.place).startswith(("nodes_values", "nodes_splits")) and is_float(constant.values)
+
+
+def shared_thresholds(pairs: Sequence[tuple[Constant, Constant]]) -> float:
+    """The part of the reference's thresholds that the candidate has too, whatever their order."""
+    for mine, yours in pairs:
+        if holds_thresholds(mine):
+            wanted, held = (np.unique(side.values.astype(np.float32)) for side in (mine, yours))
+            if not wanted.any() or len(held) < len(wanted) / 4:
+                return 1.0  # emptied rather than learnt anew
+            return float(np.isin(wanted[wanted != 0], held).mean())
+    return 1.0
+
+
+def _learnt(constant: Constant) -> bool:
+    if isinstance(constant.place, str) and constant.place.startswith(LABELS):
+        return False
+    values = constant.values
+    return values.size > 0 and (
+        is_float(values) or is_text(values) or (values.dtype.kind in "iu" and constant.operator in WHOLE_NUMBERS)
+    )
+
+
+def _held(proto: ModelProto) -> dict[int, dict[int | str, Constant]]:
+    found: dict[int, dict[int | str, Constant]] = {}
+    for constant in constants(proto):
+        found.setdefault(constant.node, {})[constant.place] = constant
+    return found
+
+
+def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constant]]) -> Hashable:
+    """What a node is and holds, short."""
+    parts = [proto.graph.node[index].op_type]
+    for place, constant in sorted(held.get(index, {}).items(), key=lambda entry: str(entry[0])):
+        values = constant.values
+        if is_text(values):
+            parts.append(f"{place}:{hash(tuple(values.ravel().tolist()))}")
+        elif values.dtype.kind in "biuf":
+            parts.append(f"{place}:{hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())}")
+    return tuple(parts)
+
+
+def _blocks(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int, bool]]:
+    for tag, first, last, start, stop in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        yield first, last, start, stop, tag == "equal"
+
 
 PROBED = 512
 """Entries of large arrays that are looked at before all of them are."""
@@ -44,131 +231,6 @@ EXPORTED = (
     *("intercepts_", "cluster_centers_", "theta_", "var_", "idf_", "lambdas_", "dual_coef_", "support_vectors_"),
 )
 """What estimators compute their answers from, among all they keep: only these are looked for by order."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Form:
-    """A parameter as an exporter may write it: its entries in order, in whatever shape.
-
-    `way` says what was done to it, `origin` which of its entries are here where the way does not tell.
-    """
-
-    parameter: Parameter
-    array: Array
-    way: str = "derived"
-    origin: Array | None = None
-
-    @property
-    def plain(self) -> bool:
-        return self.way in ("as it is", "turned")
-
-    def suits(self, constant: Constant) -> bool:
-        """Is it the way round, the sign or the inverse that the node takes? Unknown operators take anything."""
-        parameter, shape, mine = self.parameter, self.parameter.values.shape, constant.values.shape
-        square = len(shape) == 2 and shape[0] == shape[1]
-        if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
-            return (self.way == "turned") == (parameter.outputs_first != constant.turned)
-        if len(shape) == 2 and min(shape) > 1 and not square and mine in (shape, shape[::-1]):
-            return (self.way == "turned") is bool(mine != shape)
-        operator = f"{constant.operator}.{constant.place}" if isinstance(constant.place, str) else constant.operator
-        wanted = SCALED.get((parameter.attribute, operator))
-        return wanted is None or parameter.kind == "MinMaxScaler" or self.way == wanted
-
-    def fitted_to(self, constant: Constant) -> Array:
-        """The values in the shape and the type in which the node takes them."""
-        values = self.array.ravel().reshape(constant.values.shape)
-        return values.astype(constant.values.dtype) if is_float(constant.values) else values
-
-    def place(self, entry: int) -> int:
-        """Which entry of the parameter stands here."""
-        if self.origin is not None:
-            return int(self.origin[entry])
-        if self.way == "turned":
-            row, column = np.unravel_index(entry, self.array.shape)
-            return int(column * self.array.shape[0] + row)
-        return int(entry % self.parameter.values.size)
-
-
-def forms(parameter: Parameter) -> Iterator[Form]:
-    """The ways in which an exporter writes an array."""
-    values = parameter.values
-    yield Form(parameter, values, "as it is")
-    if is_text(values):
-        return
-    if values.ndim == 2 and min(values.shape) > 1:
-        yield Form(parameter, values.T, "turned")
-    if parameter.kind in (NETWORK, BUFFER, GRAPH) or parameter.rounding:
-        return
-    flat = values.ravel().astype(np.float64)
-    if len(values) == 1 or values.ndim == 1:
-        yield Form(parameter, np.concatenate([-flat, flat]), "for both classes")
-    yield Form(parameter, -flat, "negated")
-    if flat.all():
-        yield Form(parameter, 1 / flat, "inverse")
-
-
-def derived(parameter: Parameter) -> Iterator[Form]:
-    """What converters compute from an array: only for a name, as too much can be computed from too many arrays."""
-    if is_text(parameter.values) or parameter.kind in (NETWORK, BUFFER, GRAPH) or parameter.rounding:
-        return
-    flat = parameter.values.ravel().astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for changed in (-2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
-            if np.isfinite(changed).all():
-                yield Form(parameter, changed)
-
-
-def parts(parameter: Parameter) -> Iterator[Form]:
-    """The pieces of an array that some converters write apart: one a column or row, or without the outer edges."""
-    values = parameter.values
-    places = np.arange(values.size).reshape(values.shape)
-    if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
-        for lines, index in ((values, places), (values.T, places.T)):
-            for number in range(len(lines)):
-                line, place = lines[number, :], index[number, :]
-                yield Form(parameter, line, origin=place)
-                if not is_text(values):
-                    yield Form(parameter, -line[::-1], origin=place[::-1])
-    elif values.ndim == 1 and values.size > 3:
-        for cut in (slice(1, -1), slice(1, None), slice(None, -1)):
-            yield Form(parameter, values[cut], origin=places[cut])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
-    """A constant and what it should hold.
-
-    `form` tells what was done to the parameter, `storage` what the type that all constants of the graph went
-    through leaves of a number.
-    """
-
-    constant: Constant
-    expected: Array
-    parameter: Parameter | None = None
-    form: Form | None = None
-    storage: tuple[float, float] | None = None
-
-    @property
-    def different(self) -> Array:
-        rounding = 0.0 if self.parameter is None else self.parameter.rounding
-        return unequal(
-            self.constant.values,
-            self.expected,
-            rounding=self.constant.rounding,
-            folded=rounding,
-            storage=self.storage,
-        )
-
-    def index(self, entry: int) -> tuple[int, ...]:
-        """Where an entry of the constant stands in the parameter, or in the constant itself."""
-        if self.parameter is None or self.form is None:
-            return tuple(int(part) for part in np.unravel_index(entry, self.expected.shape or (1,)))
-        shape = self.parameter.values.shape
-        return tuple(int(part) for part in np.unravel_index(self.form.place(entry), shape))
-
-
-def _match(form: Form, constant: Constant) -> Match:
-    return Match(constant, form.fitted_to(constant), form.parameter, form)
 
 
 def identified(
@@ -195,7 +257,7 @@ def identified(
             # Two steps may have learnt the same numbers: then they come in their own order.
             best = next((form for form in equal if form.parameter.path not in used), equal[0])
             used.add(best.parameter.path)
-            found[constant.key] = _match(best, constant)
+            found[constant.key] = match_of(best, constant)
     return found
 
 
@@ -240,7 +302,7 @@ def _damaged(rest: Sequence[Constant], left: Sequence[Parameter], *, tick: Calla
         if constant.key not in done and tied:
             done.add(constant.key)
             stored[form.parameter.path] = constant.tensor
-            yield _match(form, constant)
+            yield match_of(form, constant)
 
 
 def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], *, normalised: bool) -> Iterator[Match]:
@@ -304,7 +366,7 @@ def _added(constant: Constant) -> bool:
 
 def _oriented(constant: Constant, parameter: Parameter) -> Match:
     """An array the way round that the node takes it."""
-    return _match(next(_suiting(parameter, constant)), constant)
+    return match_of(next(_suiting(parameter, constant)), constant)
 
 
 def _shape_of(values: Array) -> tuple[int, ...]:
@@ -360,7 +422,7 @@ def _related(constant: Constant, form: Form) -> bool:
         mine, yours = values[probe], form.array.flat[probe]
         if not pattern(mine, yours, unequal(mine, yours)).regular and not _of_one_sum(values, form.array):
             return False
-    match = _match(form, constant)
+    match = match_of(form, constant)
     found = pattern(constant.values, match.expected, match.different)
     return found.regular and not found.zero and len(found.entries) > 0
 

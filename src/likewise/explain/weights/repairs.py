@@ -15,8 +15,8 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.explain.case import Case
 from likewise.explain.experiment import Change, Effect, Trial, fewest, first, run
+from likewise.explain.weights.arrays import Match
 from likewise.explain.weights.differences import Difference, Weights, weights
-from likewise.explain.weights.matching import Match
 from likewise.models.onnx import edits
 from likewise.models.onnx.inside import LARGEST, Constant, absent, with_added, with_values
 from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter

@@ -1,1 +1,0 @@
-"""What can be said about failing rows without an experiment: which they are, and what the difference looks like."""
