@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from weighing import ask_about_weights, cleared, silent, times, top
 
 import data_only
+from likewise.models.arrays import PREPROCESSING
 from likewise.models.onnx.inside import constants, with_values
-from likewise.models.parameters import PREPROCESSING
 from likewise.models.sklearn.inside import parameters
 
 COLUMNS = ["height", "weight", "age", "dose"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from likewise.models.onnx.lineage import Graph, Trace
+from likewise.models.onnx.guess import Graph, Trace
 
 ML = "ai.onnx.ml"
 

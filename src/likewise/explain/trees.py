@@ -16,7 +16,7 @@ from likewise.explain.experiment import ENOUGH, Change
 from likewise.models.lightgbm import open as lgb
 from likewise.models.onnx import edits
 from likewise.models.onnx import trees as onnx
-from likewise.models.onnx.lineage import Graph
+from likewise.models.onnx.guess import Graph
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
 from likewise.models.sklearn.walk import names_after, steps_before
 from likewise.models.trees.align import partings

@@ -19,7 +19,7 @@ from likewise.errors import DataError, LikewiseError
 from likewise.models.clues import About, Clue, Clues, merged, part_of
 from likewise.models.onnx import guess as onnx_guess
 from likewise.models.sklearn import guess as sklearn_guess
-from likewise.models.torch import guess as torch_guess
+from likewise.models.torch import inside as torch_inside
 from likewise.registry import adapter
 
 ALTERNATIVES = (32, 8, 64, 128, 224)
@@ -45,13 +45,13 @@ class Sizes:
     def _of(self, symbol: str | None, axis: int, rank: int, *, image: bool) -> int:
         # An axis without a name is the same as that of other inputs with as many axes.
         key = symbol or f"axis {axis} of {rank}"
-        return self.free.setdefault(key, self.everywhere or (torch_guess.IMAGE if image else torch_guess.SEQUENCE))
+        return self.free.setdefault(key, self.everywhere or (torch_inside.IMAGE if image else torch_inside.SEQUENCE))
 
 
 READERS: tuple[Callable[[Any, Signature], Clues | None], ...] = (
     onnx_guess.clues_of,
     sklearn_guess.clues_of,
-    torch_guess.clues_of,
+    torch_inside.clues_of,
 )
 MOST_PARTS = 4_096
 """Columns of one input that are drawn each in its own way; of more all are drawn alike."""

@@ -13,11 +13,12 @@ from likewise.contracts.report import Place
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HARMLESS, Change, Effect, Trial
-from likewise.models.onnx import dequantize, edits, integers
+from likewise.models.onnx import dequantize, edits, widen
 from likewise.models.onnx.dequantize import Miscounted, Site, Weight
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+
 
 WHOLE = Place("model")
 UNSATURATED = "Quantise with 7-bit weights (likewise quantize --reduce-range) or unsigned ones (--weights uint8)"
@@ -59,7 +60,7 @@ class _Quantized:
 
     @staticmethod
     def of(case: Case, proto: ModelProto) -> _Quantized:
-        plain = integers.written_out(proto)
+        plain = widen.written_out(proto)
         found = {weight.node: weight for weight in (*dequantize.weights(plain), *dequantize.packed(proto))}
         graph = _Quantized(case, plain, dequantize.activations(plain), found)
         arrays = rounding.arrays_of(case)
@@ -68,7 +69,7 @@ class _Quantized:
             if match is not None:
                 graph.names[node], graph.restored[node] = match
         for name, values in edits.constants(plain.graph).items():
-            bias = rounding.proportional(values.astype(np.float64), arrays) if name.endswith(integers.BIAS) else None
+            bias = rounding.proportional(values.astype(np.float64), arrays) if name.endswith(widen.BIAS) else None
             if bias is not None:
                 graph.biases[name] = bias[1].astype(values.dtype)
         return graph

@@ -13,7 +13,7 @@ from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.weights.differences import Difference, Weights, weights
 from likewise.explain.weights.repairs import Part, missing_parts, needed, put_back, unscaled_inputs, word
-from likewise.models.parameters import MODEL, PREPROCESSING
+from likewise.models.arrays import MODEL, PREPROCESSING
 
 SUSPECTED = 0.5
 """What a doubtful origin is worth beside what an experiment showed."""

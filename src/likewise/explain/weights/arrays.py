@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.models.arrays import BUFFER, GRAPH, NETWORK, Parameter
 from likewise.models.onnx.inside import Constant
-from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 RELATIVE = 2e-6
 """Single precision, and an operation or two in it on the way into a file."""

@@ -13,8 +13,8 @@ from likewise.explain.case import Case
 from likewise.explain.weights import matching
 from likewise.explain.weights.arrays import Match, Pattern, is_float, is_text, pattern, storage_of
 from likewise.explain.weights.matching import TREES, identified, matched
+from likewise.models.arrays import GRAPH, MODEL, PREPROCESSING, Parameter
 from likewise.models.onnx.inside import Constant, constants
-from likewise.models.parameters import GRAPH, MODEL, PREPROCESSING, Parameter
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 

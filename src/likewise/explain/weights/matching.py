@@ -33,8 +33,8 @@ from likewise.explain.weights.arrays import (
     unequal,
 )
 from likewise.models import quietly
+from likewise.models.arrays import BUFFER, GRAPH, NETWORK, PACKED, Parameter
 from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
-from likewise.models.parameters import BUFFER, GRAPH, NETWORK, PACKED, Parameter
 
 if TYPE_CHECKING:
     from onnx import ModelProto

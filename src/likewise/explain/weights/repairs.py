@@ -17,9 +17,9 @@ from likewise.explain.case import Case
 from likewise.explain.experiment import Change, Effect, Trial, fewest, first, run
 from likewise.explain.weights.arrays import Match
 from likewise.explain.weights.differences import Difference, Weights, weights
+from likewise.models.arrays import BUFFER, GRAPH, NETWORK, Parameter
 from likewise.models.onnx import edits
 from likewise.models.onnx.inside import LARGEST, Constant, absent, with_added, with_values
-from likewise.models.parameters import BUFFER, GRAPH, NETWORK, Parameter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.onnx import edits
-from likewise.models.onnx import integers as integer_operators
+from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -154,7 +153,7 @@ def packed(proto: ModelProto) -> list[Weight]:
     stored = edits.constants(proto.graph)
     found = []
     for node in proto.graph.node:
-        if node.op_type == "MatMulNBits" and (both := integer_operators.packed_weights(node, stored)) is not None:
+        if node.op_type == "MatMulNBits" and (both := widen.packed_weights(node, stored)) is not None:
             found.append(Weight(node.input[1], *both, np.ones((1, 1)), node.name))
     return found
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.parameters import MODEL, PREPROCESSING, Parameter
+from likewise.models.arrays import MODEL, PREPROCESSING, Parameter
 from likewise.models.sklearn.walk import Part, Role, chosen, joined, names_given, parts, with_parts
 
 Change: TypeAlias = Callable[[Any, Any], Any]

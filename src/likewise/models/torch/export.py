@@ -22,9 +22,15 @@ from likewise.contracts.models import ExportRequest
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
 from likewise.models import quietly
 from likewise.models.arrays import RowAxes, from_front
-from likewise.models.torch import describe
-from likewise.models.torch.describe import Parameter
-from likewise.models.torch.open import bound, flatten, tensor_of, training_parts
+from likewise.models.torch.open import (
+    Parameter,
+    bound,
+    device_of,
+    flatten,
+    parameters_of,
+    tensor_of,
+    training_parts,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -53,8 +59,8 @@ class TorchExporter:
         _require_exportable(module, request)
         if request.double:
             module = copy.deepcopy(module).double()
-        tensors = _sample(request, describe.device_of(module))
-        parameters = describe.parameters_of(module)
+        tensors = _sample(request, device_of(module))
+        parameters = parameters_of(module)
         names = _answer_names(module, tensors, parameters)
         free = _free_axes(request, tensors)
         program = _captured(module, tensors, parameters, free)

@@ -16,7 +16,7 @@ from likewise.models.catboost import trees as catboost
 from likewise.models.lightgbm import open as lgb
 from likewise.models.lightgbm import trees as lightgbm
 from likewise.models.onnx import trees as graphs
-from likewise.models.onnx.lineage import Graph, Trace
+from likewise.models.onnx.guess import Graph, Trace
 from likewise.models.sklearn import trees as sklearn
 from likewise.models.sklearn.walk import Role, parts, steps_before, with_model
 from likewise.models.trees.ensemble import Ensemble, joined

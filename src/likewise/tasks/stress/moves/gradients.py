@@ -15,7 +15,7 @@ from likewise.compare.feed import Route
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec
 from likewise.errors import LikewiseError
-from likewise.models.torch import describe, open
+from likewise.models.torch import open
 from likewise.tasks.stress.pools import batch_of
 from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space, together
@@ -51,7 +51,7 @@ def _look(side: Side, batch: Batch) -> _Inside | None:
     inputs = {name: tensor.requires_grad_() for name, tensor in tensors.items() if tensor.is_floating_point()}
     if not inputs:
         return None
-    args, kwargs = open.bound(tensors, describe.parameters_of(module))
+    args, kwargs = open.bound(tensors, open.parameters_of(module))
     with torch.enable_grad(), _layers(module) as layers:
         answer = module(*args, **kwargs)
     told = [value for _, value in open.flatten(answer) if isinstance(value, torch.Tensor)]
