@@ -22,12 +22,11 @@ import data_only
 import likewise
 from likewise.cli.commands import diff as command_line
 from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
-from likewise.contracts.diff import Change, Direction
-from likewise.contracts.verdict import AT_LEAST, AT_MOST, Finding, Outcome, Severity
+from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Direction, Finding, Outcome, Severity
 from likewise.errors import UsageError
-from likewise.judge.baseline import against
 from likewise.judge.diff import diff, told
 from likewise.judge.diff.measures import Scale, moved, weigh
+from likewise.judge.verdict import against_baseline
 from likewise.report import files as report_files
 from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads
@@ -285,11 +284,11 @@ def test_suites_that_are_not_there_are_one_line_that_says_why(runs, kind, settin
     assert line.message.startswith(said)
     assert all(name in line.message for name in NAMES)
     assert found.headline == said.partition(": ")[0]
-    held = against(old, new, max_worse=10)
+    held = against_baseline(old, new, max_worse=10)
     (finding,) = held.verdict.findings
     assert held.passed
     assert (finding.severity, finding.message) == (Severity.WARNING, f"baseline: {line.message}")
-    blocking = against(with_suites(runs["old"], shift=0.02, kind=kind, blocks=True), new, max_worse=10)
+    blocking = against_baseline(with_suites(runs["old"], shift=0.02, kind=kind, blocks=True), new, max_worse=10)
     assert blocking.outcome is Outcome.FAIL
 
 
@@ -489,7 +488,7 @@ def test_less_of_anything_in_a_stored_report_is_worse_and_short(stored, edit, me
         report_files.save(report, path)
     assert CliRunner().invoke(command_line.EXTENSION, [*map(str, paths)]).exit_code == 1
     # What the accepted run does not block on is a warning, and everything else fails.
-    held = against(old, new, max_worse=10)
+    held = against_baseline(old, new, max_worse=10)
     assert held.outcome is (Outcome.PASS if "edge suites" in message else Outcome.FAIL)
 
 

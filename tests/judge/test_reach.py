@@ -19,7 +19,7 @@ import data_only
 from likewise.contracts.data import RowIds
 from likewise.data.selection import MISSING, equal_shares, select
 from likewise.errors import UsageError
-from likewise.judge.confidence import rows_needed, upper_bound
+from likewise.judge.verdict import rows_needed, upper_bound
 from likewise.registry import open_source
 
 

@@ -18,9 +18,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import likewise
-from likewise.contracts.bench import BenchResult, Round
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
+from likewise.contracts.report import BenchResult, Round
 from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
 from likewise.report import bench

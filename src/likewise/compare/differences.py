@@ -8,23 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from likewise.contracts.comparison import Pair, Tolerance
+from likewise.contracts.comparison import Pair, PairSpec, Summary, Tolerance
 from likewise.contracts.data import Array
+from likewise.contracts.models import Kind
 
 _LARGEST = float(np.finfo(np.float64).max)
 _EXACT = 2**53
 _EXACTLY = Tolerance(0.0, 0.0)
 _BLOCK = 2**14
 
+Found = TypeVar("Found", bound=Summary)
+
 SHARED = 2**19
 """Elements of a pair whose differences are kept for whoever asks next; of more they are worked out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberMetric(Generic[Found]):
+    """A metric of numbers that are no labels: what it says of no rows, and what of a pair."""
+
+    name: str
+    empty: Callable[[], Found]
+    observe: Callable[[Pair], Found]
+    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.LABEL}
+
+    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
+        return numeric and spec.kind in self.kinds
 
 
 def rows_of(array: Array) -> Array:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from likewise.contracts.diff import Change
-from likewise.contracts.verdict import AT_LEAST
+from likewise.contracts.verdict import AT_LEAST, Change
 
 MANY_TIMES = 900.0
 """Percent from which a factor reads better."""

@@ -1,6 +1,5 @@
 """What the measured facts mean. No arrays, no models: a finished run can be judged again.
 
 `policy` is what is acceptable, `verdict` holds the facts against it, `findings` says what a verdict must not hide,
-`variations` judges other batches, lengths, settings and edge cases, `confidence` what the rows allow to claim.
-`diff/` compares two runs, and `baseline` holds a run against an accepted one.
+`variations` judges other batches, lengths, settings and edge cases. `diff/` compares two runs.
 """

@@ -1,18 +1,33 @@
 """Comparison + policy → verdict. No arrays, no files: a finished run can be judged again.
 
 Every test is written `not value <= limit`, so that NaN fails. Whatever was not measured is
-inconclusive, never a pass.
+inconclusive, never a pass. Below: what rows without a violation allow us to say about rows like them, and a gate held
+against an accepted run, which is read, compared, and never ignored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFacts
 from likewise.contracts.models import Kind
-from likewise.contracts.verdict import Confidence, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
+from likewise.contracts.report import Report
+from likewise.contracts.verdict import (
+    Confidence,
+    Diff,
+    Direction,
+    Finding,
+    Outcome,
+    Policy,
+    Severity,
+    SuiteVerdict,
+    Verdict,
+)
 from likewise.errors import nearest
-from likewise.judge.confidence import confidence, percent, rows_needed
+from likewise.judge.diff import ALLOW, diff
 from likewise.judge.findings import (
     Judgement,
     checked,
@@ -39,6 +54,11 @@ NOTABLE_CHANGE = 1e-6
 
 ROUNDING = 0.01
 """How far outside 0 and 1 rounding may carry a probability, also an INT8 one; what is further out is none."""
+
+BASELINE = "baseline"
+"""The code of what a gate finds when it is held against an accepted run."""
+
+BASELINE_SHA256 = "baseline_sha256"
 
 
 def judge(comparison: Comparison, policy: Policy) -> Verdict:
@@ -279,3 +299,129 @@ def _advice(code: str) -> str:
 
 def _for_quantized(policy: Policy) -> bool:
     return policy.tolerance.absolute >= PRESETS["quantized"].absolute
+
+
+def upper_bound(violations: int, rows: int, level: float) -> float:
+    """The Clopper–Pearson upper bound: the largest failure rate that the rows do not rule out."""
+    from scipy.special import betaincinv
+
+    if violations >= rows:
+        return 1.0
+    return float(betaincinv(violations + 1, rows - violations, level))
+
+
+def rows_needed(rate: float, level: float, violations: int = 0) -> int:
+    """How many rows with so many violations it takes to rule out a failure rate."""
+    if not violations:
+        return math.ceil(math.log(1.0 - level) / math.log1p(-rate))
+    low, high = violations + 1, violations + 2
+    while upper_bound(violations, high, level) > rate:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if upper_bound(violations, middle, level) > rate else (low, middle)
+    return high
+
+
+def confidence(violations: int, rows: int, level: float) -> Confidence | None:
+    """The bound and the sentence that states it; None where there are no rows to speak of."""
+    if rows == 0:
+        return None
+    bound = upper_bound(violations, rows, level)
+    statement = (
+        f"{violations:,} of {rows:,} rows beyond tolerance: at {level:.4g} confidence fewer than "
+        f"{percent(bound)} of rows like these are"
+    ).replace(f"{level:.4g} confidence", f"{100 * level:.4g}% confidence")
+    return Confidence(level, rows, violations, bound, statement)
+
+
+def percent(share: float) -> str:
+    """A share in percent, rounded up to two digits so that it stays an upper bound."""
+    if share <= 0 or share >= 1:
+        return f"{100 * share:.0f}%"
+    digits = 1 - math.floor(math.log10(100 * share))
+    scale = 10.0**digits
+    return f"{math.ceil(100 * share * scale - 1e-9) / scale:.{max(digits, 0)}f}%"
+
+
+def with_baseline(report: Report, **stated: Any) -> Report:
+    """The report with another baseline, or another `max_worse`, in its settings."""
+    settings = {
+        name: value
+        for name, value in report.origin.settings.items()
+        if name != BASELINE_SHA256 or "baseline" not in stated
+    }
+    return replace(report, origin=replace(report.origin, settings={**settings, **stated}))
+
+
+def held_against(report: Report, accepted: Report, sha256: str) -> Report:
+    """The report, also judged against the accepted run, whose file has this hash."""
+    settings = report.origin.settings
+    if settings.get(BASELINE_SHA256, sha256) != sha256:
+        return baseline_undecided(
+            report, f"{settings['baseline']} is not the file that this run was held against before"
+        )
+    max_worse = float(settings.get("max_worse", ALLOW))
+    return against_baseline(
+        accepted, with_baseline(report, **{BASELINE_SHA256: sha256, "max_worse": max_worse}), max_worse=max_worse
+    )
+
+
+def fails_by_baseline_alone(report: Report) -> bool:
+    """Does nothing but the baseline keep this report from passing?"""
+    if "baseline" not in report.origin.settings:
+        return False
+    decisive = [f for f in report.verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
+    return bool(decisive) and all(finding.code == BASELINE for finding in decisive)
+
+
+def baseline_undecided(report: Report, told: str) -> Report:
+    """The report where the accepted run that its settings name cannot be used."""
+    remedy = "Give the JSON report of an accepted run: --baseline FILE"
+    return _with_findings(report, [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {told}", remedy=remedy)])
+
+
+def against_baseline(baseline: Report, report: Report, *, max_worse: float) -> Report:
+    """A report that was also held against an accepted run: what is worse than there fails."""
+    if report.outcome is Outcome.INCONCLUSIVE:
+        return report
+    found = diff(baseline, report, allow=max_worse)
+    return _with_findings(report, _findings_against(found, baseline))
+
+
+def _with_findings(report: Report, findings: Sequence[Finding]) -> Report:
+    """The report with more findings, and with the outcome they leave it."""
+    verdict = report.verdict
+    severities = [finding.severity for finding in findings]
+    outcome = verdict.outcome
+    if outcome is Outcome.PASS and Severity.FAILURE in severities:
+        outcome = Outcome.FAIL
+    elif outcome is Outcome.PASS and Severity.INCONCLUSIVE in severities:
+        outcome = Outcome.INCONCLUSIVE
+    decisive = Severity.FAILURE if outcome is Outcome.FAIL else Severity.INCONCLUSIVE
+    headline = verdict.headline
+    if outcome is not verdict.outcome:
+        headline = next(finding.message for finding in findings if finding.severity is decisive)
+    together = sorted((*verdict.findings, *findings), key=lambda finding: list(Severity).index(finding.severity))
+    return replace(report, verdict=replace(verdict, outcome=outcome, headline=headline, findings=tuple(together)))
+
+
+def _findings_against(found: Diff, baseline: Report) -> list[Finding]:
+    remedy = "If that is intended, accept this run as the new baseline"
+    if found.doubts:
+        return [Finding(BASELINE, Severity.INCONCLUSIVE, f"baseline: {doubt}", remedy=remedy) for doubt in found.doubts]
+    findings, name = [], "baseline"
+    if baseline.outcome is Outcome.FAIL:
+        name = "baseline, a FAIL itself"
+        warning = "baseline: the accepted run is a FAIL itself"
+        findings.append(Finding(BASELINE, Severity.WARNING, warning, remedy="Accept a run that passes"))
+    severities = {Direction.WORSE: Severity.FAILURE, Direction.UNKNOWN: Severity.INCONCLUSIVE}
+    for told in found.lines(*severities):
+        change = told.change
+        # The outcome and the findings of this run are in its own verdict already.
+        if change.subject in ("outcome", "finding"):
+            continue
+        severity = severities[change.direction] if change.blocks else Severity.WARNING
+        findings.append(Finding(BASELINE, severity, f"{name}: {told.message}", change.output, remedy))
+        remedy, name = "", "baseline"
+    return findings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from likewise.contracts.bench import BatchTiming, BenchResult, Latency
+from likewise.contracts.report import BatchTiming, BenchResult, Latency
 from likewise.errors import DataError, one_line
 from likewise.report.console import drawn, plain_table
 from likewise.report.formats.json import first_fault, read

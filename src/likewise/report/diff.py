@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from likewise.contracts.diff import Diff, Direction, Told
-from likewise.contracts.verdict import Outcome
+from likewise.contracts.verdict import Diff, Direction, Outcome, Told
 from likewise.contracts.words import change_text, value_text
 from likewise.report.console import drawn, plain_table
 from likewise.report.words import COLOURS, cut, sentence

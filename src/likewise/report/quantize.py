@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from likewise.contracts.bench import BatchTiming
 from likewise.contracts.comparison import Json
-from likewise.contracts.report import Report
+from likewise.contracts.report import BatchTiming, Report
 from likewise.report.bench import summary_line
 from likewise.report.words import size
 

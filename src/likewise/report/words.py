@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from likewise.contracts.bench import BatchTiming
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
-from likewise.contracts.report import Diagnosis, Explanation
+from likewise.contracts.report import BatchTiming, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
 

@@ -20,7 +20,6 @@ from likewise.data import selection
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
 from likewise.data.selection import Stratified
 from likewise.errors import LikewiseError, UsageError, nearest
-from likewise.judge import baseline
 from likewise.judge import verdict as judging
 from likewise.registry import describe_model, extensions, open_source
 from likewise.report import provenance
@@ -104,7 +103,7 @@ def run(
         except LikewiseError as error:
             ran = Run(_nothing_compared(gate.policy, error))
         report = gate.report(ran.comparison, ran.facts)
-        if opened is None or report.passed or not settings.explain or baseline.alone(report):
+        if opened is None or report.passed or not settings.explain or judging.fails_by_baseline_alone(report):
             return report
         return gate.explain(report, *opened, ran)
 

@@ -11,7 +11,6 @@ from typing import Any
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
 from likewise.errors import DataError
-from likewise.judge import baseline
 from likewise.judge import verdict as judging
 from likewise.judge.policy import make_policy
 from likewise.report.formats import json as json_report
@@ -23,7 +22,7 @@ def judge(report: Report, **options: Any) -> Report:
     before = report.policy
     asked = {name: value for name, value in options.items() if value is not None}
     given = {name: asked.pop(name) for name in ("baseline", "max_worse") if name in asked}
-    report = baseline.named(report, **given)
+    report = judging.with_baseline(report, **given)
     if given:
         stated = report.origin.settings
         require_baseline(stated.get("baseline"), max_worse=stated.get("max_worse"))
@@ -78,5 +77,5 @@ def held_to_baseline(report: Report) -> Report:
         accepted = json_report.loads(content, name=str(path))
     except (OSError, DataError) as error:
         told = error.message if isinstance(error, DataError) else f"{path} cannot be read: {error.strerror}"
-        return baseline.undecided(report, told)
-    return baseline.held(report, accepted, hashlib.sha256(content).hexdigest())
+        return judging.baseline_undecided(report, told)
+    return judging.held_against(report, accepted, hashlib.sha256(content).hexdigest())

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.compare import feed as feeding
-from likewise.contracts.bench import BatchTiming
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Model
+from likewise.contracts.report import BatchTiming
 from likewise.data import selection as selecting
 from likewise.data.fingerprints import of_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
@@ -35,6 +35,7 @@ from likewise.tasks.settings import Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
 
 __all__ = ["AlreadyQuantizedError", "NothingToQuantizeError", "quantize"]
 

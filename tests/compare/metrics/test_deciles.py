@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import FLOATS, make_pair, numeric_pairs
 
-from likewise.compare.metrics.deciles import EXTENSION
+from likewise.compare.metrics.distribution import DECILES
 from likewise.contracts.comparison import Tolerance
 
 
 def groups(reference, candidate, **given):
-    return EXTENSION.observe(make_pair(reference, candidate, **given)).details()["groups"]
+    return DECILES.observe(make_pair(reference, candidate, **given)).details()["groups"]
 
 
 @settings(max_examples=80, deadline=None)
 @given(numeric_pairs(dtypes=FLOATS))
 def test_every_finite_value_is_counted_once_in_the_group_that_holds_it(pair):
-    found = EXTENSION.observe(pair).details()["groups"]
+    found = DECILES.observe(pair).details()["groups"]
     flat = zip(np.ravel(pair.reference).tolist(), np.ravel(pair.candidate).tolist(), strict=True)
     finite = [(r, c) for r, c in flat if math.isfinite(r) and math.isfinite(c)]
     assert len(found) <= 10

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from making_pairs import make_pair, numeric_pairs
 
-from likewise.compare.metrics.extremes import EXTENSION
+from likewise.compare.metrics.distribution import EXTREMES
 from likewise.contracts.comparison import PairSpec
 from likewise.contracts.models import Kind
 
@@ -25,31 +25,31 @@ def derived_widest(array):
 @settings(max_examples=80, deadline=None)
 @given(pair=numeric_pairs())
 def test_bounds_are_those_of_the_finite_answers(pair):
-    found = EXTENSION.observe(pair).details()
+    found = EXTREMES.observe(pair).details()
     assert found["reference"] == derived(np.ravel(pair.reference).tolist())
     assert found["candidate"] == derived(np.ravel(pair.candidate).tolist())
     assert found["widest"] == derived_widest(pair.reference)
 
 
 def test_only_numbers_are_looked_at():
-    assert EXTENSION.applies_to(PairSpec("p", "p", Kind.PROBABILITY, "name"), numeric=True)
-    assert EXTENSION.applies_to(PairSpec("p", "p", Kind.SCORE, "name"), numeric=True)
-    assert not EXTENSION.applies_to(PairSpec("p", "p", Kind.LABEL, "name"), numeric=True)
-    assert EXTENSION.empty().details() == {"reference": None, "candidate": None, "widest": None}
+    assert EXTREMES.applies_to(PairSpec("p", "p", Kind.PROBABILITY, "name"), numeric=True)
+    assert EXTREMES.applies_to(PairSpec("p", "p", Kind.SCORE, "name"), numeric=True)
+    assert not EXTREMES.applies_to(PairSpec("p", "p", Kind.LABEL, "name"), numeric=True)
+    assert EXTREMES.empty().details() == {"reference": None, "candidate": None, "widest": None}
 
 
 def test_what_is_not_finite_is_left_out():
-    found = EXTENSION.observe(make_pair([0.2, math.nan, 0.4], [math.inf, -math.inf, math.nan], Kind.PROBABILITY))
+    found = EXTREMES.observe(make_pair([0.2, math.nan, 0.4], [math.inf, -math.inf, math.nan], Kind.PROBABILITY))
     assert found.details() == {"reference": [0.2, 0.4], "candidate": None, "widest": [0.2, 0.4]}
 
 
 def test_the_widest_column_is_told_apart_from_the_others():
     answers = [[0.9, 5.0], [0.1, 5.1]]
-    assert EXTENSION.observe(make_pair(answers, answers, Kind.VALUE)).details()["widest"] == [0.1, 0.9]
+    assert EXTREMES.observe(make_pair(answers, answers, Kind.VALUE)).details()["widest"] == [0.1, 0.9]
 
 
 def test_answers_of_other_widths_are_taken_together():
-    narrow = EXTENSION.observe(make_pair([[1.0, 2.0]], [[1.0, 2.0]], Kind.VALUE))
-    wide = EXTENSION.observe(make_pair([[0.0, 5.0, 3.0]], [[0.0, 5.0, 3.0]], Kind.VALUE))
+    narrow = EXTREMES.observe(make_pair([[1.0, 2.0]], [[1.0, 2.0]], Kind.VALUE))
+    wide = EXTREMES.observe(make_pair([[0.0, 5.0, 3.0]], [[0.0, 5.0, 3.0]], Kind.VALUE))
     assert narrow.merge(wide) == wide.merge(narrow)
     assert narrow.merge(wide).details()["widest"] == [0.0, 5.0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import make_pair, numeric_pairs
 
-from likewise.compare.metrics.ranking import EXTENSION, SAMPLE
+from likewise.compare.metrics.samples import RANKING, SAMPLE
 from likewise.contracts.models import Kind
 
 
@@ -33,7 +33,7 @@ def loops(reference, candidate):
 def test_agreement_is_what_a_loop_finds(pair):
     rows, width = len(pair.reference), math.prod(pair.reference.shape[1:])
     expected = loops(pair.reference.reshape(rows, width), pair.candidate.reshape(rows, width))
-    assert dict(EXTENSION.observe(pair).measurements()) == pytest.approx(expected)
+    assert dict(RANKING.observe(pair).measurements()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_agreement_is_what_a_loop_finds(pair):
     [([1, 2, 3], 1.0), ([3, 2, 1], 0.0), ([1, 1, 1], 0.5), ([1, 3, 2], 2 / 3), ([math.nan] * 3, 0)],
 )
 def test_known_orders(candidate, share):
-    found = EXTENSION.observe(make_pair([0.1, 0.2, 0.3], candidate, Kind.SCORE)).measurements()
+    found = RANKING.observe(make_pair([0.1, 0.2, 0.3], candidate, Kind.SCORE)).measurements()
     assert found == {"rank_agreement": share}
 
 
 def test_equal_references_say_nothing_about_order():
-    assert EXTENSION.observe(make_pair([1.0, 1.0], [1.0, 2.0])).measurements() == {}
+    assert RANKING.observe(make_pair([1.0, 1.0], [1.0, 2.0])).measurements() == {}
 
 
 def test_the_worst_column_counts():
-    summary = EXTENSION.observe(make_pair([[1.0, 1.0], [2.0, 2.0]], [[1.0, 2.0], [2.0, 1.0]]))
+    summary = RANKING.observe(make_pair([[1.0, 1.0], [2.0, 2.0]], [[1.0, 2.0], [2.0, 1.0]]))
     assert summary.measurements() == {"rank_agreement": 0.0}
     assert summary.details()["rank_agreement_by_column"] == [1.0, 0.0]
 
 
 def test_wide_rows_are_not_ranked():
-    summary = EXTENSION.observe(make_pair(np.eye(65), np.eye(65)))
+    summary = RANKING.observe(make_pair(np.eye(65), np.eye(65)))
     assert summary.measurements() == {}
     assert "64 columns" in summary.details()["skipped"]
 
@@ -65,7 +65,7 @@ def test_a_sample_stands_for_many_rows_and_is_quick_to_judge():
     rng = np.random.default_rng(0)
     reference = rng.random((20_000, 64))
     candidate = np.where(rng.random((20_000, 1)) < 0.5, reference, rng.random((20_000, 64)))
-    summary = EXTENSION.observe(make_pair(reference, candidate, Kind.PROBABILITY))
+    summary = RANKING.observe(make_pair(reference, candidate, Kind.PROBABILITY))
     assert summary.details()["sampled_rows"] == SAMPLE
     start = time.process_time()
     found = summary.measurements()["rank_agreement"]
@@ -75,7 +75,7 @@ def test_a_sample_stands_for_many_rows_and_is_quick_to_judge():
 
 def test_applies_to_numbers_people_sort_by():
     def applies(kind, *, numeric=True):
-        return EXTENSION.applies_to(make_pair([1.0], [1.0], kind).spec, numeric=numeric)
+        return RANKING.applies_to(make_pair([1.0], [1.0], kind).spec, numeric=numeric)
 
     assert all(applies(kind) for kind in (Kind.SCORE, Kind.PROBABILITY, Kind.VALUE, Kind.DISTANCE))
     assert not applies(Kind.EMBEDDING)

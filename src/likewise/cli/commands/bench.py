@@ -54,7 +54,7 @@ def bench(
 
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
     plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.contracts.bench import BenchResult
+    from likewise.contracts.report import BenchResult
     from likewise.report.bench import plot, table
     from likewise.report.formats.json import dumps, read
 

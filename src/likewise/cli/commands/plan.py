@@ -25,7 +25,7 @@ def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float,
     likewise plan --max-failure-rate 0.001 --confidence 0.95
     likewise plan --rows 20000
     """
-    from likewise.judge.confidence import percent, rows_needed, upper_bound
+    from likewise.judge.verdict import percent, rows_needed, upper_bound
 
     if (max_failure_rate is None) == (rows is None):
         raise UsageError("a plan needs one question", remedy="Give --max-failure-rate or --rows")

@@ -11,8 +11,7 @@ from likewise.cli import CODES, options
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried
-    from likewise.contracts.bench import BatchTiming
-    from likewise.contracts.report import Report
+    from likewise.contracts.report import BatchTiming, Report
 
 
 CHOICES = {
@@ -146,7 +145,7 @@ def _speed(
         plain = supervise(job, timeout=timeout, debug=debug)
     except LikewiseError:
         return None
-    from likewise.contracts.bench import BenchResult
+    from likewise.contracts.report import BenchResult
     from likewise.report.formats.json import read
 
     return read(BenchResult, plain).timings[0]

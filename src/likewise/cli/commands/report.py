@@ -12,8 +12,7 @@ from likewise.cli import options
 from likewise.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from likewise.contracts.bench import BenchResult
-    from likewise.contracts.report import Report
+    from likewise.contracts.report import BenchResult, Report
 
 
 @click.command(short_help="Show a finished run again, or write it in another format.")

@@ -13,11 +13,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from likewise.compare.differences import Constancy, Differences, blocks_of, is_numeric, row_any, rows_of, same_labels
+from likewise.compare.differences import (
+    Constancy,
+    Differences,
+    NumberMetric,
+    blocks_of,
+    is_numeric,
+    row_any,
+    rows_of,
+    same_labels,
+)
 from likewise.compare.sums import Adder, ExactSum, ratio
-from likewise.contracts.comparison import Json, Pair, PairSpec
+from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
-from likewise.contracts.models import Kind
 
 RELATIVE_FLOOR = 1e-6
 """`max_rel_diff` divides by at least this much: below it a relative error tells of rounding, not of the model."""
@@ -149,22 +157,11 @@ class Closeness:
         }
 
 
-class ClosenessMetric:
-    """Differences of numbers."""
-
-    name = "closeness"
-
-    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
-        return numeric and spec.kind is not Kind.LABEL
-
-    def empty(self) -> Closeness:
-        return Closeness()
-
-    def observe(self, pair: Pair) -> Closeness:
-        tracker = _Tracker(nan_equal=pair.nan_equal)
-        for found in blocks_of(pair):
-            tracker.add(found)
-        return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
+def _closeness(pair: Pair) -> Closeness:
+    tracker = _Tracker(nan_equal=pair.nan_equal)
+    for found in blocks_of(pair):
+        tracker.add(found)
+    return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
 
 
 def rows_beyond(pair: Pair) -> Array:
@@ -264,4 +261,4 @@ def _merge_magnitudes(some: tuple[Magnitude, ...], others: tuple[Magnitude, ...]
     return tuple((exponent, *merged[exponent]) for exponent in ordered)
 
 
-EXTENSION = ClosenessMetric()
+EXTENSION = NumberMetric("closeness", Closeness, _closeness)

@@ -1,14 +1,23 @@
-"""How the differences are spread: quantiles from a fixed histogram, at most 0.8% too large."""
+"""How differences and answers are spread: quantiles of the differences, where they are, and between which numbers.
+
+Quantiles come from a fixed histogram and are at most 0.8% too large. Deciles can be told only at the end, so a fixed
+histogram of the reference is kept; every bucket has a count, a count beyond tolerance and the largest difference,
+which merge exactly. Extremes tell what is no probability because it leaves 0 and 1; and where the reference hardly
+moves, that a tolerance may be so wide that any answer is within it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from likewise.compare.differences import blocks_of
-from likewise.compare.sums import BUCKET_ERROR, LogHistogram
-from likewise.contracts.comparison import Json, Pair, PairSpec
-from likewise.contracts.models import Kind
+import numpy as np
+
+from likewise.compare.differences import Differences, NumberMetric, blocks_of, rows_of
+from likewise.compare.sums import BUCKET_ERROR, LogHistogram, buckets_of, upper_edge
+from likewise.contracts.comparison import Json, Pair
+from likewise.contracts.data import Array
 
 QUANTILES = {
     "p50_abs_diff": 0.5,
@@ -41,19 +50,215 @@ class Distribution:
         }
 
 
-class DistributionMetric:
-    """Quantiles of the absolute difference."""
-
-    name = "distribution"
-
-    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
-        return numeric and spec.kind is not Kind.LABEL
-
-    def empty(self) -> Distribution:
-        return Distribution()
-
-    def observe(self, pair: Pair) -> Distribution:
-        return Distribution(LogHistogram.of_blocks(found.distances for found in blocks_of(pair)))
+def _distribution(pair: Pair) -> Distribution:
+    return Distribution(LogHistogram.of_blocks(found.distances for found in blocks_of(pair)))
 
 
-EXTENSION = DistributionMetric()
+GROUPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Deciles:
+    """Buckets of the reference in ascending order of their keys, as bytes: immutable, and can be compared.
+
+    A key is twice the bucket of |reference|, plus one where the reference is negative (int64). Beside it stand
+    the values in it, those beyond tolerance (int64) and the largest absolute difference (float64).
+    """
+
+    keys: bytes = b""
+    counts: bytes = b""
+    beyond: bytes = b""
+    largest: bytes = b""
+    lowest: float = 0.0
+    highest: float = 0.0
+
+    def merge(self, other: Deciles, /) -> Deciles:
+        return _combined([self, other])
+
+    def measurements(self) -> Mapping[str, float]:
+        return {}
+
+    def details(self) -> Mapping[str, Json]:
+        return {"groups": self._groups(), "edge_error": BUCKET_ERROR}
+
+    def _groups(self) -> list[dict[str, Json]]:
+        """Up to ten ranges with about as many values each; fewer where many values are equal or nearly so."""
+        if not self.keys:
+            return []
+        keys, counts, beyond, largest = self._arrays()
+        order = np.argsort(np.where(keys & 1, -(keys >> 1), keys >> 1))
+        counts, before = counts[order], np.cumsum(counts[order]) - counts[order]
+        # A bucket is not cut: it belongs where its middle value does.
+        groups = (2 * before + counts) * GROUPS // (2 * int(counts.sum()))
+        firsts = np.flatnonzero(np.diff(groups, prepend=-1))
+        lasts = np.append(firsts[1:], len(groups)) - 1
+        totals = zip(
+            keys[order][firsts].tolist(),
+            keys[order][lasts].tolist(),
+            np.add.reduceat(counts, firsts).tolist(),
+            np.add.reduceat(beyond[order], firsts).tolist(),
+            np.maximum.reduceat(largest[order], firsts).tolist(),
+            strict=True,
+        )
+        return [
+            {
+                "from": max(_edges(first)[0], self.lowest),
+                "to": min(_edges(last)[1], self.highest),
+                "values": values,
+                "beyond": outside,
+                "max_abs_diff": apart,
+            }
+            for first, last, values, outside, apart in totals
+        ]
+
+    def _arrays(self) -> tuple[Array, Array, Array, Array]:
+        return (
+            np.frombuffer(self.keys, dtype=np.int64),
+            np.frombuffer(self.counts, dtype=np.int64),
+            np.frombuffer(self.beyond, dtype=np.int64),
+            np.frombuffer(self.largest, dtype=np.float64),
+        )
+
+
+def _deciles(pair: Pair) -> Deciles:
+    return _combined([_of_block(found) for found in blocks_of(pair) if found.difference.size])
+
+
+def _of_block(found: Differences) -> Deciles:
+    distances, beyond = found.distances, found.beyond
+    # Minus zero and zero are one reference, so the sign is asked of the number and not of its bits.
+    negative = found.reference < 0
+    keys = (buckets_of(found.sizes) << 1) | negative
+    bounds = float(found.reference.min()) + 0.0, float(found.reference.max()) + 0.0
+    zero = keys == 0
+    if not zero.any():
+        return _counted(keys, distances, beyond, bounds)
+    # Zeros are far from every other bucket; counting them apart keeps the window small.
+    parts = [_counted(keys[some], distances[some], beyond[some], bounds) for some in (zero, ~zero) if some.any()]
+    return _combined(parts)
+
+
+def _counted(keys: Array, distances: Array, outside: Array, bounds: tuple[float, float]) -> Deciles:
+    first = int(keys.min())
+    places = keys - first
+    counts = np.bincount(places)
+    largest = np.zeros(len(counts))
+    np.maximum.at(largest, places, distances)
+    beyond = np.bincount(places[outside], minlength=len(counts))
+    used = np.flatnonzero(counts)
+    return Deciles(
+        (used + first).astype(np.int64).tobytes(),
+        counts[used].astype(np.int64).tobytes(),
+        beyond[used].astype(np.int64).tobytes(),
+        largest[used].tobytes(),
+        *bounds,
+    )
+
+
+def _combined(parts: Sequence[Deciles]) -> Deciles:
+    filled = [part for part in parts if part.keys]
+    if len(filled) <= 1:
+        return filled[0] if filled else Deciles()
+    columns = zip(*(part._arrays() for part in filled), strict=True)
+    keys, counts, beyond, largest = (np.concatenate(column) for column in columns)
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    return Deciles(
+        keys[order][starts].tobytes(),
+        np.add.reduceat(counts[order], starts).tobytes(),
+        np.add.reduceat(beyond[order], starts).tobytes(),
+        np.maximum.reduceat(largest[order], starts).tobytes(),
+        min(part.lowest for part in filled),
+        max(part.highest for part in filled),
+    )
+
+
+def _edges(key: int) -> tuple[float, float]:
+    """The smallest and the largest reference that a bucket may hold."""
+    bucket = key >> 1
+    near, far = upper_edge(max(bucket - 1, 0)), upper_edge(bucket)
+    return (-far, -near) if key & 1 else (near, far)
+
+
+MOST_COLUMNS = 1_024
+"""Columns that are told apart; wider answers are taken together."""
+
+Bounds = tuple[bytes, bytes]
+"""The smallest and the largest finite answer of each column, as float64; an empty column has inf and -inf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The bounds of either side, column by column; None before the first answer."""
+
+    reference: Bounds | None = None
+    candidate: Bounds | None = None
+
+    def merge(self, other: Extremes, /) -> Extremes:
+        return Extremes(_merged(self.reference, other.reference), _merged(self.candidate, other.candidate))
+
+    def measurements(self) -> Mapping[str, float]:
+        return {}
+
+    def details(self) -> Mapping[str, Json]:
+        """`widest` are the bounds of the reference in the column where they are furthest apart."""
+        return {
+            "reference": _overall(self.reference),
+            "candidate": _overall(self.candidate),
+            "widest": _widest(self.reference),
+        }
+
+
+def _extremes(pair: Pair) -> Extremes:
+    return Extremes(_bounds(pair.reference), _bounds(pair.candidate))
+
+
+def _bounds(array: Array) -> Bounds | None:
+    if not array.size:
+        return None
+    columns = rows_of(array) if array.size // len(array) <= MOST_COLUMNS else array.reshape(-1, 1)
+    low, high = columns.min(axis=0).astype(np.float64), columns.max(axis=0).astype(np.float64)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        finite = np.isfinite(columns)
+        low = np.where(finite, columns, np.inf).min(axis=0).astype(np.float64)
+        high = np.where(finite, columns, -np.inf).max(axis=0).astype(np.float64)
+    # Minus zero and zero are equal, and which of them is found depends on the order of the rows.
+    return (low + 0.0).tobytes(), (high + 0.0).tobytes()
+
+
+def _merged(some: Bounds | None, others: Bounds | None) -> Bounds | None:
+    if some is None or others is None:
+        return some or others
+    (low, high), (other_low, other_high) = _arrays(some), _arrays(others)
+    if len(low) != len(other_low):
+        # Answers whose width changes from case to case have no columns to be told apart.
+        low, high, other_low, other_high = low.min(), high.max(), other_low.min(), other_high.max()
+    return np.minimum(low, other_low).tobytes(), np.maximum(high, other_high).tobytes()
+
+
+def _arrays(bounds: Bounds) -> tuple[Any, Any]:
+    return np.frombuffer(bounds[0]), np.frombuffer(bounds[1])
+
+
+def _overall(bounds: Bounds | None) -> list[float] | None:
+    if bounds is None:
+        return None
+    low, high = _arrays(bounds)
+    found = [float(low.min()), float(high.max())]
+    return found if found[0] <= found[1] else None
+
+
+def _widest(bounds: Bounds | None) -> list[float] | None:
+    if bounds is None:
+        return None
+    low, high = _arrays(bounds)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where(low <= high, high - low, -1.0)
+    place = int(apart.argmax())
+    return [float(low[place]), float(high[place])] if apart[place] >= 0 else None
+
+
+DISTRIBUTION = NumberMetric("distribution", Distribution, _distribution)
+DECILES = NumberMetric("deciles", Deciles, _deciles)
+EXTREMES = NumberMetric("extremes", Extremes, _extremes)
+EXTENSIONS = (DISTRIBUTION, DECILES, EXTREMES)

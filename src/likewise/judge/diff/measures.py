@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
-from likewise.contracts.diff import Change, Direction
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, AT_MOST, Check
+from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Check, Direction
 from likewise.contracts.words import change_text, figure, value_text
 
 Key = tuple[str, str, int | None]

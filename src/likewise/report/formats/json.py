@@ -14,7 +14,6 @@ from functools import cache
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from likewise.contracts.bench import BenchResult
 from likewise.contracts.comparison import (
     BatchSizeFacts,
     Cast,
@@ -27,7 +26,7 @@ from likewise.contracts.comparison import (
     SuiteFacts,
     Tolerance,
 )
-from likewise.contracts.report import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
+from likewise.contracts.report import SCHEMA_VERSION, BenchResult, Diagnosis, Explanation, Origin, Report
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
 from likewise.errors import DataError, one_line
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from likewise.compare import feed as feeding
 from likewise.compare import pair
-from likewise.contracts.bench import BenchResult, Footprint
 from likewise.contracts.comparison import Progress
 from likewise.contracts.data import Batch, Source
 from likewise.contracts.models import BatchAxis, Model, Signature
+from likewise.contracts.report import BenchResult, Footprint
 from likewise.data import selection as selecting
 from likewise.data.rows import first_rows
 from likewise.errors import DataError, ModelError, PairingError, UsageError

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from likewise.contracts.bench import BatchTiming, Latency, Round
+from likewise.contracts.report import BatchTiming, Latency, Round
 from likewise.models.remote import cores
 from likewise.report import provenance
 from likewise.tasks.bench.subject import Station, Subject

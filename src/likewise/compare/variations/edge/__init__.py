@@ -1,7 +1,7 @@
 """Edge cases: rows made to find trouble, asked of both models and judged beside the data.
 
 `values` puts other values into real rows (most suites are one row of its table), `thresholds` aims at the
-trees of a model, `ties` between its classes, `repeats` at the batch as a whole; `rows` is what they begin with.
+trees of a model, `rows`, with which all begin, at the batch as a whole and between classes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from likewise.contracts.bench import BenchResult, Latency
-from likewise.contracts.report import Artefact, Report
+from likewise.contracts.report import Artefact, BenchResult, Latency, Report
 from likewise.report.formats.html.cells import Cell, Table, columns, count, rows, shown, words
 from likewise.report.words import between, duration, faster, size
 

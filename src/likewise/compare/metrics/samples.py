@@ -1,0 +1,199 @@
+"""Answers to a sample of rows: whether the candidate puts them in the reference's order, and points to draw.
+
+The sample are the rows whose numbers have the smallest hashes, so that it is the same however the rows were cut: all
+pairs of all rows would be too many to order. The rows that differ most are not looked for: `worst_rows` has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from likewise.compare.differences import NumberMetric
+from likewise.contracts.comparison import Json, Pair
+from likewise.contracts.data import Array, RowIds
+from likewise.contracts.models import Kind
+from likewise.data.selection import hashed, smallest
+
+SAMPLE = 512
+"""Rows whose order is compared: 130,816 pairs."""
+
+MOST_COLUMNS = 64
+"""Wider rows are not scores to sort by, and a sample of them would not be small."""
+
+_KINDS = frozenset({Kind.SCORE, Kind.PROBABILITY, Kind.VALUE, Kind.DISTANCE})
+_UNRANKABLE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A sample of rows with both sides' answers, ordered by the hash of the row number.
+
+    The arrays (int64 row numbers, float64 answers) are kept as bytes, which are immutable and can
+    be compared even where an answer is NaN. `columns` is -1 once rows are too wide or differ in width.
+    """
+
+    seen: int = 0
+    columns: int = 0
+    rows: bytes = b""
+    reference: bytes = b""
+    candidate: bytes = b""
+
+    def merge(self, other: Ranking, /) -> Ranking:
+        if not self.seen or not other.seen:
+            return self if self.seen else other
+        seen = self.seen + other.seen
+        if self.columns != other.columns or self.columns == _UNRANKABLE:
+            return Ranking(seen, _UNRANKABLE)
+        own, others = self._arrays(), other._arrays()
+        rows, reference, candidate = (np.concatenate(both) for both in zip(own, others, strict=True))
+        return _sampled(seen, rows, reference, candidate)
+
+    def measurements(self) -> Mapping[str, float]:
+        shares = [share for share in self._agreement() if share is not None]
+        return {"rank_agreement": min(shares)} if shares else {}
+
+    def details(self) -> Mapping[str, Json]:
+        if self.columns == _UNRANKABLE:
+            return {"sampled_rows": 0, "skipped": f"rows have more than {MOST_COLUMNS} columns, or not always as many"}
+        return {"sampled_rows": len(self._arrays()[0]), "rank_agreement_by_column": self._agreement()}
+
+    def _agreement(self) -> list[float | None]:
+        if self.columns <= 0:
+            return []
+        _, reference, candidate = self._arrays()
+        return [_same_order(reference[:, column], candidate[:, column]) for column in range(self.columns)]
+
+    def _arrays(self) -> tuple[Array, Array, Array]:
+        rows = np.frombuffer(self.rows, dtype=np.int64)
+        shape = (len(rows), max(self.columns, 0))
+        reference = np.frombuffer(self.reference, dtype=np.float64).reshape(shape)
+        candidate = np.frombuffer(self.candidate, dtype=np.float64).reshape(shape)
+        return rows, reference, candidate
+
+
+def _ranking(pair: Pair) -> Ranking:
+    count, width = len(pair.reference), math.prod(pair.reference.shape[1:])
+    if not count:
+        return Ranking()
+    if width > MOST_COLUMNS:
+        return Ranking(count, _UNRANKABLE)
+    rows = np.asarray(pair.batch.rows.numbers).astype(np.int64)
+    return _sampled(count, rows, pair.reference.reshape(count, width), pair.candidate.reshape(count, width))
+
+
+def _sampled(seen: int, rows: Array, reference: Array, candidate: Array) -> Ranking:
+    chosen = smallest(hashed(rows), SAMPLE)
+    return Ranking(
+        seen,
+        reference.shape[1],
+        rows[chosen].tobytes(),
+        reference[chosen].astype(np.float64).tobytes(),
+        candidate[chosen].astype(np.float64).tobytes(),
+    )
+
+
+def _same_order(reference: Array, candidate: Array) -> float | None:
+    """The share of pairs with different references that the candidate orders alike; its ties count half.
+
+    A NaN of the reference is in no such pair; a NaN of the candidate orders none of its pairs right.
+    """
+    ordered = reference[:, None] < reference
+    pairs = int(np.count_nonzero(ordered))
+    if not pairs:
+        return None
+    alike = int(np.count_nonzero(ordered & (candidate[:, None] < candidate)))
+    tied = int(np.count_nonzero(ordered & (candidate[:, None] == candidate)))
+    return (2 * alike + tied) / (2 * pairs)
+
+
+POINTS = 1_000
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Some rows in the order of the hashes of their numbers; of each one element with both answers.
+
+    The arrays (int64 row numbers and places in a row, float64 answers) are kept as bytes, which are
+    immutable and can be compared even where an answer is NaN. `names` is empty unless rows have names.
+    """
+
+    seen: int = 0
+    numbers: bytes = b""
+    places: bytes = b""
+    reference: bytes = b""
+    candidate: bytes = b""
+    names: tuple[int | str, ...] = ()
+
+    def merge(self, other: Scatter, /) -> Scatter:
+        if not self.seen or not other.seen:
+            return self if self.seen else other
+        columns = [np.concatenate(both) for both in zip(self._arrays(), other._arrays(), strict=True)]
+        chosen = smallest(hashed(columns[0]), POINTS)
+        numbers, places, reference, candidate = (column[chosen].tobytes() for column in columns)
+        names: tuple[int | str, ...] = ()
+        if self.names or other.names:
+            both = (*self._named(), *other._named())
+            names = tuple(both[position] for position in chosen.tolist())
+        return Scatter(self.seen + other.seen, numbers, places, reference, candidate, names)
+
+    def measurements(self) -> Mapping[str, float]:
+        return {}
+
+    def details(self) -> Mapping[str, Json]:
+        _, places, reference, candidate = self._arrays()
+        return {
+            "rows_seen": self.seen,
+            "row": list(self._named()),
+            "element": places.tolist() if places.any() else [],
+            "reference": reference.tolist(),
+            "candidate": candidate.tolist(),
+        }
+
+    def _named(self) -> tuple[int | str, ...]:
+        return self.names or tuple(np.frombuffer(self.numbers, dtype=np.int64).tolist())
+
+    def _arrays(self) -> tuple[Array, Array, Array, Array]:
+        return (
+            np.frombuffer(self.numbers, dtype=np.int64),
+            np.frombuffer(self.places, dtype=np.int64),
+            np.frombuffer(self.reference, dtype=np.float64),
+            np.frombuffer(self.candidate, dtype=np.float64),
+        )
+
+
+def _scatter(pair: Pair) -> Scatter:
+    """Points of a scatter plot; of a wide row one element, which the hash picks too."""
+    count, width = len(pair.reference), math.prod(pair.reference.shape[1:])
+    if not count or not width:
+        return Scatter()
+    numbers = np.asarray(pair.batch.rows.numbers).astype(np.int64)
+    hashes = hashed(numbers)
+    chosen = smallest(hashes, POINTS)
+    # The upper bits decide which rows are kept, so the lower ones are still free to pick the element.
+    places = (hashes[chosen] % np.uint64(width)).astype(np.int64)
+    at = (chosen, places)
+    return Scatter(
+        count,
+        numbers[chosen].tobytes(),
+        places.tobytes(),
+        pair.reference.reshape(count, width)[at].astype(np.float64).tobytes(),
+        pair.candidate.reshape(count, width)[at].astype(np.float64).tobytes(),
+        _names(pair.batch.rows, chosen),
+    )
+
+
+def _names(rows: RowIds, chosen: Array) -> tuple[int | str, ...]:
+    if rows.names is None:
+        return ()
+    named = (rows.name(position) for position in chosen.tolist())
+    return tuple(name[:_LONGEST_NAME] if isinstance(name, str) else name for name in named)
+
+
+RANKING = NumberMetric("ranking", Ranking, _ranking, _KINDS)
+SCATTER = NumberMetric("scatter", Scatter, _scatter)
+EXTENSIONS = (RANKING, SCATTER)
