@@ -35,35 +35,44 @@ def extensions(folder: str) -> tuple[Any, ...]:
 
 @cache
 def frameworks() -> tuple[str, ...]:
-    """Our own frameworks: the folders of `models` in which a file `open.py` lies."""
-    found = [info.name for info in pkgutil.iter_modules(import_module("likewise.models").__path__) if info.ispkg]
-    return tuple(sorted(name for name in found if find_spec(f"likewise.models.{name}.open") is not None))
+    """Our own frameworks: `models/NAME.py`, or `models/NAME/open.py` where there is more to it than opening."""
+    return tuple(name for name in modules("models") if hasattr(_opening(name), "EXTENSION"))
 
 
 @cache
 def adapters() -> tuple[Adapter, ...]:
     """What opens models, one adapter a framework."""
-    homes = [import_module(f"likewise.models.{name}.open") for name in frameworks()]
-    return (*_declared(homes), *_of_others("models"))
+    return (*(_opening(name).EXTENSION for name in frameworks()), *_of_others("models"))
 
 
 @cache
 def exporters() -> tuple[Exporter, ...]:
-    """What writes models as ONNX files: the frameworks that have a file `export.py`."""
-    homes = [f"likewise.models.{name}.export" for name in frameworks()]
-    return (*_declared(import_module(home) for home in homes if find_spec(home)), *_of_others("export"))
+    """What writes models as ONNX files: an `EXPORTER` beside the adapter, or a file `export.py` in the folder."""
+    homes = [_opening(name) for name in frameworks()]
+    files = [f"{home.__package__}.export" for home in homes]
+    ours = [
+        import_module(file).EXTENSION if find_spec(file) else getattr(home, "EXPORTER", None)
+        for home, file in zip(homes, files, strict=True)
+    ]
+    return (*filter(None, ours), *_of_others("export"))
 
 
 def adapter(framework: str) -> Adapter:
     """The adapter of a framework by its name."""
-    if framework in frameworks():
-        # Ours are found without looking at everybody else's.
-        return import_module(f"likewise.models.{framework}.open").EXTENSION  # type: ignore[no-any-return]
-    for found in adapters():
+    # Ours are found without looking at everybody else's.
+    ours = getattr(_opening(framework), "EXTENSION", None) if framework in modules("models") else None
+    for found in adapters() if ours is None else (ours,):
         if found.framework == framework:
             return found
     known = ", ".join(found.framework for found in adapters())
     raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
+
+
+def _opening(name: str) -> ModuleType:
+    """The module of `models` that would open a framework of that name; of a folder, its file `open.py`."""
+    home = import_module(f"likewise.models.{name}")
+    file = f"{home.__name__}.open"
+    return import_module(file) if hasattr(home, "__path__") and find_spec(file) else home
 
 
 def _declared(homes: Iterable[ModuleType]) -> Iterator[Any]:

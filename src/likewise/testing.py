@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.compare.variations.generated import Planned, planned_for
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model, Signature
-from likewise.data.casts import numpy_dtype
-from likewise.data.columns import ArrayColumns
+from likewise.data.columns import ArrayColumns, numpy_dtype
 from likewise.data.random_values import (
     Between,
     Cells,

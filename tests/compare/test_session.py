@@ -9,7 +9,7 @@ import pytest
 
 import data_only
 from likewise.compare import session
-from likewise.models.python.open import EXTENSION as PYTHON
+from likewise.models.python import EXTENSION as PYTHON
 
 ROWS = 600
 

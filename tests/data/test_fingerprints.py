@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from likewise.data import fingerprints
+from likewise.data import files
 from likewise.registry import open_source
 
 CELLS = {
@@ -35,16 +35,16 @@ def test_arrow_content(kind, data):
     values = data.draw(st.lists(st.none() | cells, min_size=1, max_size=20))
     padding = data.draw(st.lists(st.none() | cells, max_size=9))
     whole = pa.table({"c": pa.array(padding + values + padding, arrow_type)})
-    expected = fingerprints.of_table(pa.table({"c": pa.array(values, arrow_type)}))
+    expected = files.hash_table(pa.table({"c": pa.array(values, arrow_type)}))
     sliced = whole.slice(len(padding), len(values))
-    assert fingerprints.of_table(sliced) == expected
+    assert files.hash_table(sliced) == expected
     cut = data.draw(st.integers(0, len(values)))
-    assert fingerprints.of_table(pa.concat_tables([sliced.slice(0, cut), sliced.slice(cut)])) == expected
+    assert files.hash_table(pa.concat_tables([sliced.slice(0, cut), sliced.slice(cut)])) == expected
     other = data.draw(st.lists(st.none() | cells, min_size=1, max_size=20))
     same = pa.array(other, arrow_type).equals(pa.array(values, arrow_type))
     same = same or repr(pa.array(other, arrow_type).to_pylist()) == repr(pa.array(values, arrow_type).to_pylist())
     if other != values and not same:
-        assert fingerprints.of_table(pa.table({"c": pa.array(other, arrow_type)})) != expected
+        assert files.hash_table(pa.table({"c": pa.array(other, arrow_type)})) != expected
 
 
 def of(target):

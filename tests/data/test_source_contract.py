@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from likewise.contracts.data import Provenance
+from likewise.data import formats
 from likewise.data.readers import tables as table_source
-from likewise.data.readers.tables import delimited, jsonlines
 from likewise.registry import open_source
 
 ROWS = 61
@@ -151,8 +151,7 @@ def make(request):
 @pytest.fixture
 def source(make, tmp_path, monkeypatch):
     # Small blocks, so that a small table has many.
-    monkeypatch.setattr(delimited, "BLOCK_BYTES", 700)
-    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(formats, "BLOCK_BYTES", 700)
     monkeypatch.setattr(table_source, "TURN", 8)
     return open_source(make(tmp_path))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from likewise.data.readers.tables import delimited, jsonlines
+from likewise.data import formats
 from likewise.errors import DataError
 from likewise.registry import open_source
 
@@ -33,8 +33,7 @@ def refusal(target, *words):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(delimited, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(formats, "BLOCK_BYTES", 200)
 
 
 @pytest.mark.parametrize("name", ["val.parquet", "val.csv", "val.arrow", "val.jsonl", "val.npz", "val.npy"])

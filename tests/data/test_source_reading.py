@@ -17,8 +17,8 @@ import pytest
 from onnx import numpy_helper
 
 from likewise.contracts.data import Provenance
+from likewise.data.formats import Parquet
 from likewise.data.readers.onnx_testdata import recorded_outputs
-from likewise.data.readers.tables.arrow import Parquet
 from likewise.errors import DataError
 from likewise.registry import extensions, open_source
 

@@ -16,8 +16,8 @@ import numpy as np
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec, Signature
-from likewise.data.casts import cast, numpy_dtype
-from likewise.data.columns import ArrayColumns
+from likewise.data.cells import cast
+from likewise.data.columns import ArrayColumns, numpy_dtype
 from likewise.errors import FeedingError, nearest
 
 

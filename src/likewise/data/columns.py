@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def numpy_dtype(name: str) -> Any:
+    """The type of that name, with those that only machine learning has, such as bfloat16."""
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
 def _series_to_array(series: Any) -> Array:
     """A column of a live DataFrame (a narwhals Series) as numpy, by the rules of `arrow_to_array`."""
     import numpy as np

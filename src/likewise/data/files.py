@@ -1,15 +1,26 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and the SHA-256 of what was read, so that a report says exactly which."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from likewise.contracts.data import Array
+from likewise.data.columns import decoded, series_to_arrow, without_views
 from likewise.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+BLOCK = 1 << 16
+"""Rows hashed at a time."""
 
 
 def atomically(path: Path, content: bytes) -> None:
@@ -47,3 +58,78 @@ def replacing(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def hash_file(path: str) -> str:
+    """What `sha256sum FILE` prints."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_files(paths: Iterable[str]) -> str:
+    """One file as `hash_file`; several as `sha256sum * | sha256sum` in the folder that holds them."""
+    paths = sorted(paths)
+    if len(paths) == 1:
+        return hash_file(paths[0])
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    digest = hashlib.sha256()
+    for path in paths:
+        name = os.path.relpath(path, folder).replace(os.sep, "/")
+        digest.update(f"{hash_file(path)}  {name}\n".encode())
+    return digest.hexdigest()
+
+
+def hash_arrays(arrays: Mapping[str, Array]) -> str:
+    """Names, types, shapes and values, in their order."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        for start in range(0, len(array), BLOCK):
+            digest.update(_bytes(array[start : start + BLOCK]))
+    return digest.hexdigest()
+
+
+def hash_series(columns: Iterable[Any]) -> str:
+    """Names, types and values of the columns of a DataFrame (narwhals Series), in their order."""
+    digest = hashlib.sha256()
+    for series in columns:
+        native_type = getattr(series.to_native(), "dtype", series.dtype)
+        # Categories steer models that take their codes, and the text of the type leaves them out.
+        categories = getattr(native_type, "categories", None)
+        known = list(categories) if categories is not None else None
+        digest.update(repr((str(series.name), str(native_type), known, len(series))).encode())
+        for start in range(0, len(series), BLOCK):
+            block = series[start : start + BLOCK]
+            arrow = series_to_arrow(block)
+            digest.update(repr(block.to_list()).encode() if arrow is None else _arrow_bytes(arrow))
+    return digest.hexdigest()
+
+
+def hash_table(table: pa.Table) -> str:
+    """Names, types and values of an Arrow table, however it is cut into chunks."""
+    digest = hashlib.sha256()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest.update(repr((name, str(column.type), len(column))).encode())
+        for start in range(0, len(column), BLOCK):
+            digest.update(_arrow_bytes(column.slice(start, BLOCK)))
+    return digest.hexdigest()
+
+
+def _bytes(array: Array) -> bytes:
+    return repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes()
+
+
+def _arrow_bytes(block: pa.ChunkedArray | pa.Array) -> bytes:
+    """The same bytes for the same values: a slice, a spare bitmap or what lies under a null make no difference."""
+    import numpy as np
+    import pyarrow as pa
+
+    block = decoded(block) if pa.types.is_dictionary(block.type) else without_views(block)
+    block = pa.concat_arrays(block.chunks if isinstance(block, pa.ChunkedArray) else [block])
+    # `take` writes the values anew, from offset 0 and with zeros under nulls.
+    fresh = block.take(pa.array(np.arange(len(block))))
+    batch = pa.record_batch([fresh], names=["values"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(memoryview(sink.getvalue()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array
-from likewise.data.casts import numpy_dtype
+from likewise.data.columns import numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np

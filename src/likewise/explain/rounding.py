@@ -21,7 +21,7 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
-from likewise.data.casts import numpy_dtype
+from likewise.data.columns import numpy_dtype
 from likewise.explain.case import Case
 from likewise.explain.experiment import Effect
 from likewise.models.onnx import edits, widen

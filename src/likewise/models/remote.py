@@ -88,13 +88,12 @@ def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
 def prepare(target: str) -> None:
     """Start the process of a model ahead of its opening, and let it import what the framework needs."""
     for name in frameworks():
-        module = f"likewise.models.{name}.open"
-        found = import_module(module).EXTENSION
+        found = adapter(name)
         if found.claims(target):
             if found.holds_interpreter:
                 process = _start()
                 assert process.stdin is not None
-                _send(process.stdin, ("import", (module, *found.modules)))
+                _send(process.stdin, ("import", (type(found).__module__, *found.modules)))
                 _WAITING.append(process)
             return
 

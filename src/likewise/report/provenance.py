@@ -17,7 +17,7 @@ from likewise.contracts.comparison import RunFacts
 from likewise.contracts.data import Source
 from likewise.contracts.models import Model
 from likewise.contracts.report import Artefact, Origin
-from likewise.data import fingerprints
+from likewise.data import files
 from likewise.errors import LikewiseError
 
 LIBRARIES = (
@@ -71,7 +71,7 @@ def sha256_of(target: Any) -> str | None:
     """The SHA-256 of the file or bytes a model is given as; None for a live object."""
     content = _content(target)
     if isinstance(content, Path):
-        return fingerprints.of_file(str(content))
+        return files.hash_file(str(content))
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 

@@ -20,7 +20,7 @@ from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Model
 from likewise.contracts.report import BatchTiming
 from likewise.data import selection as selecting
-from likewise.data.fingerprints import of_file
+from likewise.data.files import hash_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
 from likewise.models import quietly
 from likewise.models.arrays import RowLayout
@@ -138,7 +138,7 @@ def write(
     changed = _small_numbers(result, recipe) - _small_numbers(original, recipe)
     if not changed and not recipe.allow_noop:
         raise _nothing_to_do(source, original)
-    sha256 = of_file(str(source))
+    sha256 = hash_file(str(source))
     settings = {**asdict(recipe), "reduce_range": reduced} if recipe.mode != FP16 else {"mode": FP16}
     graphs.note_origin(result, original, sha256, settings)
     return Quantized(

@@ -12,7 +12,7 @@ from likewise.compare.pair import observed
 from likewise.contracts.comparison import Progress
 from likewise.data import selection as selecting
 from likewise.errors import DataError
-from likewise.models.recorded.open import Writer
+from likewise.models.recorded import Writer
 from likewise.registry import describe_model, open_source
 from likewise.report import provenance
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import IO, Any
 
 from likewise.contracts.data import Array, Batch, Source
-from likewise.data import fingerprints
+from likewise.data import files
 from likewise.data.columns import ArrayColumns
 from likewise.data.rows import Span
 from likewise.errors import DataError, nearest, one_line
@@ -70,8 +70,8 @@ class ArraySource(Span):
     @cached_property
     def fingerprint(self) -> str:
         if isinstance(self.arrays, StoredArrays):
-            return fingerprints.of_file(self.arrays.path)
-        return fingerprints.of_arrays(self.arrays)
+            return files.hash_file(self.arrays.path)
+        return files.hash_arrays(self.arrays)
 
     def batches(self, size: int) -> Iterator[Batch]:
         return self.cut(ArrayColumns(self.arrays), size)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Batch, Source
-from likewise.data import fingerprints
+from likewise.data import files
 from likewise.data.columns import ArrowColumns, FrameColumns
 from likewise.data.rows import Span
 from likewise.errors import DataError
@@ -32,8 +32,8 @@ class FrameSource(Span):
         import narwhals as nw
 
         if _is_arrow(self.frame):
-            return fingerprints.of_table(self.frame)
-        return fingerprints.of_series(nw.from_native(self.frame, eager_only=True).iter_columns())
+            return files.hash_table(self.frame)
+        return files.hash_series(nw.from_native(self.frame, eager_only=True).iter_columns())
 
     def batches(self, size: int) -> Iterator[Batch]:
         return self.cut(ArrowColumns(self.frame) if _is_arrow(self.frame) else FrameColumns(self.frame), size)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from likewise.contracts.data import Array, Batch, Provenance, Source
-from likewise.data import fingerprints
+from likewise.data import files
 from likewise.data.columns import CaseColumns
 from likewise.data.rows import Span
 from likewise.errors import DataError, one_line
@@ -100,7 +100,7 @@ class RecordedCases(Span):
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprints.of_files(path for folder in self.sets for path in _tensor_files(folder, "input"))
+        return files.hash_files(path for folder in self.sets for path in _tensor_files(folder, "input"))
 
     def batches(self, size: int) -> Iterator[Batch]:
         """One data set a batch, whatever the size asked for."""

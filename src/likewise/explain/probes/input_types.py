@@ -11,8 +11,8 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.data.casts import numpy_dtype
 from likewise.data.cells import Edit, Field, names_of
+from likewise.data.columns import numpy_dtype
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import ENOUGH, MOST_ALONE, Change, Effect, Trial, fewest, first
 from likewise.explain.features import decided_by_trees, declared_types, fields_of

@@ -1,20 +1,34 @@
 """Reads pickled models without running code from the file.
 
-A pickle can run anything. This reader lets a file use only what scikit-learn models are made of and puts
-an inert object in the place of everything else; if there was anything to replace, the file is refused with
-the full list. `rights` says what is allowed, `reader` asks at every step.
+A pickle can run anything. This reader asks before it imports, calls or changes anything: it lets a file use only what
+scikit-learn models are made of (`rights` says what that is) and puts an inert object in the place of everything else;
+if there was anything to replace, the file is refused with the full list. Compressed files are read too, and the arrays
+that joblib writes between the pickled parts.
 """
 
 from __future__ import annotations
 
+import bz2
+import copyreg
+import gzip
+import io
+import lzma
 import os
+import pickle
 import sys
-from collections.abc import Iterable, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
+from likewise.contracts.data import Array
 from likewise.errors import ModelError, UntrustedModelError, one_line
 from likewise.models.pickles import rights
-from likewise.models.pickles.reader import Gate, Reader, decompressed
+from likewise.models.pickles.rights import Right
 
 __all__ = ["Unpickled", "known", "load", "read", "refusal"]
 
@@ -43,7 +57,7 @@ def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Unpick
     gate = Gate(trusted)
     try:
         with open(path, "rb") as raw:
-            value = Reader(decompressed(raw), gate).load()
+            value = Reader(_decompressed(raw), gate).load()
     except Exception as error:
         if gate.refused:  # the inert objects may well be what broke it
             raise refusal(name, gate.refused) from error
@@ -105,3 +119,374 @@ def _unreadable(name: str, error: Exception) -> ModelError:
     cut = isinstance(error, EOFError) or "truncated" in str(error) or "Ran out of input" in str(error)
     reason = "it ends early" if cut else f"it is damaged or not a pickle ({one_line(error)})"
     return ModelError(f"{name} cannot be loaded: {reason}", remedy=_SAVE_AGAIN)
+
+
+_FOREIGN = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"PK\x03\x04", "a zip archive, like .skops, .npz and torch files"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x93NUMPY", "a .npy array"),
+    (b"%PDF", "a PDF document"),
+    (b"<", "HTML or XML text"),
+    (b"{", "JSON text"),
+    (b"version https://git-lfs", "a Git LFS pointer instead of the file (run `git lfs pull`)"),
+    (b"ZF", "a file of joblib 0.9 or older, which has to be saved again"),
+)
+
+
+class _ZlibReader(io.RawIOBase):
+    """A zlib stream, joblib's default compression, read piece by piece."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._inflate = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data and not self._inflate.eof:
+            packed = self._inflate.unconsumed_tail or self._raw.read(io.DEFAULT_BUFFER_SIZE)
+            if not packed:
+                raise EOFError("the compressed data ends early")
+            data = self._inflate.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _lz4(raw: BinaryIO) -> BinaryIO:
+    try:
+        lz4 = import_module("lz4.frame")
+    except ImportError as error:
+        raise ModelError("it is compressed with lz4, which is not installed", remedy="Run: pip install lz4") from error
+    return cast(BinaryIO, lz4.LZ4FrameFile(raw))
+
+
+_COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
+    (b"x", lambda raw: io.BufferedReader(_ZlibReader(raw), 1 << 20)),
+    (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
+    (b"BZ", bz2.BZ2File),
+    (b"\xfd7zXZ", lzma.LZMAFile),
+    (b"\x5d\x00", lzma.LZMAFile),
+    (b"\x04\x22\x4d\x18", _lz4),
+)
+
+
+def _decompressed(raw: io.BufferedReader) -> BinaryIO:
+    """The stream of pickle opcodes in an open file, or an error that says what the file is instead."""
+    start = raw.peek(32)[:32]
+    if not start:
+        raise ModelError("it is empty")
+    for prefix, kind in _FOREIGN:
+        if start.startswith(prefix):
+            raise ModelError(f"it is {kind}")
+    for prefix, opened in _COMPRESSIONS:
+        if start.startswith(prefix):
+            return cast(BinaryIO, opened(raw))
+    return raw
+
+
+class ArrayOnDisk:
+    """What joblib writes in place of an array: its type and shape; the values follow in the stream.
+
+    Stands in for `joblib.numpy_pickle.NumpyArrayWrapper`, which reads arrays of objects with an
+    unpickler of its own that knows nothing of our restrictions.
+    """
+
+    shape: tuple[int, ...]
+    order: str
+    dtype: Any
+    numpy_array_alignment_bytes: int | None = None
+
+    def read(self, stream: BinaryIO, nested: Callable[[], object]) -> Array:
+        """The array. `nested` reads a pickle at the present position, for arrays of objects."""
+        import numpy as np
+
+        if not isinstance(self.dtype, np.dtype):
+            raise TypeError("an array without a dtype")
+        if self.dtype.hasobject:
+            return cast(Array, nested())
+        if self.numpy_array_alignment_bytes is not None:
+            stream.read(stream.read(1)[0])
+        array = np.empty(int(np.prod(self.shape, dtype=np.int64)), dtype=self.dtype)
+        if array.nbytes:
+            _fill(array.view(np.uint8).data, stream)
+        if not self.dtype.isnative:
+            array = array.astype(self.dtype.newbyteorder("="))
+        return array.reshape(self.shape[::-1]).transpose() if self.order == "F" else array.reshape(self.shape)
+
+
+def _fill(target: memoryview, stream: Any) -> None:
+    position = 0
+    while position < len(target):
+        count = stream.readinto(target[position:])
+        if not count:
+            raise EOFError("the values of an array end early")
+        position += count
+
+
+if TYPE_CHECKING:
+    _Unpickler: Any
+else:
+    _Unpickler = pickle._Unpickler  # the one in C cannot be asked about calls
+
+
+class Inert:
+    """Stands in for what was refused: takes any call and any state, does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __new__(cls, *_: object, **__: object) -> Inert:
+        return super().__new__(cls)
+
+
+class Gate:
+    """What one file may do, and what it was refused; shared by the pickles nested in it."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        self.open = "*" in trusted
+        self.refused: dict[str, str] = {}
+        self.sklearn_versions: set[str] = set()
+        self._trusted = tuple(trusted)
+        self._granted: dict[int, tuple[object, Right]] = {}
+        self.grant(Inert, Right.CALL)
+        self.grant(ArrayOnDisk, Right.MAKE)
+
+    def trusts(self, reference: str | None) -> bool:
+        return reference is not None and any(fnmatchcase(reference, pattern) for pattern in self._trusted)
+
+    def grant(self, found: Any, right: Right) -> Any:
+        self._granted[id(found)] = (found, right)  # keeps it alive, so that its id stays its own
+        return found
+
+    def has(self, found: object, right: Right) -> bool:
+        return self._granted.get(id(found), (None, 0))[1] >= right
+
+    def refuse(self, reference: str, action: str = "") -> type[Inert]:
+        self.refused[f"{action} {reference}" if action else reference] = reference
+        return Inert
+
+    def find(self, module: str, name: str) -> Any:
+        """The object of that name with the rights it has, or a stand-in."""
+        reference = f"{module}.{name}"
+        trusted = self.open or self.trusts(reference)
+        if not trusted and not rights.importable(module, name):
+            return self.refuse(reference)
+        try:
+            found = rights.resolve(module, name)
+        except (ImportError, AttributeError) as error:
+            raise _missing(module, name, error) from error
+        own = rights.identity(found)
+        # A trusted module may import anything: what it lends must be its own, or trusted as well.
+        borrowed = isinstance(found, ModuleType) or (own is not None and not _same_package(own, module))
+        if self.open or (trusted and (not borrowed or self.trusts(own))):
+            return self.grant(found, Right.CALL)
+        right = rights.right_to(reference, found)
+        return self.refuse(own or reference) if right is None else self.grant(found, right)
+
+
+class Reader(_Unpickler):  # type: ignore[misc]
+    """Reads a pickle, or joblib's mixture of pickle and raw arrays, under a gate."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Unpickler.dispatch)
+
+    def __init__(self, stream: BinaryIO, gate: Gate) -> None:
+        super().__init__(stream)
+        self._stream = stream
+        self._gate = gate
+
+    def find_class(self, module: str, name: str) -> Any:
+        module, name = _modern_name(module, name, python2=self.proto < 3)
+        replacement = {
+            "joblib.numpy_pickle.NumpyArrayWrapper": ArrayOnDisk,
+            "copyreg._reconstructor": self._reconstruct,
+            "copyreg.__newobj__": self._make,
+            "copyreg.__newobj_ex__": lambda cls, args, kwargs: self._make(cls, *args, **kwargs),
+            "builtins.getattr": self._method,
+        }.get(f"{module}.{name}")
+        if replacement is None or (self._gate.open and replacement is not ArrayOnDisk):
+            return self._gate.find(module, name)
+        return self._gate.grant(replacement, Right.MAKE if replacement is ArrayOnDisk else Right.CALL)
+
+    def get_extension(self, code: int) -> None:
+        # The original keeps what it found for the whole process and hands it out without asking.
+        registered = copyreg._inverted_registry.get(code)  # type: ignore[attr-defined]
+        if registered is None:
+            raise pickle.UnpicklingError(f"unregistered extension code {code}")
+        self.append(self.find_class(*registered))
+
+    def _call(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        gate = self._gate
+        if isinstance(function, Inert):
+            return function
+        allowed = gate.has(function, Right.CALL) and rights.arguments_allowed(function, arguments)
+        if not allowed and not gate.open:
+            return gate.refuse(_describe(function), "calling")()
+        return function(*arguments)
+
+    def _make(self, cls: Any, *arguments: Any, **options: Any) -> Any:
+        gate = self._gate
+        if isinstance(cls, Inert):
+            return cls
+        if not gate.open and not (isinstance(cls, type) and gate.has(cls, Right.MAKE)):
+            return gate.refuse(_describe(cls), "making")()
+        return cls.__new__(cls, *arguments, **options)
+
+    def _reconstruct(self, cls: Any, base: Any, state: Any) -> Any:
+        """How protocols 0 and 1 make an object: `copyreg._reconstructor`, with a check."""
+        if base is object or cls is Inert:
+            return self._make(cls)
+        for made in (cls, base):
+            if not (isinstance(made, type) and self._gate.has(made, Right.MAKE)):
+                return self._gate.refuse(_describe(made), "making")()
+        made = base.__new__(cls, state)
+        base.__init__(made, state)
+        return made
+
+    def _method(self, owner: Any, name: Any) -> Any:
+        if isinstance(owner, Inert) or owner is Inert:
+            return Inert
+        if not rights.method_allowed(owner, name):
+            return self._gate.refuse(f"{_describe(owner)}.{name}")
+        return getattr(owner, name)
+
+    def _instantiate(self, cls: Any, arguments: list[Any]) -> None:
+        self.append(self._call(cls, tuple(arguments)))
+
+    def load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = self._call(self.stack[-1], arguments)
+
+    def load_newobj(self) -> None:
+        arguments = self.stack.pop()
+        self.stack[-1] = self._make(self.stack[-1], *arguments)
+
+    def load_newobj_ex(self) -> None:
+        options, arguments = self.stack.pop(), self.stack.pop()
+        self.stack[-1] = self._make(self.stack[-1], *arguments, **options)
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        target = self.stack[-1]
+        gate = self._gate
+        if isinstance(target, Inert) or target is Inert:
+            return
+        if not gate.open and (gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
+            gate.refuse(_describe(target), "changing")
+            return
+        if isinstance(state, dict) and isinstance(version := state.get("_sklearn_version"), str):
+            gate.sklearn_versions.add(version)
+        _set_state(target, state)
+        if isinstance(target, ArrayOnDisk):
+            self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, gate).load())
+
+    def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, kind):
+            getattr(type(target), method)(target, items)
+        elif not isinstance(target, Inert):
+            self._gate.refuse(_describe(target), "changing")
+
+    def load_append(self) -> None:
+        value = self.stack.pop()
+        self._extend((list, deque), "extend", [value])
+
+    def load_appends(self) -> None:
+        items = self.pop_mark()
+        self._extend((list, deque), "extend", items)
+
+    def load_additems(self) -> None:
+        items = self.pop_mark()
+        self._extend((set,), "update", items)
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, dict):
+            for key, value in zip(items[::2], items[1::2], strict=True):
+                target[key] = value
+        elif not isinstance(target, Inert):
+            self._gate.refuse(_describe(target), "changing")
+
+    def load_bytearray8(self) -> None:
+        # The original makes room for as many bytes as the file claims to have before it looks.
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
+    dispatch.update(
+        {
+            pickle.BYTEARRAY8[0]: load_bytearray8,
+            pickle.REDUCE[0]: load_reduce,
+            pickle.NEWOBJ[0]: load_newobj,
+            pickle.NEWOBJ_EX[0]: load_newobj_ex,
+            pickle.BUILD[0]: load_build,
+            pickle.APPEND[0]: load_append,
+            pickle.APPENDS[0]: load_appends,
+            pickle.ADDITEMS[0]: load_additems,
+            pickle.SETITEM[0]: load_setitem,
+            pickle.SETITEMS[0]: load_setitems,
+        }
+    )
+
+
+def _set_state(target: Any, state: Any) -> None:
+    """What pickle does, with the setter looked up on the class: the object's own could be any callable of the file."""
+    setter = getattr(type(target), "__setstate__", None)
+    if setter is not None:
+        setter(target, state)
+        return
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for name, value in (attributes or {}).items():
+        target.__dict__[sys.intern(name) if type(name) is str else name] = value
+    for name, value in (slots or {}).items():
+        setattr(target, name, value)
+
+
+def _modern_name(module: str, name: str, *, python2: bool) -> tuple[str, str]:
+    """Names of Python 2, which protocols up to 2 write, and of numpy 1, whose old paths warn in numpy 2."""
+    import _compat_pickle
+
+    import numpy as np
+
+    if python2 and (module, name) in _compat_pickle.NAME_MAPPING:
+        return _compat_pickle.NAME_MAPPING[module, name]
+    if python2:
+        module = _compat_pickle.IMPORT_MAPPING.get(module, module)
+    if module.startswith("numpy.core.") and not np.__version__.startswith("1."):
+        module = f"numpy._core.{module.removeprefix('numpy.core.')}"
+    return module, name
+
+
+def _describe(found: Any) -> str:
+    return rights.identity(found) or rights.identity(type(found)) or type(found).__name__
+
+
+def _same_package(own: str, module: str) -> bool:
+    return own.partition(".")[0] == module.partition(".")[0]
+
+
+def _missing(module: str, name: str, error: ImportError | AttributeError) -> ModelError:
+    """The file may use it, but it is not here."""
+    if module == "__main__":
+        return ModelError(
+            f"it needs {name}, which was defined in a script or notebook and is not in the file",
+            remedy="Move it into a module that can be imported, and save the model again from there",
+        )
+    package = module.partition(".")[0]
+    if package in sys.modules:
+        return ModelError(
+            f"it needs {module}.{name}, which the installed {package} does not have ({one_line(error)})",
+            remedy=f"Install the version of {package} the model was saved with",
+        )
+    return ModelError(
+        f"it needs the module {module}, which cannot be imported ({one_line(error)})",
+        remedy=f"Install {package}, or put the folder that holds it on PYTHONPATH",
+    )

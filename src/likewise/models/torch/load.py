@@ -21,7 +21,7 @@ from typing import Any
 from likewise.contracts.models import Model
 from likewise.errors import LikewiseError, ModelError, UntrustedModelError, one_line
 from likewise.models import quietly
-from likewise.models.python.open import load as load_named
+from likewise.models.python import load as load_named
 
 NAME = re.compile(r"[\w.\-/ ]*")
 """What a name in the file may look like: it may end up in generated source, where nothing of this can call anything."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Model, Signature
-from likewise.data.casts import numpy_dtype
+from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known
 from likewise.models.arrays import RowAxes, from_front, only_batch, to_front

@@ -11,7 +11,7 @@ from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape
-from likewise.data.casts import numpy_dtype
+from likewise.data.columns import numpy_dtype
 from likewise.errors import ModelError, UnavailableError, extra, one_line
 from likewise.models import require_known
 from likewise.models.arrays import RowLayout, kind_of, widened

@@ -10,21 +10,20 @@ Types are settled on the first 8 MB of a file and hold for the rest.
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from likewise.contracts.data import Array, Batch, Provenance, RowIds, Source
-from likewise.data import fingerprints
+from likewise.contracts.data import Batch, Provenance, RowIds, Source
+from likewise.data import files
 from likewise.data.columns import ArrowColumns
-from likewise.data.readers.tables.arrow import Arrow, Parquet
-from likewise.data.readers.tables.delimited import Delimited
-from likewise.data.readers.tables.files import Format, is_table, resolve
-from likewise.data.readers.tables.jsonlines import JsonLines
-from likewise.data.rows import split
-from likewise.errors import DataError
+from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
+from likewise.data.readers.onnx_testdata import is_test_data
+from likewise.data.rows import rebatched, split
+from likewise.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +72,7 @@ class TableSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprints.of_files(self.paths)
+        return files.hash_files(self.paths)
 
     @property
     def rows(self) -> int | None:
@@ -86,10 +85,15 @@ class TableSource:
         return sum(known) if len(known) == len(self.counts) else None
 
     def batches(self, size: int) -> Iterator[Batch]:
+        import numpy as np
         import pyarrow as pa
 
-        for numbers, pieces in _rebatch(self._pieces(), size):
-            yield Batch(RowIds(numbers), ArrowColumns(pa.Table.from_batches(pieces, self.schema)))
+        def numbered() -> Iterator[Batch]:
+            for first, piece in self._pieces():
+                rows = RowIds(np.arange(first, first + piece.num_rows, dtype=np.int64))
+                yield Batch(rows, ArrowColumns(pa.Table.from_batches([piece], self.schema)))
+
+        return rebatched(numbered(), size)
 
     def shards(self, count: int) -> Sequence[Source]:
         """Ranges of rows where their number is known, else blocks of rows in turn."""
@@ -186,26 +190,87 @@ def _require_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) ->
         )
 
 
-def _rebatch(pieces: Iterable[tuple[int, pa.RecordBatch]], size: int) -> Iterator[tuple[Array, list[pa.RecordBatch]]]:
-    """Pieces of any length as lists of `size` rows, without copying them."""
-    import numpy as np
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".tsv": "tsv",
+    ".tsv.gz": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".jsonl.gz": "jsonl",
+    ".ndjson.gz": "jsonl",
+}
 
-    numbers: list[Array] = []
-    held: list[pa.RecordBatch] = []
-    room = size
-    for first, piece in pieces:
-        start = 0
-        while start < piece.num_rows:
-            length = min(room, piece.num_rows - start)
-            numbers.append(np.arange(first + start, first + start + length, dtype=np.int64))
-            held.append(piece.slice(start, length))
-            start += length
-            room -= length
-            if not room:
-                yield np.concatenate(numbers), held
-                numbers, held, room = [], [], size
-    if held:
-        yield np.concatenate(numbers), held
+
+def _format_of(path: str) -> str | None:
+    """The format a file name promises."""
+    name = os.path.basename(path).lower()
+    return next((found for suffix, found in SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def is_table(target: object) -> bool:
+    """Is this a path to tables, judged by names alone?"""
+    if not isinstance(target, str | os.PathLike):
+        return False
+    path = os.fspath(target)
+    if not isinstance(path, str):
+        return False
+    if _format_of(path):
+        return True
+    return os.path.isdir(path) and not is_test_data(path) and bool(_tables_in(path))
+
+
+def resolve(path: str) -> tuple[str, list[str]]:
+    """The format, and the files in the order in which their rows are numbered."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        files = _tables_in(path)
+        empty = f"folder {path} holds no table files"
+    elif os.path.exists(path) or not glob.has_magic(path):
+        files = [path] if os.path.exists(path) else []
+        empty = f"there is no file {path}{_near(path)}"
+    else:
+        files = sorted(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
+        empty = f"no file matches {path}"
+    if not files:
+        remedy = "Only local files are read: download it first" if "://" in path else "Check the path"
+        raise DataError(empty, remedy=remedy)
+    formats = sorted({str(_format_of(file)) for file in files})
+    if len(formats) > 1:
+        examples = ", ".join(next(os.path.basename(f) for f in files if _format_of(f) == kind) for kind in formats)
+        raise DataError(
+            f"{path} holds files of {len(formats)} formats ({', '.join(formats)}): {examples}",
+            remedy=f"Choose one format with a glob, such as {os.path.join(path, '*' + _suffix(files[0]))}",
+        )
+    for file in files:
+        if os.path.isfile(file) and os.path.getsize(file) == 0:
+            raise DataError(f"{file} is empty (0 bytes)", remedy="Write it again: whatever made it did not finish")
+    return formats[0], files
+
+
+def _tables_in(folder: str) -> list[str]:
+    paths = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+    return [path for path in paths if _visible(path) and _format_of(path) and os.path.isfile(path)]
+
+
+def _visible(path: str) -> bool:
+    return not os.path.basename(path).startswith((".", "_"))
+
+
+def _suffix(path: str) -> str:
+    return next(suffix for suffix in SUFFIXES if path.lower().endswith(suffix))
+
+
+def _near(path: str) -> str:
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"; there is no folder {folder} either"
+    return nearest(os.path.basename(path), os.listdir(folder))
 
 
 class TablesReader:

@@ -1,0 +1,449 @@
+"""The formats that tables are stored in, each read a block at a time: Arrow and Feather, Parquet, CSV, JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+
+from likewise.errors import DataError, one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+BLOCK_BYTES = 1 << 23
+"""How much of a file is held at a time; types of text formats are settled on the first block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a file before its rows are read."""
+
+    schema: pa.Schema
+    rows: int | None
+
+
+class Format(Protocol):
+    """All knowledge of one file format."""
+
+    def inspect(self, path: str, like: pa.Schema | None) -> Facts:
+        """The columns of a file. `like` is the schema of the first file, where types are inferred from it."""
+        ...
+
+    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches with the position of their first row in the file.
+
+        Formats that can skip leave out batches outside `start` to `stop`; none cuts a batch.
+        """
+        ...
+
+
+def open_bytes(path: str) -> BinaryIO:
+    """The bytes of a text format, unpacked if the name says that they are packed."""
+    return cast(BinaryIO, gzip.open(path)) if path.lower().endswith(".gz") else open(path, "rb")
+
+
+@contextmanager
+def reading(path: str, *, remedy: str) -> Iterator[None]:
+    """Turn what Arrow says of a broken file into one line with the name of the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {one_line(error).rstrip('.')}", remedy=remedy) from error
+
+
+ARROW_REMEDY = "Write the file again and close its writer: it is not whole, or not Arrow"
+PARQUET_REMEDY = "Write the file again: it is not whole, or not Parquet"
+END_OF_STREAM = b"\x00\x00\x00\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Read through a memory map: what is not compressed is not copied."""
+
+    def inspect(self, path: str, like: pa.Schema | None) -> Facts:
+        with reading(path, remedy=ARROW_REMEDY):
+            if not _is_file(path):
+                _require_end(path)
+                with _stream(path) as stream:
+                    return Facts(stream.schema, None)
+            import pyarrow.dataset as ds
+
+            with _file(path) as file:
+                return Facts(file.schema, ds.dataset(path, format="ipc").count_rows())
+
+    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        with reading(path, remedy=ARROW_REMEDY):
+            for batch in self._batches(path):
+                if first >= stop:
+                    return
+                batch.validate()
+                if first + batch.num_rows > start:
+                    yield first, batch
+                first += batch.num_rows
+
+    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        if _is_file(path):
+            with _file(path) as file:
+                yield from (file.get_batch(number) for number in range(file.num_record_batches))
+        else:
+            with _stream(path) as stream:
+                yield from stream
+
+
+def _is_file(path: str) -> bool:
+    with open(path, "rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"FEA1"):
+        raise DataError(
+            f"{path} is Feather version 1, which pyarrow no longer writes",
+            remedy="Convert it: pandas.read_feather(...).to_parquet(...)",
+        )
+    return magic == b"ARROW1"
+
+
+def _require_end(path: str) -> None:
+    """A stream cut between two batches would otherwise look like a shorter one."""
+    with open(path, "rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - len(END_OF_STREAM)))
+        if file.read() != END_OF_STREAM:
+            raise DataError(f"{path} is an Arrow stream without its end marker, or no Arrow data", remedy=ARROW_REMEDY)
+
+
+@contextmanager
+def _file(path: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as file:
+        yield file
+
+
+@contextmanager
+def _stream(path: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as stream:
+        yield stream
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """Row groups outside the rows asked for are not read."""
+
+    def inspect(self, path: str, like: pa.Schema | None) -> Facts:
+        import pyarrow.parquet as pq
+
+        with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path) as file:
+            return Facts(file.schema_arrow, file.metadata.num_rows)
+
+    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        import pyarrow.parquet as pq
+
+        # Buffering ahead within one row group only: over the whole file it would hold the whole file.
+        with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path, pre_buffer=True) as file:
+            first = 0
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                end = first + group.num_rows
+                position = first
+                if end > start and first < stop:
+                    for batch in file.iter_batches(_rows_a_block(group), row_groups=[number]):
+                        yield position, batch
+                        position += batch.num_rows
+                        if position >= stop:
+                            return
+                    if position != end:
+                        raise DataError(
+                            f"{path} promises {group.num_rows:,} rows in row group {number} "
+                            f"and delivers {position - first:,}",
+                            remedy=PARQUET_REMEDY,
+                        )
+                first = end
+
+
+def _rows_a_block(group: Any) -> int:
+    """Many rows at once, but of wide rows fewer."""
+    width = max(1, group.total_byte_size // max(1, group.num_rows))
+    return int(min(max(4 * BLOCK_BYTES // width, 64), 65_536))
+
+
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""The words that `pandas.read_csv` takes for a missing value."""
+
+PEEK_BYTES = 1 << 12
+"""How far to look for the first row."""
+
+CSV_REMEDY = "Correct or write the file again; Parquet is safer"
+_CONVERSION = re.compile(r"In CSV column #(\d+): .*conversion error to (\S+): (.*)", re.DOTALL)
+_FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Delimited:
+    """Text with a header and one row a line."""
+
+    delimiter: str
+
+    def inspect(self, path: str, like: pa.Schema | None) -> Facts:
+        import pyarrow as pa
+
+        with reading(path, remedy=CSV_REMEDY), _Text(path, self.delimiter) as text:
+            if like is not None:
+                types = dict(zip(like.names, like.types, strict=True))
+                return Facts(pa.schema([(name, types.get(name, pa.null())) for name in text.names]), None)
+            with self._rows(path, text, None) as rows:
+                inferred = rows.schema if rows else pa.schema([(name, pa.null()) for name in text.names])
+        for field in inferred:
+            if pa.types.is_binary(field.type):
+                raise DataError(
+                    f"{path} is not UTF-8 text: column {field.name!r} cannot be decoded",
+                    remedy="Write the file again with encoding='utf-8'",
+                )
+        as_text = [field.with_type(pa.string()) if pa.types.is_temporal(field.type) else field for field in inferred]
+        return Facts(pa.schema(as_text), None)
+
+    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        with reading(path, remedy=CSV_REMEDY), _Text(path, self.delimiter) as text:
+            with self._rows(path, text, schema) as rows:
+                for batch in rows or ():
+                    yield first, batch
+                    first += batch.num_rows
+            if text.quotes % 2 and _ends_in_quotes(path, self.delimiter):
+                raise DataError(
+                    f"{path} has a quotation mark that is never closed: what follows it was read as one value",
+                    remedy="Write the file again: its end may be missing, or a quotation mark is not doubled",
+                )
+
+    @contextmanager
+    def _rows(self, path: str, text: _Text, schema: pa.Schema | None) -> Iterator[Any]:
+        """Arrow's reader of the rows under the header, or None where there are none."""
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        if text.is_blank:
+            yield None
+            return
+        try:
+            with pc.open_csv(
+                pa.PythonFile(text, mode="r"),
+                # Without threads it is as fast, and can say in which row an error is.
+                read_options=pc.ReadOptions(block_size=BLOCK_BYTES, column_names=text.names, use_threads=False),
+                parse_options=pc.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                convert_options=pc.ConvertOptions(
+                    null_values=MISSING,
+                    strings_can_be_null=True,
+                    column_types=None if schema is None else {name: schema.field(name).type for name in text.names},
+                ),
+            ) as rows:
+                yield rows
+        except pa.ArrowInvalid as error:
+            raise _csv_error(path, str(error), text.names) from error
+
+
+class _Text(io.RawIOBase):
+    """The text under the header. It keeps count of quotation marks and always ends with a newline."""
+
+    def __init__(self, path: str, delimiter: str) -> None:
+        super().__init__()
+        self.quotes = 0
+        self._ended = False
+        self._file = open_bytes(path)
+        try:
+            self.names = _header(path, self._file, delimiter)
+            self._ahead = next(_without_leading_newlines(self._file), b"")
+        except BaseException:
+            self._file.close()
+            raise
+        self.is_blank = not self._ahead
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block, self._ahead = (self._ahead, b"") if size < 0 else (self._ahead[:size], self._ahead[size:])
+        block = block or self._file.read(size)
+        self.quotes += block.count(b'"')
+        if not block and not self._ended:
+            self._ended = True
+            return b"\n"
+        return block
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _without_leading_newlines(file: BinaryIO) -> Iterator[bytes]:
+    while block := file.read(PEEK_BYTES):
+        if block := block.lstrip(b"\r\n"):
+            yield block
+
+
+def _header(path: str, file: BinaryIO, delimiter: str) -> list[str]:
+    """The names of the columns; one without a name, such as an index that pandas wrote, is called as pandas does."""
+    try:
+        lines = (line.decode("utf-8-sig") for line in file)
+        row = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} has a header that cannot be read: {error}", remedy=CSV_REMEDY) from error
+    if row is None:
+        raise DataError(f"{path} has no header, only empty lines", remedy=CSV_REMEDY)
+    return [name or f"Unnamed: {position}" for position, name in enumerate(row)]
+
+
+def _ends_in_quotes(path: str, delimiter: str) -> bool:
+    """Read by the rules of the csv module, slowly: an odd mark may also stand for inches."""
+    with open_bytes(path) as file:
+        lines = (line.decode("utf-8-sig", errors="replace") for line in file)
+        try:
+            for _ in csv.reader(lines, delimiter=delimiter, strict=True):
+                pass
+        except csv.Error:
+            return True
+    return False
+
+
+def _csv_error(path: str, message: str, names: list[str]) -> DataError:
+    """What pyarrow says of a row or a value, with the name of the column."""
+    if found := _CONVERSION.search(message):
+        name = names[int(found[1])]
+        return DataError(
+            f"{path} changes type on the way: column {name!r} began as {found[2]}, then came {found[3]}",
+            remedy="Settle the types once, with pandas.read_csv(...).to_parquet(...), and give the Parquet file",
+        )
+    if found := _FIELDS.search(message):
+        where = f"row {int(found[1]) - 1:,} (the first is 0)" if found[1] else "a row"
+        return DataError(
+            f"{path}: {where} has {found[3]} fields where the header has {found[2]}: {found[4][:80]!r}",
+            remedy="Correct the row; a value that holds the delimiter must be quoted",
+        )
+    return DataError(f"{path} cannot be read: {message}", remedy=CSV_REMEDY)
+
+
+JSON_REMEDY = "Correct the line, or write the file again: whatever made it may not have finished"
+RETYPE = "Settle the types once, with pandas.read_json(..., lines=True).to_parquet(...), and give the Parquet file"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Fields may be left out of a line, where they are missing; a field that comes up later is an error."""
+
+    def inspect(self, path: str, like: pa.Schema | None) -> Facts:
+        import pyarrow as pa
+
+        with reading(path, remedy=JSON_REMEDY):
+            for _, block in _blocks(path):
+                if like is not None:
+                    return Facts(like, None)
+                inferred = _parse(path, block, None, line=1).schema
+                return Facts(pa.schema([field.with_type(_as_text(field.type)) for field in inferred]), None)
+        raise DataError(f"{path} holds no lines", remedy=JSON_REMEDY)
+
+    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        with reading(path, remedy=JSON_REMEDY):
+            for line, block in _blocks(path):
+                for batch in _parse(path, block, schema, line=line).to_batches():
+                    yield first, batch
+                    first += batch.num_rows
+
+
+def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, with the number of the first."""
+    line = 1
+    with open_bytes(path) as file:
+        while block := file.read(BLOCK_BYTES):
+            block += file.readline()
+            if not block.isspace():
+                yield line, block
+            line += block.count(b"\n")
+
+
+def _parse(path: str, block: bytes, schema: pa.Schema | None, *, line: int) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error")
+    try:
+        whole = pj.ReadOptions(block_size=len(block) + 1, use_threads=False)
+        return pj.read_json(io.BytesIO(block), read_options=whole, parse_options=options)
+    except pa.ArrowInvalid as error:
+        raise _json_error(path, block, schema, line, one_line(error)) from error
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """JSON has no dates: what looks like one is text, as pandas and the json module read it."""
+    import pyarrow as pa
+
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_as_text(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_text(field.type)) for field in kind])
+    return kind
+
+
+def _json_error(path: str, block: bytes, schema: pa.Schema | None, line: int, message: str) -> DataError:
+    """The line and field that Arrow refused, found by reading the block once more."""
+    seen: dict[str, str] = {}
+    known = None if schema is None else {field.name: str(field.type) for field in schema}
+    for number, text in enumerate(block.splitlines(), start=line):
+        if not text or text.isspace():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            return DataError(f"{path}, line {number} is not JSON: {error}: {_shown(text)}", remedy=JSON_REMEDY)
+        if not isinstance(row, dict):
+            return DataError(
+                f"{path}, line {number} is not an object with named fields: {_shown(text)}", remedy=JSON_REMEDY
+            )
+        for name, value in row.items():
+            if known is not None and name not in known:
+                return DataError(
+                    f"{path}, line {number} brings a field {name!r} that the first lines do not have", remedy=RETYPE
+                )
+            expected = seen.get(name, "null") if known is None else known[name]
+            if known is None and expected == "null":
+                seen[name] = _kind(value)
+                continue
+            if not _fits(value, expected):
+                return DataError(
+                    f"{path} changes type on the way: field {name!r} began as {expected}, "
+                    f"and is {json.dumps(value)[:80]} in line {number}",
+                    remedy=RETYPE,
+                )
+    return DataError(f"{path}, lines from {line} on: {message}", remedy=JSON_REMEDY)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    kinds = {bool: "bool", int: "double", float: "double", str: "string", list: "list", dict: "struct"}
+    return kinds[type(value)]
+
+
+def _fits(value: Any, expected: str) -> bool:
+    kind = _kind(value)
+    return kind == "null" or expected.startswith(kind) or (expected == "int64" and type(value) is int)
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:80].decode(errors="replace"))

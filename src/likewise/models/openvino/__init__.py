@@ -1,1 +1,0 @@
-"""OpenVINO: its own files, and ONNX files that it is to run."""

@@ -1,1 +1,0 @@
-"""Anything that can be called: a function, a factory, an object with predict."""

@@ -1,1 +1,0 @@
-"""Answers that some model gave before, instead of a model."""
