@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from types import SimpleNamespace
 
 import pytest
 
-from planting import Ran
+from planting import here
 
 pytest_plugins = ["pytester"]
 
@@ -27,10 +26,7 @@ def example_folder(tmp_path_factory):
     from likewise.tasks import demo
 
     folder = tmp_path_factory.mktemp("example")
-    demo.write_data(folder, rows=3_000)
-    demo.train(folder)
-    demo.export(folder)
-    demo.quantize(folder)
+    demo.demo(folder, rows=3_000)
     return folder
 
 
@@ -114,17 +110,6 @@ def _quantize(folder):
 
 
 @pytest.fixture
-def main(monkeypatch, capsys, tmp_path):
-    """The command line in this process: for commands that start no worker."""
-
-    def run(*arguments):
-        from likewise.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["likewise", *map(str, arguments)])
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as left:
-            main()
-        captured = capsys.readouterr()
-        return Ran(left.value.code or 0, captured.out, captured.err)
-
-    return run
+def main(tmp_path):
+    """The command line in this process and an empty folder."""
+    return lambda *arguments: here(*arguments, folder=tmp_path)

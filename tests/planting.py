@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import uuid
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -95,7 +100,7 @@ def identity(dtype, name="x", shape=(None, 1)):
 class Ran:
     """A finished command."""
 
-    code: int
+    returncode: int
     stdout: str
     stderr: str
     report: dict = field(default_factory=dict)
@@ -103,7 +108,7 @@ class Ran:
     def expect(self, code, *words):
         """The exit code, the words by which a reader finds the culprit, and no traceback."""
         everything = f"{self.stdout}\n{self.stderr}\n{json.dumps(self.report, ensure_ascii=False)}"
-        assert self.code == code, f"exit {self.code}: {everything[:3000]}"
+        assert self.returncode == code, f"exit {self.returncode}: {everything[:3000]}"
         assert "Traceback" not in self.stdout + self.stderr
         # A terminal breaks lines where it likes.
         flat = " ".join(everything.split())
@@ -123,9 +128,54 @@ def command(*arguments, folder, timeout=60, environment=None):
         timeout=timeout,
         check=False,
     )
+    return Ran(finished.returncode, finished.stdout, finished.stderr, _written(folder))
+
+
+def here(*arguments, folder):
+    """Run `likewise` in this process, which has imported what takes a new one seconds.
+
+    For what a command says, writes and exits with; `command` is for what becomes of its processes.
+    """
+    from likewise.cli import main
+
+    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    with (
+        mock.patch("sys.argv", ["likewise", *map(str, arguments)]),
+        mock.patch("likewise.cli.supervisor.supervise", _answered_here),
+        mock.patch("likewise.models.remote.worthwhile", return_value=False),
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        try:
+            main()
+        except SystemExit as left:
+            code = left.code or 0
+    assert "Traceback" not in stdout.getvalue() + stderr.getvalue()
+    return Ran(code, stdout.getvalue(), stderr.getvalue(), _written(folder))
+
+
+def _answered_here(job, *, on_progress=None, debug=False, **_watching):
+    """What a worker would answer, carried as JSON like all that comes from there."""
+    from likewise.cli import supervisor, worker
+
+    sent = []
+    channel = SimpleNamespace(
+        send=lambda **message: sent.append(json.loads(json.dumps(message))),
+        progress=lambda progress: on_progress and on_progress(asdict(progress)),
+    )
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        worker.answer(json.loads(json.dumps(job)), channel)
+    if sent[-1]["type"] == "error":
+        raise supervisor._error(sent[-1], debug=debug)
+    return sent[-1]["result"]
+
+
+def _written(folder):
+    """The report of a command that ran in this folder."""
     written = Path(folder) / "parity_report.json"
-    report = json.loads(written.read_text(), parse_constant=_refuse) if written.exists() else {}
-    return Ran(finished.returncode, finished.stdout, finished.stderr, report)
+    return json.loads(written.read_text(), parse_constant=_refuse) if written.exists() else {}
 
 
 def _refuse(constant):

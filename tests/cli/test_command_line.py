@@ -11,29 +11,17 @@ import sys
 import pytest
 
 from data_only import FLAGS
+from planting import command, here
 
 ESCAPE = "\x1b"
 
 
-def likewise(*words, cwd, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", *map(str, words)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
-
-
 @pytest.fixture(scope="module")
 def failed(example_folder, tmp_path_factory):
-    """A failed check, its output and its report."""
+    """A failed check in processes of its own, its output and its report."""
     report = tmp_path_factory.mktemp("failed") / "artifacts" / "report.json"
     data = ["--data", "test.parquet", "--report", report]
-    return likewise("check", "model.joblib", "model.int8.onnx", *data, cwd=example_folder), report
+    return command("check", "model.joblib", "model.int8.onnx", *data, folder=example_folder), report
 
 
 def test_a_summary_fits_eighty_columns_and_a_pipe_gets_no_control_codes(failed):
@@ -64,10 +52,10 @@ def test_the_report_begins_with_the_fields_teams_already_read(failed):
 def test_a_finished_run_is_judged_again_without_the_models(failed, tmp_path):
     _, report = failed
     before = report.read_bytes()
-    again = likewise("judge", report, "--preset", "quantized", "-o", "again.json", cwd=tmp_path)
+    again = here("judge", report, "--preset", "quantized", "-o", "again.json", folder=tmp_path)
     assert again.returncode == 0, again.stdout
     assert json.loads((tmp_path / "again.json").read_text())["passed"] is True
-    tighter = likewise("judge", report, "--abs-tol", "0.0001", "-q", cwd=tmp_path)
+    tighter = here("judge", report, "--abs-tol", "0.0001", "-q", folder=tmp_path)
     assert tighter.returncode == 1
     assert "probabilities.max_abs_diff" in tighter.stdout
     assert report.read_bytes() == before
@@ -76,7 +64,7 @@ def test_a_finished_run_is_judged_again_without_the_models(failed, tmp_path):
 def test_json_on_standard_output_is_the_report(example_folder, tmp_path):
     report = tmp_path / "report.json"
     words = ["--data", "test.parquet", "--samples", "100", "--json", "--report", report, *FLAGS]
-    done = likewise("check", "model.joblib", "model.onnx", *words, cwd=example_folder)
+    done = here("check", "model.joblib", "model.onnx", *words, folder=example_folder)
     assert done.returncode == 0
     assert done.stdout == report.read_text()
     assert json.loads(done.stdout)["samples"] == 100
@@ -119,14 +107,14 @@ def test_a_terminal_gets_colour_and_progress_unless_no_color_is_set(example_fold
 
 
 def test_init_writes_a_configuration_that_check_runs(example_folder, tmp_path):
-    done = likewise("init", cwd=tmp_path)
+    done = here("init", folder=tmp_path)
     assert done.returncode == 0
     assert (tmp_path / ".github" / "workflows" / "likewise.yml").exists()
-    assert likewise("init", cwd=tmp_path).returncode == 2
+    assert here("init", folder=tmp_path).returncode == 2
     text = (tmp_path / "likewise.toml").read_text()
     text = text.replace("artifacts/model", f"{example_folder}/model").replace("data/test", f"{example_folder}/test")
     (tmp_path / "likewise.toml").write_text(text.replace("# samples = 1000 ", "samples = 1000 "))
-    checked = likewise("check", cwd=tmp_path)
+    checked = here("check", folder=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert json.loads((tmp_path / "artifacts" / "parity_report.json").read_text())["samples"] == 1000
 
@@ -137,12 +125,12 @@ def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path
     gates = {"good": "model.onnx", "int8": "model.int8.onnx", "gone": "nowhere.onnx"}
     tables = [f"[tool.likewise.gates.{name}]\n" + gate.format(example_folder, file) for name, file in gates.items()]
     (tmp_path / "pyproject.toml").write_text("\n".join(tables))
-    done = likewise("check", cwd=tmp_path)
+    done = here("check", folder=tmp_path)
     assert done.returncode == 3
     outcomes = {name: json.loads((tmp_path / f"parity_report.{name}.json").read_text())["outcome"] for name in gates}
     assert outcomes == {"good": "PASS", "int8": "FAIL", "gone": "INCONCLUSIVE"}
-    assert likewise("check", "--gate", "int8", "-q", cwd=tmp_path).returncode == 1
-    missing = likewise("check", "--gate", "in8", cwd=tmp_path)
+    assert here("check", "--gate", "int8", "-q", folder=tmp_path).returncode == 1
+    missing = here("check", "--gate", "in8", folder=tmp_path)
     assert missing.returncode == 2
     assert "did you mean 'int8'" in missing.stderr
 
@@ -165,39 +153,41 @@ def test_a_wrong_configuration_is_a_usage_error_that_names_the_place(main, tmp_p
 
 
 def test_nothing_to_check_is_a_usage_error_that_says_what_to_do(tmp_path):
-    done = likewise("check", cwd=tmp_path)
+    done = here("check", folder=tmp_path)
     assert done.returncode == 2
     assert "likewise init" in done.stderr
 
 
 def test_record_then_check_without_the_framework(example_folder, tmp_path):
     golden = tmp_path / "golden.parquet"
-    done = likewise("record", "model.joblib", "--data", "test.parquet", "-o", golden, cwd=example_folder)
+    done = here("record", "model.joblib", "--data", "test.parquet", "-o", golden, folder=example_folder)
     assert done.returncode == 0
     assert "3,000 rows" in done.stdout
     words = ["--data", "test.parquet", "--report", tmp_path / "r.json", "-q", *FLAGS]
-    assert likewise("check", golden, "model.onnx", *words, cwd=example_folder).returncode == 0
+    assert here("check", golden, "model.onnx", *words, folder=example_folder).returncode == 0
 
 
 def test_inspect_shows_inputs_outputs_classes_and_operators(example_folder):
-    done = likewise("inspect", "model.onnx", cwd=example_folder)
+    done = here("inspect", "model.onnx", folder=example_folder)
     assert done.returncode == 0
     assert "income  float32 (n, 1)" in done.stdout
     assert "classes 'approved', 'declined'" in done.stdout
     assert "MatMul 2" in done.stdout
-    joblib = likewise("inspect", "model.joblib", "--json", cwd=example_folder)
+    joblib = here("inspect", "model.joblib", "--json", folder=example_folder)
     assert json.loads(joblib.stdout)["framework"] == "sklearn"
-    assert likewise("inspect", "nowhere.onnx", cwd=example_folder).returncode == 3
+    assert here("inspect", "nowhere.onnx", folder=example_folder).returncode == 3
 
 
 @pytest.mark.slow
 def test_the_demo_shows_both_faces_and_leaves_its_reports(tmp_path):
-    done = likewise("demo", cwd=tmp_path)
+    done = here("demo", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    steps = ["Data: ", "Training ", "Exporting ", "Quantising ", "", "1. A faithful export"]
+    assert all(map(str.startswith, done.stdout.splitlines(), steps))
     reports = [json.loads((tmp_path / "likewise-demo" / f"parity_report.{n}.json").read_text()) for n in range(1, 6)]
     assert [report["outcome"] for report in reports] == ["PASS", "FAIL", "PASS", "PASS", "FAIL"]
     assert reports[4]["samples"] == 350_000
     assert reports[4]["max_abs_diff"] > 0.1
-    again = likewise("demo", cwd=tmp_path)
+    again = here("demo", folder=tmp_path)
     assert again.returncode == 2
     assert "not empty" in again.stderr

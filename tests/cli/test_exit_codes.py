@@ -12,7 +12,7 @@ import pytest
 import data_only
 from data_only import FLAGS
 from likewise.report.files import save
-from planting import command, expect, planted, rows
+from planting import command, expect, here, planted, rows
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +28,48 @@ def written(models, tmp_path_factory):
 # Through the whole chain: command, worker, report. These cost a process or two each.
 
 
-def test_a_faithful_export_exits_0(models, tmp_path):
+@pytest.fixture(scope="module")
+def faithful(models, tmp_path_factory):
+    """A check of a faithful export with nothing switched off."""
+    files = (models.joblib.classifier, models.onnx.classifier, "--data", models.keyed)
+    return command("check", *files, "--id", "key", folder=tmp_path_factory.mktemp("faithful"))
+
+
+def test_a_faithful_export_exits_0(faithful):
+    faithful.expect(0, "PASS", "300 rows agree", "columns that neither model takes were ignored: 'target'")
+    assert faithful.report["passed"] is True
+    assert faithful.report["samples"] == 300
+    assert faithful.report["worst_rows"][0]["row"].startswith("k")
+    assert faithful.stderr == ""
+
+
+def test_the_report_is_the_same_from_the_command_and_from_python(models, faithful):
+    data = pd.read_parquet(models.data)
+    live = expect(data_only.check(models.fitted.classifier, models.onnx.classifier, data), "PASS")
+    assert faithful.report["max_abs_diff"] == live.max_abs_diff
+    assert faithful.report["mean_abs_diff"] == live.mean_abs_diff
+
+
+def test_a_missing_model_exits_3_and_still_writes_a_report(models, tmp_path):
     ran = command(
-        "check", models.joblib.classifier, models.onnx.classifier, "--data", models.keyed, "--id", "key",
-        folder=tmp_path,
-    ).expect(0, "PASS", "300 rows agree", "columns that neither model takes were ignored: 'target'")  # fmt: skip
-    assert ran.report["passed"] is True
-    assert ran.report["samples"] == 300
-    assert ran.report["worst_rows"][0]["row"].startswith("k")
-    assert ran.stderr == ""
+        "check", *FLAGS, models.onnx.columns, "nowhere.onnx", "--data", models.data, folder=tmp_path
+    ).expect(3, "INCONCLUSIVE", "the candidate cannot be opened", "nowhere.onnx")  # fmt: skip
+    assert ran.report["passed"] is False
+    assert ran.report["samples"] == 0
+
+
+def test_an_option_no_adapter_has_exits_2(models, tmp_path):
+    command(
+        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
+        "--candidate-option", "optimisation=none", folder=tmp_path,
+    ).expect(2, "no option 'optimisation'", "did you mean 'optimization'")  # fmt: skip
+
+
+# In this process: what becomes of files, options and rows, what is refused, and judging again.
 
 
 def test_another_model_exits_1_and_names_output_and_rows(models, tmp_path):
-    ran = command(
+    ran = here(
         "check", *FLAGS, models.joblib.classifier, models.onnx.network, "--data", models.keyed, "--id", "key", "--json",
         folder=tmp_path,
     ).expect(1, "probabilities.mismatch_rate")  # fmt: skip
@@ -54,30 +83,22 @@ def test_another_model_exits_1_and_names_output_and_rows(models, tmp_path):
 
 
 def test_a_quantised_candidate_exits_1_with_the_hint(models, tmp_path):
-    command(
+    here(
         "check", *FLAGS, models.joblib.network, models.onnx.int8, "--data", models.data, folder=tmp_path
     ).expect(1, "FAIL", "--preset quantized")  # fmt: skip
-
-
-def test_a_missing_model_exits_3_and_still_writes_a_report(models, tmp_path):
-    ran = command(
-        "check", *FLAGS, models.onnx.columns, "nowhere.onnx", "--data", models.data, folder=tmp_path
-    ).expect(3, "INCONCLUSIVE", "the candidate cannot be opened", "nowhere.onnx")  # fmt: skip
-    assert ran.report["passed"] is False
-    assert ran.report["samples"] == 0
 
 
 def test_a_half_written_model_exits_3(models, tmp_path):
     with open(models.onnx.classifier, "rb") as file:
         whole = file.read()
     (tmp_path / "half.onnx").write_bytes(whole[: len(whole) // 2])
-    ran = command("check", *FLAGS, models.onnx.columns, "half.onnx", "--data", models.data, folder=tmp_path)
+    ran = here("check", *FLAGS, models.onnx.columns, "half.onnx", "--data", models.data, folder=tmp_path)
     ran.expect(3, "INCONCLUSIVE", "half.onnx")
 
 
 def test_no_rows_exit_3(models, tmp_path):
     models.shuffled[:0].to_csv(tmp_path / "header.csv", index=False)
-    ran = command(
+    ran = here(
         "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", "header.csv", folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "header.csv", "holds no rows")  # fmt: skip
     assert ran.report["confidence"] is None
@@ -87,27 +108,27 @@ def test_a_file_cut_in_half_exits_3(models, tmp_path):
     with open(models.data, "rb") as file:
         whole = file.read()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    command(
+    here(
         "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", "cut.parquet", folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "cut.parquet")  # fmt: skip
 
 
 def test_too_few_rows_exit_3_and_say_how_many_it_takes(models, tmp_path):
-    command(
+    here(
         "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--samples", "301", "--max-failure-rate", "0.001", folder=tmp_path,
     ).expect(3, "301 rows were expected and 300 were compared", "It takes 2,995 rows")  # fmt: skip
 
 
 def test_a_provider_that_is_not_there_exits_3(models, tmp_path):
-    command(
+    here(
         "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--candidate-option", "providers=CUDA", folder=tmp_path,
     ).expect(3, "CUDAExecutionProvider")  # fmt: skip
 
 
 def test_a_limit_that_nothing_was_measured_against_exits_3(models, tmp_path):
-    command(
+    here(
         "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
         "--limit", "probabilites.max_abs_diff=0.1", folder=tmp_path,
     ).expect(3, "probabilites.max_abs_diff", "did you mean 'probabilities'")  # fmt: skip
@@ -119,20 +140,20 @@ def test_code_in_a_pickle_is_refused_and_not_run(models, tmp_path):
             return (open, (str(tmp_path / "trap"), "w"))
 
     joblib.dump(Booby(), tmp_path / "trapped.joblib")
-    command(
+    here(
         "check", *FLAGS, "trapped.joblib", models.onnx.classifier, "--data", models.data, folder=tmp_path
     ).expect(3, "INCONCLUSIVE", "trapped.joblib", "open")  # fmt: skip
     assert not (tmp_path / "trap").exists()
 
 
 def test_recorded_answers_work_without_the_model_and_only_for_their_data(models, tmp_path):
-    command("record", models.joblib.classifier, "--data", models.data, "-o", "golden.parquet", folder=tmp_path).expect(
+    here("record", models.joblib.classifier, "--data", models.data, "-o", "golden.parquet", folder=tmp_path).expect(
         0, "300 rows", "golden.parquet"
     )
     models.shuffled[::-1].to_parquet(tmp_path / "other.parquet", index=False)
-    command(
-        "check", *FLAGS, "golden.parquet", models.onnx.classifier, "--data", "other.parquet", folder=tmp_path
-    ).expect(3, "recorded for other data", "other.parquet")
+    here("check", *FLAGS, "golden.parquet", models.onnx.classifier, "--data", "other.parquet", folder=tmp_path).expect(
+        3, "recorded for other data", "other.parquet"
+    )
 
 
 def test_the_worst_of_several_gates_is_the_exit_code(models, tmp_path):
@@ -150,30 +171,18 @@ candidate = "{models.onnx.network}"
 candidate = "gone.onnx"
 """
     )
-    ran = command("check", "--gate", "good", "--gate", "bad", folder=tmp_path).expect(
-        1, "PASS", "FAIL", "good:", "bad:"
-    )
+    ran = here("check", "--gate", "good", "--gate", "bad", folder=tmp_path).expect(1, "PASS", "FAIL", "good:", "bad:")
     assert json.loads((tmp_path / "parity_report.good.json").read_text())["passed"] is True
     assert json.loads((tmp_path / "parity_report.bad.json").read_text())["passed"] is False
     assert "gone" not in ran.stdout
-    command("check", "--gate", "gone", folder=tmp_path).expect(3, "gone.onnx")
+    here("check", "--gate", "gone", folder=tmp_path).expect(3, "gone.onnx")
 
 
 def test_a_stale_pass_is_not_left_behind(models, tmp_path):
     stale = tmp_path / "parity_report.json"
     stale.write_text('{"passed": true, "samples": 1}')
-    ran = command("check", *FLAGS, models.onnx.columns, "gone.onnx", "--data", models.data, folder=tmp_path)
+    ran = here("check", *FLAGS, models.onnx.columns, "gone.onnx", "--data", models.data, folder=tmp_path)
     assert ran.expect(3).report["passed"] is False
-
-
-def test_an_option_no_adapter_has_exits_2(models, tmp_path):
-    command(
-        "check", *FLAGS, models.onnx.columns, models.onnx.columns, "--data", models.data,
-        "--candidate-option", "optimisation=none", folder=tmp_path,
-    ).expect(2, "no option 'optimisation'", "did you mean 'optimization'")  # fmt: skip
-
-
-# In this process: what is refused before a worker starts, and judging again.
 
 
 @pytest.mark.parametrize(
@@ -254,12 +263,3 @@ def test_a_report_tampered_into_a_pass_is_judged_by_its_facts(main, written, tmp
     report["outputs"][0]["measures"]["max_abs_diff"] = 0.5
     (tmp_path / "tampered.json").write_text(json.dumps(report))
     main("judge", tmp_path / "tampered.json").expect(1, "value.max_abs_diff is 0.5")
-
-
-def test_the_report_is_the_same_from_the_command_and_from_python(models, tmp_path):
-    data = pd.read_parquet(models.data)
-    live = expect(data_only.check(models.fitted.classifier, models.onnx.classifier, data), "PASS")
-    files = (models.joblib.classifier, models.onnx.classifier, "--data", models.data)
-    ran = command("check", *FLAGS, *files, folder=tmp_path)
-    assert ran.expect(0).report["max_abs_diff"] == live.max_abs_diff
-    assert ran.report["mean_abs_diff"] == live.mean_abs_diff

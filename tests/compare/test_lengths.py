@@ -18,7 +18,6 @@ from torch import nn
 
 import data_only
 import likewise
-from likewise.cli import likewise as command
 from likewise.compare.variations.lengths import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import ArrayColumns
@@ -26,6 +25,7 @@ from likewise.errors import UsageError
 from likewise.report import files as report_files
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
+from planting import here
 
 ROWS, LENGTH, WIDTH = 24, 6, 4
 RNG = np.random.default_rng(5)
@@ -403,21 +403,17 @@ def test_shapes_are_kept_in_the_report_and_told(nets):
 
 
 def test_the_command_takes_lengths(nets, tmp_path):
-    from click.testing import CliRunner
-
     (tmp_path / "ours.onnx").write_bytes(nets.recurrent[1])
     (tmp_path / "theirs.onnx").write_bytes(nets.recurrent[1])
     np.savez(tmp_path / "rows.npz", x=SERIES)
     files = [str(tmp_path / name) for name in ("ours.onnx", "theirs.onnx")]
     common = ["check", *files, "--data", str(tmp_path / "rows.npz"), "--report", str(tmp_path / "report.json")]
-    done = CliRunner().invoke(command, [*common, "--shapes", "seq=3", "--shapes", "x:2=3"])
-    assert done.exit_code == 0, done.output
+    here(*common, "--shapes", "seq=3", "--shapes", "x:2=3", folder=tmp_path).expect(0)
     stored = json.loads((tmp_path / "report.json").read_text())
     named = [suite["facts"]["name"] for suite in stored["suites"] if suite["facts"]["kind"] == "shape"]
     assert named == ["seq=3", "x:2=3"]
-    unknown = CliRunner().invoke(command, [*common, "--shapes", "sequence=3"])
-    assert isinstance(unknown.exception, UsageError)
-    assert CliRunner().invoke(command, [*common, "--shapes", "seq=three"]).exit_code == 2
+    here(*common, "--shapes", "sequence=3", folder=tmp_path).expect(2, "sequence")
+    here(*common, "--shapes", "seq=three", folder=tmp_path).expect(2)
     (tmp_path / "likewise.toml").write_text(
         "[gates.net]\nreference = 'ours.onnx'\ncandidate = 'theirs.onnx'\ndata = 'rows.npz'\nshapes = {seq = [2, 3]}\n"
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from likewise.errors import UsageError
 from likewise.judge.variations import setting_findings
 from likewise.report import files as report_files
 from likewise.tasks.settings import load_gates
+from planting import here
 
 LEVELS = ["disable", "basic", "extended", "all"]
 
@@ -294,10 +293,7 @@ def test_the_command_tries_the_matrix(images, tmp_path):
     words += ["--reference-option", "runtime=reference", "--candidate-option", "optimization=disable"]
 
     def run(*more):
-        return subprocess.run(
-            [sys.executable, "-m", "likewise", "check", *words, *more],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return here("check", *words, *more, folder=tmp_path)
 
     failed = run("--matrix", "optimization=disable,all threads=1,2")
     assert failed.returncode == 1, failed.stdout + failed.stderr

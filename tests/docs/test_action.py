@@ -16,11 +16,13 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
+from planting import here
+
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 SPEC, JOBS = yaml.safe_load_all((ROOT / "templates" / "likewise.yml").read_text())
 (HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-MODELS = {"reference": "model.joblib", "candidate": "model.onnx", "data": "test.parquet"}
+MODELS = {"reference": "trained.onnx", "candidate": "model.onnx", "data": "test.parquet"}
 QUICK = "--samples=200\n--no-explain\n--edge=off"
 HOSTILE = '$(touch hacked) `touch hacked`"; touch hacked; #'
 
@@ -29,6 +31,8 @@ HOSTILE = '$(touch hacked) `touch hacked`"; touch hacked; #'
 def folder(example_folder, tmp_path):
     for name in ("model.joblib", "model.onnx", "model.int8.onnx", "test.parquet"):
         shutil.copy(example_folder / name, tmp_path)
+    # As good a reference as any, and open at once.
+    shutil.copy(example_folder / "model.onnx", tmp_path / "trained.onnx")
     return tmp_path
 
 
@@ -99,7 +103,7 @@ def test_the_action_passes_and_leaves_every_report(folder):
     assert (github.output("outcome"), github.output("exit-code")) == ("PASS", "0")
     report = json.loads((folder / github.output("report")).read_text())
     assert (report["samples"], report["abs_tol"], report["passed"]) == (200, 0.0001, True)
-    assert github.summary.read_text().startswith("## ✅ PASS: model.joblib")
+    assert github.summary.read_text().startswith("## ✅ PASS: trained.onnx")
     endings = {"json", "md", "junit.xml", "sarif", "html"}
     assert {path.name for path in (folder / "likewise-reports").iterdir()} == {f"parity_report.{e}" for e in endings}
 
@@ -109,7 +113,7 @@ def test_the_action_fails_with_its_reports_and_says_so_where_people_look(folder)
     assert github.run() == 1
     assert github.output("outcome") == "FAIL"
     assert "::error title=likewise FAIL::" in github.shown
-    assert github.summary.read_text().startswith("## ❌ FAIL: model.joblib")
+    assert github.summary.read_text().startswith("## ❌ FAIL: trained.onnx")
     assert json.loads((folder / github.output("report")).read_text())["outcome"] == "FAIL"
     assert int(ET.parse(folder / HOSTILE / "parity_report.junit.xml").getroot().get("failures")) > 0
     assert not list(folder.rglob("hacked"))
@@ -118,7 +122,8 @@ def test_the_action_fails_with_its_reports_and_says_so_where_people_look(folder)
 def test_the_action_runs_the_gates_of_a_project_in_a_folder(folder):
     project = folder / "project"
     project.mkdir()
-    gate = "reference = '../model.joblib'\ncandidate = '../{}'\ndata = '../test.parquet'\nsamples = 50\nedge = 'off'\n"
+    gate = "reference = '../trained.onnx'\ncandidate = '../{}'\ndata = '../test.parquet'\nsamples = 50\n"
+    gate += "explain = false\nedge = 'off'\n"
     gates = {"export": "model.onnx", "gone": "nowhere.onnx"}
     text = "\n".join(f"[gates.{name}]\n{gate.format(file)}" for name, file in gates.items())
     (project / "gates.toml").write_text(text)
@@ -204,7 +209,7 @@ def test_the_job_of_gitlab_gates(folder, candidate, code):
 
 
 def test_the_hook_runs_the_gates_of_the_configuration(folder):
-    models = "reference = 'model.joblib'\ncandidate = 'model.int8.onnx'\ndata = 'test.parquet'\n"
+    models = "reference = 'trained.onnx'\ncandidate = 'model.int8.onnx'\ndata = 'test.parquet'\n"
     (folder / "likewise.toml").write_text(f"[gates.int8]\n{models}samples = 50\nedge = 'off'\n")
     assert HOOK["pass_filenames"] is False
     done = subprocess.run(
@@ -218,29 +223,24 @@ def test_the_hook_runs_the_gates_of_the_configuration(folder):
     assert not any(re.search(HOOK["files"], name) for name in ("README.md", "src/model.py", "otherlikewise.toml"))
 
 
-def likewise(*words, cwd):
-    command = [sys.executable, "-m", "likewise", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def test_init_writes_what_is_asked_for_and_replaces_nothing(tmp_path):
+def test_init_writes_what_is_asked_for_and_replaces_nothing(main, tmp_path):
     written = {
         "--gitlab": "likewise.gitlab-ci.yml",
         "--pre-commit": ".pre-commit-config.yaml",
         "--github": ".github/workflows/likewise.yml",
     }
     for flag, name in written.items():
-        assert likewise("init", flag, cwd=tmp_path).returncode == 0
+        assert main("init", flag).returncode == 0
         assert yaml.safe_load((tmp_path / name).read_text())
         gates = (tmp_path / "likewise.toml").read_text()
         (tmp_path / "likewise.toml").write_text(f"{gates}# mine\n")
     assert (tmp_path / "likewise.toml").read_text().endswith("# mine\n" * 3)
     (tmp_path / "likewise.gitlab-ci.yml").write_text("mine")
-    refused = likewise("init", "--gitlab", cwd=tmp_path)
+    refused = main("init", "--gitlab")
     assert refused.returncode == 2
     assert "likewise.gitlab-ci.yml exists" in refused.stderr
     assert (tmp_path / "likewise.gitlab-ci.yml").read_text() == "mine"
-    assert likewise("init", "--gitlab", "--force", cwd=tmp_path).returncode == 0
+    assert main("init", "--gitlab", "--force").returncode == 0
     assert (tmp_path / "likewise.gitlab-ci.yml").read_text() != "mine"
     assert (tmp_path / "likewise.toml").read_text().endswith("# mine\n")
 
@@ -268,8 +268,7 @@ def test_the_commands_of_the_guide_run(folder):
     for line in lines:
         words = shlex.split(line)[1:]
         quick = QUICK.split() if words[0] == "check" else []
-        done = likewise(*words, *quick, cwd=folder)
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        here(*words, *quick, folder=folder).expect(0)
     assert {path.name for path in (folder / "likewise-reports").iterdir()} == set(
         re.findall(r"^\| `(parity_report\.[\w.]+)`", GUIDE, re.M)
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
+import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from planting import here
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
 
@@ -39,18 +39,10 @@ def folder(example_folder, tmp_path):
     return tmp_path
 
 
-def run(command, folder):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.parametrize("name", ["github", "gitlab"])
 def test_the_commands_pass_on_the_example_and_leave_both_reports(name, folder):
     for command in commands(name):
-        done = run(command, folder)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        here(*shlex.split(command)[1:], folder=folder).expect(0)
     reports = {
         gate: json.loads((folder / "reports" / f"parity_report.{gate}.json").read_text()) for gate in ("fp32", "int8")
     }
@@ -61,13 +53,9 @@ def test_the_commands_pass_on_the_example_and_leave_both_reports(name, folder):
 
 def test_a_file_that_answers_otherwise_fails_the_gate(folder):
     shutil.copy(folder / "model.onnx", folder / "model.int8.onnx")
-    assert (
-        run(
-            "likewise quantize model.onnx -o model.onnx.new --no-check && mv model.onnx.new model.onnx", folder
-        ).returncode
-        == 0
-    )
-    assert run("likewise check --gate fp32 -q", folder).returncode == 1
+    here("quantize", "model.onnx", "-o", "model.onnx.new", "--no-check", folder=folder).expect(0)
+    (folder / "model.onnx.new").rename(folder / "model.onnx")
+    here("check", "--gate", "fp32", "-q", folder=folder).expect(1)
 
 
 def test_the_reports_are_kept_also_when_a_gate_fails():

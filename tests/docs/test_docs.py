@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -17,6 +15,7 @@ import pytest
 from likewise.cli import likewise
 from likewise.contracts.verdict import AT_LEAST, AT_MOST
 from likewise.judge.policy import PRESETS
+from planting import here
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -31,15 +30,7 @@ COMMANDS = [line for block in blocks("bash") for line in block.splitlines() if l
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_the_readme_run(command, example_folder, tmp_path):
-    words = shlex.split(command)[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", *words, "--report", str(tmp_path / "report.json")],
-        cwd=example_folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    here(*shlex.split(command)[1:], "--report", tmp_path / "report.json", folder=example_folder).expect(0)
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -61,10 +52,8 @@ def test_the_commands_for_a_failed_check_reach_a_verdict(example_folder, tmp_pat
     folder = tmp_path / "demo"
     shutil.copytree(example_folder, folder)
     for words in commands(ROOT / "docs" / "guide" / "debugging.md"):
-        done = subprocess.run(
-            [sys.executable, "-m", "likewise", *words], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode in (0, 1), " ".join(words) + done.stdout + done.stderr
+        ran = here(*words, folder=folder)
+        assert ran.returncode in (0, 1), " ".join(words) + ran.stdout + ran.stderr
 
 
 def test_the_python_of_the_readme_runs(example_folder, monkeypatch, capsys):

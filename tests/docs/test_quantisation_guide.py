@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 
 from likewise.cli import likewise as group
+from planting import here
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "quantisation.md"
 
@@ -20,10 +19,9 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
 
 
-def test_the_commands_and_the_python_of_the_page_run(example_folder, tmp_path):
+def test_the_commands_and_the_python_of_the_page_run(example_folder, tmp_path, monkeypatch, capsys):
     for name in ("model.joblib", "model.onnx", "test.parquet"):
         shutil.copy(example_folder / name, tmp_path)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     commands = [line for block in blocks("bash") for line in block.splitlines()]
     assert len(commands) >= 7
     for command in commands:
@@ -32,20 +30,12 @@ def test_the_commands_and_the_python_of_the_page_run(example_folder, tmp_path):
         if command.startswith("likewise quantize"):
             command += " --no-speed"
         command = command.replace("--budget 5s", "--budget 0.5s")
-        done = subprocess.run(
-            ["sh", "-c", command],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    assert "likewise.quantized_from" in done.stdout or (tmp_path / "reports" / "speed.svg").exists()
+        here(*shlex.split(command)[1:], folder=tmp_path).expect(0)
+    assert (tmp_path / "reports" / "speed.svg").exists()
     script = "\n".join(blocks("python")).replace("per_channel=True", "per_channel=True, speed=False")
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "nodes with weights" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    exec(script, {})
+    assert "nodes with weights" in capsys.readouterr().out
 
 
 def test_the_options_the_page_names_exist():

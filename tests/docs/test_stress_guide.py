@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import joblib
 import pandas as pd
+
+from planting import here
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "stress.md").read_text()
 
@@ -21,10 +21,7 @@ def test_the_commands_of_the_guide_find_a_difference_and_show_it_again(example_f
     lines = [line for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.S) for line in block.splitlines()]
     search, check, _ = (shlex.split(line)[1:] for line in lines)
     for words in (search, [*check, "--no-explain"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "likewise", *words], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 1, done.stdout + done.stderr
+        here(*words, folder=folder).expect(1)
 
 
 def test_the_python_of_the_guide_runs(example_folder, monkeypatch, capsys):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -12,6 +10,7 @@ import pytest
 
 import data_only
 from likewise.errors import UsageError
+from planting import here
 
 MODELS = """
 import numpy as np
@@ -46,8 +45,7 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    command = [sys.executable, "-m", "likewise", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = here(*words, folder=folder)
     return done.returncode, done.stdout + done.stderr
 
 

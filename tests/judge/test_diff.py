@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -32,6 +30,7 @@ from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads
 from likewise.tasks import check as verify
 from likewise.tasks import settings as config
+from planting import here
 
 ROWS = 400
 TABLE = pd.DataFrame({"a": np.linspace(-1.0, 1.0, ROWS)})
@@ -676,14 +675,6 @@ def test_a_configuration_names_its_baseline_beside_itself(baseline, tmp_path):
     gate.policy()
 
 
-def command(*words, cwd):
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert "Traceback" not in done.stderr
-    return done
-
-
 @pytest.fixture(scope="module")
 def folder(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
@@ -694,7 +685,7 @@ def folder(runs, tmp_path_factory):
 
 
 def test_the_command_tells_what_got_worse_in_eighty_columns(folder):
-    done = command("diff", "old.json", "worse.json", cwd=folder)
+    done = here("diff", "old.json", "worse.json", folder=folder)
     assert done.returncode == 1
     assert done.stdout.startswith(" WORSE   old.json → worse.json\n")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("value.max_abs_diff"))
@@ -703,19 +694,19 @@ def test_the_command_tells_what_got_worse_in_eighty_columns(folder):
 
 
 def test_the_command_leaves_with_0_1_2_or_3(folder):
-    assert command("diff", "old.json", "worse.json", "--allow", "60%", cwd=folder).returncode == 0
-    told = command("diff", "old.json", "elsewhere.json", cwd=folder)
+    assert here("diff", "old.json", "worse.json", "--allow", "60%", folder=folder).returncode == 0
+    told = here("diff", "old.json", "elsewhere.json", folder=folder)
     assert told.returncode == 3
     assert "--other-data" in told.stdout
-    assert command("diff", "old.json", "elsewhere.json", "--other-data", cwd=folder).returncode == 0
-    assert command("diff", "old.json", "worse.json", "--allow", "much", cwd=folder).returncode == 2
-    gone = command("diff", "old.json", "nowhere.json", cwd=folder)
+    assert here("diff", "old.json", "elsewhere.json", "--other-data", folder=folder).returncode == 0
+    assert here("diff", "old.json", "worse.json", "--allow", "much", folder=folder).returncode == 2
+    gone = here("diff", "old.json", "nowhere.json", folder=folder)
     assert gone.returncode == 3
     assert "nowhere.json cannot be read" in gone.stderr
 
 
 def test_the_command_speaks_json_and_markdown(folder):
-    done = command("diff", "old.json", "worse.json", "--json", "--markdown", "diff.md", cwd=folder)
+    done = here("diff", "old.json", "worse.json", "--json", "--markdown", "diff.md", folder=folder)
     found = json.loads(done.stdout)
     assert found["outcome"] == "FAIL"
     measures = {change["name"]: change for change in found["changes"] if change["subject"] == "measure"}
@@ -724,7 +715,7 @@ def test_the_command_speaks_json_and_markdown(folder):
     text = (folder / "diff.md").read_text()
     assert text.startswith("## ❌ WORSE: old.json → worse.json\n")
     assert "| ✗ | value.max\\_abs\\_diff | 0.02 | 0.03 | 50% worse |" in text
-    printed = command("diff", "old.json", "worse.json", "--markdown", "-", cwd=folder)
+    printed = here("diff", "old.json", "worse.json", "--markdown", "-", folder=folder)
     assert printed.stdout == text
 
 
@@ -732,7 +723,7 @@ def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
     words = ["model.onnx", "model.int8.onnx", "--data", "test.parquet", "--preset", "quantized", "--samples", "200"]
     quiet = [*data_only.FLAGS, "-q"]
     first = tmp_path / "first.json"
-    assert command("check", *words, *quiet, "--report", first, cwd=example_folder).returncode == 0
+    assert here("check", *words, *quiet, "--report", first, folder=example_folder).returncode == 0
     # The first run, as if its differences had been half as large.
     document = json.loads(first.read_text())
     for output in document["outputs"]:
@@ -740,11 +731,11 @@ def test_judge_takes_a_baseline_on_the_command_line(example_folder, tmp_path):
             output["measures"]["max_abs_diff"] /= 2
     accepted = tmp_path / "accepted.json"
     accepted.write_text(json.dumps(document))
-    judged = command("judge", first, "--baseline", accepted, "--max-worse", "20%", "-q", cwd=example_folder)
+    judged = here("judge", first, "--baseline", accepted, "--max-worse", "20%", "-q", folder=example_folder)
     assert judged.returncode == 1
     assert "probabilities.max_abs_diff went from" in judged.stdout
     assert "(100% worse)" in judged.stdout
-    refused = command("judge", first, "--baseline", accepted, "-o", accepted, cwd=example_folder)
+    refused = here("judge", first, "--baseline", accepted, "-o", accepted, folder=example_folder)
     assert refused.returncode == 2
 
 

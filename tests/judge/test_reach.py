@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from likewise.data.selection import MISSING, equal_shares, select
 from likewise.errors import UsageError
 from likewise.judge.verdict import rows_needed, upper_bound
 from likewise.registry import open_source
+from planting import here
 
 
 def binomial_tail(violations: int, rows: int, rate: float) -> float:
@@ -36,13 +35,8 @@ def test_the_rows_needed_are_the_fewest_that_rule_the_rate_out(rate, level, viol
     assert upper_bound(violations, rows, level) <= rate
 
 
-def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "likewise", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
 def test_the_plan_of_the_guide_is_what_the_command_prints(tmp_path):
-    done = run("plan", "--max-failure-rate", "0.001", "--confidence", "0.95", folder=tmp_path)
+    done = here("plan", "--max-failure-rate", "0.001", "--confidence", "0.95", folder=tmp_path)
     assert done.returncode == 0
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "reach.md").read_text()
     assert done.stdout in guide
@@ -52,13 +46,13 @@ def test_the_plan_of_the_guide_is_what_the_command_prints(tmp_path):
     "words", [[], ["--rows", "0"], ["--max-failure-rate", "1"], ["--rows", "9", "--max-failure-rate", "0.1"]]
 )
 def test_a_plan_without_a_sensible_question_is_a_usage_error(words, tmp_path):
-    done = run("plan", *words, folder=tmp_path)
+    done = here("plan", *words, folder=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
 def test_what_a_number_of_rows_allows_as_json(tmp_path):
-    found = json.loads(run("plan", "--rows", "500", "--json", folder=tmp_path).stdout)
+    found = json.loads(here("plan", "--rows", "500", "--json", folder=tmp_path).stdout)
     assert found["claims"][0]["upper_bound"] == pytest.approx(1 - 0.05 ** (1 / 500))
 
 
@@ -158,7 +152,7 @@ def test_fewer_rows_than_asked_for_are_inconclusive(frame):
 def test_the_command_writes_every_value_into_the_report(example_folder, tmp_path):
     words = ["--stratify", "purpose", "--samples", "1000", "--sample", "random", "--report", str(tmp_path / "r.json")]
     words += data_only.FLAGS
-    done = run("check", "model.onnx", "model.onnx", "--data", "test.parquet", *words, folder=example_folder)
+    done = here("check", "model.onnx", "model.onnx", "--data", "test.parquet", *words, folder=example_folder)
     assert done.returncode == 0, done.stdout + done.stderr
     strata = json.loads((tmp_path / "r.json").read_text())["coverage"]["strata"]
     assert sum(stratum["rows"] for stratum in strata) == 1_000

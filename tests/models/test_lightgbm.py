@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 
 import joblib
@@ -44,6 +43,7 @@ import data_only
 import likewise
 from likewise.errors import ModelError
 from likewise.registry import describe_model
+from planting import here
 
 SMALL = {"n_estimators": 6, "num_leaves": 7, "min_child_samples": 5, "n_jobs": 1, "verbose": -1}
 TABLE = pd.DataFrame(X, columns=["age", "f", "f_2x", "Ertrag"]).assign(
@@ -347,10 +347,7 @@ def test_dictionaries_of_probabilities_on_request(models):
 def test_the_command_line_exports_and_checks(models, tmp_path):
     TABLE.to_parquet(tmp_path / "t.parquet")
     models["named columns"].booster_.save_model(tmp_path / "m.txt")
-    command = [sys.executable, "-m", "likewise", "export", "m.txt", "--data", "t.parquet", "-o", "m.onnx"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS" in done.stdout
+    here("export", "m.txt", "--data", "t.parquet", "-o", "m.onnx", folder=tmp_path).expect(0, "PASS")
 
 
 @pytest.mark.parametrize("form", ["wrapper", "booster", "file"])

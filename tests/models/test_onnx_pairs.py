@@ -15,6 +15,7 @@ from likewise.contracts.models import Model
 from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, UsageError
 from likewise.registry import adapter
+from planting import here
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 6)).astype(np.float32)
@@ -300,18 +301,14 @@ def test_the_axis_of_the_rows_is_said_once_for_both_models(runtime):
 
 
 def test_every_command_takes_the_axis(tmp_path):
-    from click.testing import CliRunner
-
-    from likewise.cli import likewise as command
-
     onnx.save(columns_first(), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", X)
     model, golden = str(tmp_path / "m.onnx"), str(tmp_path / "golden.parquet")
     data, report = ["--data", str(tmp_path / "x.npy")], ["--report", str(tmp_path / "report.json"), *data_only.FLAGS]
 
     def run(*words, axis="1"):
-        done = CliRunner().invoke(command, [*words, "--batch-axis", axis])
-        return done.output if done.exit_code == 0 else str(done.exception or done.output)
+        done = here(*words, "--batch-axis", axis, folder=tmp_path)
+        return done.stdout + done.stderr
 
     assert "PASS" in run("check", model, model, *data, *report)
     assert "x  float32 (n, 6)" in run("inspect", model)
@@ -323,5 +320,4 @@ def test_every_command_takes_the_axis(tmp_path):
         f"[gates.one]\nreference = {model!r}\ncandidate = {model!r}\ndata = {data[1]!r}\nbatch_axis = {{x = 1}}\n"
         'edge = "off"\n'
     )
-    done = CliRunner().invoke(command, ["check", "--config", str(tmp_path / "likewise.toml")])
-    assert done.exit_code == 0, done.output
+    here("check", "--config", tmp_path / "likewise.toml", folder=tmp_path).expect(0)

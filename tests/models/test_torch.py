@@ -38,6 +38,7 @@ import likewise
 from likewise.contracts.models import Kind
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
 from likewise.registry import describe_model
+from planting import here
 
 CODE = """
 import torch
@@ -574,18 +575,13 @@ def test_an_export_takes_the_axis_once(time_first, tmp_path, said_once):
 
 
 def test_the_command_line_exports_with_the_axis(time_first, tmp_path):
-    from click.testing import CliRunner
-
-    from likewise.cli import likewise as command
-
     (tmp_path / "gru_of_a_user.py").write_text("import torch\nmodel = torch.nn.GRU(3, 4).eval()\n")
     np.savez(tmp_path / "rows.npz", **time_first[1])
     words = [
         "export", f"{tmp_path / 'gru_of_a_user.py'}:model", "--data", str(tmp_path / "rows.npz"),
         "-o", str(tmp_path / "gru.onnx"), "--batch-axis", "1", "--no-check",
     ]  # fmt: skip
-    done = CliRunner().invoke(command, words)
-    assert done.exit_code == 0, done.output
+    here(*words, folder=tmp_path).expect(0)
     assert likewise.inspect(tmp_path / "gru.onnx")["inputs"][0]["shape"] == ("batch", 6, 3)
 
 
@@ -870,12 +866,7 @@ def test_the_command_line_refuses_it_too(file, tmp_path):
     file.write_text(CODE.replace("Net().eval()", "Net()"))
     np.save(tmp_path / "x.npy", normal(ROWS, 4))
     words = ["export", f"{file}:model", "--data", tmp_path / "x.npy", "-o", tmp_path / "model.onnx"]
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", *map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 3, done.stderr
-    assert "in training mode" in done.stderr
-    assert "Call model.eval() first" in done.stderr
+    here(*words, folder=tmp_path).expect(3, "in training mode", "Call model.eval() first")
     assert not (tmp_path / "model.onnx").exists()
 
 
@@ -939,10 +930,6 @@ def test_a_double_export_computes_in_double(zoo):
 
 
 def test_the_command_line_checks_weights_with_a_factory(zoo, file, network, tmp_path):
-    from click.testing import CliRunner
-
-    from likewise.cli import likewise as command
-
     torch.save(network.state_dict(), tmp_path / "weights.pt")
     x = normal(ROWS, 4)
     (tmp_path / "model.onnx").write_bytes(export(network, {"x": x}).SerializeToString())
@@ -951,9 +938,7 @@ def test_the_command_line_checks_weights_with_a_factory(zoo, file, network, tmp_
         "check", str(tmp_path / "weights.pt"), str(tmp_path / "model.onnx"), "--data", str(tmp_path / "x.npy"),
         "--reference-option", f"factory={file}:build", "--report", str(tmp_path / "report.json"),
     ]  # fmt: skip
-    done = CliRunner().invoke(command, words)
-    assert done.exit_code == 0, done.output
-    assert "PASS" in done.output
+    here(*words, folder=tmp_path).expect(0, "PASS")
 
 
 @pytest.mark.parametrize(("words", "code", "last"), [([], 0, "✓"), (["--broken"], 1, "✗")])

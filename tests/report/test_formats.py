@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -19,6 +16,7 @@ import likewise
 from likewise.contracts.verdict import Check, Outcome
 from likewise.registry import extensions
 from likewise.report.files import render
+from planting import here
 
 HOSTILE = '"><script>alert(1)</script> | `x` *b* [link](http://a.example) @someone \x01\n# heading'
 
@@ -138,19 +136,14 @@ def test_no_name_becomes_markup_in_markdown(reports, which):
     assert tags <= {"<details", "</details"}
 
 
-def test_github_gets_a_summary_and_an_annotation(example_folder, tmp_path):
+def test_github_gets_a_summary_and_an_annotation(example_folder, tmp_path, monkeypatch):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     command = ["check", "model.joblib", "model.int8.onnx", "--data", "test.parquet", "--samples", "200", "--no-explain"]
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", *command, "--report", str(tmp_path / "report.json"),
-         "--junit", str(tmp_path / "junit.xml"), "--json"],
-        cwd=example_folder,
-        env={**os.environ, "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    files = ["--report", tmp_path / "report.json", "--junit", tmp_path / "junit.xml", "--json"]
+    done = here(*command, *files, folder=example_folder)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["outcome"] == "FAIL"
     assert done.stderr.startswith("::error title=likewise FAIL::")
@@ -162,12 +155,11 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
     from likewise.report.files import save
 
     save(reports["fail"], tmp_path / "report.json")
-    command = [sys.executable, "-m", "likewise", "report", str(tmp_path / "report.json")]
-    shown = subprocess.run([*command, "--markdown", "-"], capture_output=True, text=True, check=True).stdout
+    shown = here("report", "report.json", "--markdown", "-", folder=tmp_path).expect(0).stdout
     assert shown == render(likewise.load(tmp_path / "report.json"), "markdown")
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = here("report", "report.json", folder=tmp_path).expect(0).stdout
     assert told.startswith(" FAIL ")
-    quiet = subprocess.run([*command, "-q"], capture_output=True, text=True, check=True).stdout
+    quiet = here("report", "report.json", "-q", folder=tmp_path).expect(0).stdout
     assert quiet == render(reports["fail"], "terminal", quiet=True)
     assert len(quiet) < len(told)
 
@@ -178,8 +170,7 @@ def test_a_run_that_is_judged_again_is_written_in_every_format(reports, tmp_path
     save(reports["fail"], tmp_path / "report.json")
 
     def judge(*words):
-        command = [sys.executable, "-m", "likewise", "judge", "report.json", "--abs-tol", "2", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return here("judge", "report.json", "--abs-tol", "2", *words, folder=tmp_path)
 
     formats = ("html", "markdown", "junit", "sarif")
     done = judge("-q", "-o", "judged.json", *(word for name in formats for word in (f"--{name}", f"judged.{name}")))

@@ -8,8 +8,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -29,6 +27,7 @@ from likewise.report.files import render
 from likewise.report.formats.html import FOLDER
 from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
 from likewise.report.formats.json import dumps, loads
+from planting import here
 
 ROWS = 400
 
@@ -300,8 +299,7 @@ def stored_report(reports, tmp_path_factory):
 
 
 def rendered(folder, *words):
-    command = [sys.executable, "-m", "likewise", "report", "report.json", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return here("report", "report.json", *words, folder=folder)
 
 
 def test_a_finished_run_becomes_a_page_with_its_bench(stored_report):
@@ -359,8 +357,5 @@ def test_the_commands_of_the_guide_run(example_folder, tmp_path):
     quicker = {"check": ["--edge", "off", "--batch-sizes", "none"], "bench": ["--budget", "1s", "--batch-sizes", "16"]}
     for words in commands:
         words = [*words, *quicker.get(words[0], [])]
-        done = subprocess.run(
-            [sys.executable, "-m", "likewise", *words], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == (1 if words[0] == "check" else 0), " ".join(words) + done.stdout + done.stderr
+        here(*words, folder=folder).expect(1 if words[0] == "check" else 0)
     assert "Latency and throughput" in (folder / "report.html").read_text(encoding="utf-8")

@@ -6,8 +6,6 @@ import gc
 import json
 import math
 import statistics as plain_statistics
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 
@@ -28,6 +26,7 @@ from likewise.report.formats.json import dumps, read
 from likewise.tasks.bench import timing as measuring
 from likewise.tasks.bench.subject import Subject
 from likewise.tasks.bench.timing import measure
+from planting import here
 
 
 @pytest.fixture(scope="module")
@@ -352,13 +351,7 @@ def test_a_result_survives_json(result):
 def test_the_command(example_folder, tmp_path):
     words = ["model.onnx", "model.int8.onnx", "--data", "test.parquet", "--budget", "0.5s", "--batch-sizes", "1,32"]
     files = ["--svg", tmp_path / "speed.svg", "-o", tmp_path / "speed.json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", "bench", *words, *map(str, files)],
-        cwd=example_folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = here("bench", *words, *files, folder=example_folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("model.onnx → model.int8.onnx\n")
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -366,9 +359,7 @@ def test_the_command(example_folder, tmp_path):
     kept = json.loads((tmp_path / "speed.json").read_text())
     assert [timing["batch_size"] for timing in kept["timings"]] == [1, 32]
     assert kept["settings"]["budget"] == 0.5
-    missing = subprocess.run(
-        [sys.executable, "-m", "likewise", "bench", "a.onnx", "b.onnx"], capture_output=True, text=True, check=False
-    )
+    missing = here("bench", "a.onnx", "b.onnx", folder=tmp_path)
     assert missing.returncode == 2
     assert "--data is missing" in missing.stderr
 

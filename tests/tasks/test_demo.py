@@ -21,10 +21,7 @@ from likewise.tasks import demo
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
-    demo.write_data(folder)
-    demo.train(folder)
-    demo.export(folder)
-    demo.quantize(folder)
+    demo.demo(folder)
     return folder
 
 

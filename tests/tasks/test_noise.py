@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ from likewise.report import noise as table
 from likewise.report.formats.json import read
 from likewise.report.noise import NoiseResult
 from likewise.tasks.noise import movements
+from planting import here
 
 ROWS = 200
 
@@ -186,7 +185,7 @@ def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_p
     assert "--abs-tol" not in shown
     np.savez(tmp_path / "rows.npz", x=x)
     for flags, printed in ((["--quiet"], ""), (["--json"], "{")):
-        done = run(tmp_path, "int8.onnx", "--data", "rows.npz", *flags)
+        done = here("noise", "int8.onnx", "--data", "rows.npz", *flags, folder=tmp_path)
         assert (done.returncode, done.stdout[:1]) == (3, printed), done.stderr
 
 
@@ -357,20 +356,15 @@ def test_the_python_of_the_guide_runs(example_folder, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("--abs-tol ")
 
 
-def run(folder, *words):
-    command = [sys.executable, "-m", "likewise", "noise", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
 def test_the_command(example_folder, tmp_path):
-    done = run(example_folder, "model.onnx", "--data", "test.parquet", "--samples", "300", "--json")
+    done = here("noise", "model.onnx", "--data", "test.parquet", "--samples", "300", "--json", folder=example_folder)
     assert done.returncode == 0, done.stderr
     result = read(NoiseResult, json.loads(done.stdout))
     assert (result.framework, result.rows, result.margin) == ("onnx", 300, 10.0)
     shown = table.table(result)
     assert result.options in shown
     assert all(found.name in shown for found in result.sources)
-    assert run(tmp_path, "nowhere.onnx", "--data", str(example_folder / "test.parquet")).returncode == 3
+    here("noise", "nowhere.onnx", "--data", example_folder / "test.parquet", folder=tmp_path).expect(3)
 
 
 @pytest.mark.parametrize("options", [{"abs_tol": 1e-12}, {"preset": "exact"}])

@@ -22,6 +22,7 @@ from likewise.errors import LikewiseError, ModelError, UsageError
 from likewise.models.onnx.quantize import reduce_range
 from likewise.report.quantize import summary
 from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError
+from planting import here
 
 INTEGERS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "DynamicQuantizeMatMul", "QGemm"}
 
@@ -431,22 +432,10 @@ def test_nothing_is_printed_and_nothing_is_left_changed(images, tmp_path):
     assert logging.root.manager.disable == 0
 
 
-def command(*words, cwd):
-    done = subprocess.run(
-        [sys.executable, "-m", "likewise", "quantize", *map(str, words)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return done
-
-
 def test_the_command_prints_size_speed_difference_and_choices_and_exits_with_the_verdict(images, tmp_path):
     shutil.copy(images / "net.onnx", tmp_path)
     shutil.copy(images / "images.npz", tmp_path)
-    done = command("net.onnx", "-o", "q.onnx", "--data", "images.npz", cwd=tmp_path)
+    done = here("quantize", "net.onnx", "-o", "q.onnx", "--data", "images.npz", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -458,8 +447,18 @@ def test_the_command_prints_size_speed_difference_and_choices_and_exits_with_the
     assert "preset quantized" in text
     report = json.loads((tmp_path / "parity_report.json").read_text())
     assert report["passed"] is True
-    failed = command(
-        "net.onnx", "-o", "q.onnx", "--data", "images.npz", "--abs-tol", "1e-6", "--no-speed", "--json", cwd=tmp_path
+    failed = here(
+        "quantize",
+        "net.onnx",
+        "-o",
+        "q.onnx",
+        "--data",
+        "images.npz",
+        "--abs-tol",
+        "1e-6",
+        "--no-speed",
+        "--json",
+        folder=tmp_path,
     )
     assert failed.returncode == 1
     told = json.loads(failed.stdout)
@@ -468,17 +467,17 @@ def test_the_command_prints_size_speed_difference_and_choices_and_exits_with_the
 
 
 def test_without_data_the_command_says_that_nothing_was_checked(images, tmp_path):
-    done = command(images / "net.onnx", "-o", "q.onnx", cwd=tmp_path)
+    done = here("quantize", images / "net.onnx", "-o", "q.onnx", folder=tmp_path)
     assert done.returncode == 0
     assert "Not checked: give --data FILE" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["q.onnx"]
 
 
 def test_exit_codes_of_what_is_refused(example_folder, images, tmp_path):
-    tree = command(example_folder / "booster.onnx", "-o", "q.onnx", cwd=tmp_path)
+    tree = here("quantize", example_folder / "booster.onnx", "-o", "q.onnx", folder=tmp_path)
     assert (tree.returncode, tree.stdout) == (3, "")
     assert "no weights to quantise" in tree.stderr
-    static = command(images / "net.onnx", "-o", "q.onnx", "--mode", "static", cwd=tmp_path)
+    static = here("quantize", images / "net.onnx", "-o", "q.onnx", "--mode", "static", folder=tmp_path)
     assert static.returncode == 2
     assert "needs rows to calibrate on" in static.stderr
     assert not list(tmp_path.iterdir())

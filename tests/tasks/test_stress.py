@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -22,6 +20,7 @@ from likewise.registry import extensions
 from likewise.report import stress
 from likewise.report.formats.json import dumps, read
 from likewise.tasks.stress import search
+from planting import here
 
 
 @pytest.fixture(scope="module")
@@ -326,16 +325,10 @@ def test_moves_have_names_of_their_own():
     assert len(set(names)) == len(names) >= 8
 
 
-def command(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "likewise", "stress", *words], cwd=cwd, capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_finds_writes_and_tells(example_folder, tmp_path):
     models = [str(example_folder / name) for name in ("booster.joblib", "booster.onnx")]
     data = str(example_folder / "test.parquet")
-    done = command(*models, "--data", data, "--calls", "30", "--report", "report.json", cwd=tmp_path)
+    done = here("stress", *models, "--data", data, "--calls", "30", "--report", "report.json", folder=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.startswith(" FAIL   booster.joblib → booster.onnx")
     shown = [line for line in done.stdout.splitlines() if not line.startswith("  likewise check")]
@@ -352,22 +345,20 @@ def test_the_command_printed_repeats_what_matters(example_folder, tmp_path):
     data = str(example_folder / "test.parquet")
     given = ["--preset", "quantized", "--abs-tol", "1e-12", "--limit", "nonfinite_mismatch=0.0", "--ignore", "label"]
     given += ["--candidate-option", "threads=1", "--batch-size", "64", "--nan-equal", "false"]
-    done = command(*models, "--data", data, "--calls", "9", *given, cwd=tmp_path)
+    done = here("stress", *models, "--data", data, "--calls", "9", *given, folder=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("  likewise check ")]
     words = shlex.split(line)
     assert words[:6] == ["likewise", "check", *models, "--data", "stress.parquet"]
     pairs = set(zip(words[6::2], words[7::2], strict=True))
     assert pairs == set(zip(given[::2], given[1::2], strict=True))
-    again = subprocess.run(
-        [sys.executable, "-m", *words, "--no-explain"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 1, again.stdout + again.stderr
+    here(*words[1:], "--no-explain", folder=tmp_path).expect(1)
 
 
 def test_the_exit_code_says_whether_anything_was_found(example_folder, tmp_path):
     folder, data = example_folder, str(example_folder / "test.parquet")
-    same = command(
+    same = here(
+        "stress",
         str(folder / "model.joblib"),
         str(folder / "model.onnx"),
         "--data",
@@ -375,14 +366,16 @@ def test_the_exit_code_says_whether_anything_was_found(example_folder, tmp_path)
         "--calls",
         "30",
         "--json",
-        cwd=tmp_path,
+        folder=tmp_path,
     )
     assert same.returncode == 0, same.stdout + same.stderr
     assert json.loads(same.stdout)["outcome"] == "PASS"
-    lost = command("missing.joblib", str(folder / "model.onnx"), "--data", data, "--report", "lost.json", cwd=tmp_path)
+    lost = here(
+        "stress", "missing.joblib", str(folder / "model.onnx"), "--data", data, "--report", "lost.json", folder=tmp_path
+    )
     assert lost.returncode == 3
     assert json.loads((tmp_path / "lost.json").read_text())["outcome"] == "INCONCLUSIVE"
-    assert command("a.joblib", "b.onnx", "--data", data, "--widen", "much", cwd=tmp_path).returncode == 2
+    assert here("stress", "a.joblib", "b.onnx", "--data", data, "--widen", "much", folder=tmp_path).returncode == 2
 
 
 def test_where_nothing_could_be_changed_or_measured_nothing_passes():

@@ -53,6 +53,17 @@ def main() -> None:
     threading.Thread(target=_end_when_parent_ends, daemon=True).start()
     job = json.loads(line)
     channel.token = job["token"]
+    try:
+        answer(job, channel)
+    except remote.ModelProcessEnded as ended:
+        _end_like(ended.code)
+    # A framework's threads may refuse to end; the answer is out, and that is all a worker is for.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def answer(job: Mapping[str, Any], channel: Channel) -> None:
+    """Carry out a job and send its result, or what went wrong."""
     noted: list[str] = []
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
@@ -67,8 +78,6 @@ def main() -> None:
                 side=error.side,
                 traceback=traceback.format_exc(),
             )
-        except remote.ModelProcessEnded as ended:
-            _end_like(ended.code)
         except MemoryError as error:
             channel.send(type="error", code="memory", message=f"memory ran out: {one_line(error)}")
         except Exception as error:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
@@ -79,9 +88,6 @@ def main() -> None:
                 remedy="Run again with --debug to see where, and tell us",
                 traceback=traceback.format_exc(),
             )
-    # A framework's threads may refuse to end; the answer is out, and that is all a worker is for.
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _end_like(code: int) -> None:
@@ -140,19 +146,10 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
 
 
-def _example(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
-    from pathlib import Path
-
-    from likewise.tasks import demo
-
-    getattr(demo, job["step"])(Path(job["folder"]))
-
-
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
     "quantize": _quantize,
-    "example": _example,
-    **dict.fromkeys(("bench", "export", "inspect", "noise", "record", "stress"), _task),
+    **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress"), _task),
 }
 
 

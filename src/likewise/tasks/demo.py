@@ -10,16 +10,18 @@ the two results lie whole float32 steps apart where rounding in float64 moves le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from likewise.contracts.comparison import Progress
 from likewise.models import quietly
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["export", "quantize", "train", "write_data"]
+__all__ = ["demo", "export", "quantize", "train", "write_data"]
 
 SEED = 36
 """Chosen: one seed in three shows a contradiction beyond 0.1, and here none of it is in the first 10,000 rows."""
@@ -33,6 +35,20 @@ TARGET = "decision"
 
 MINIMUM_INCOME = 60_000
 """Below it most applications are declined: a policy is a cliff in the data, where tree after tree will split."""
+
+
+def demo(
+    folder: str | Path, *, rows: int = TEST_ROWS, progress: Callable[[Progress], None] = lambda progress: None
+) -> None:
+    """Data, models, exports and the quantised file, with so many rows to check on."""
+    progress(Progress("writing the data"))
+    write_data(folder, rows)
+    progress(Progress("training"))
+    train(folder)
+    progress(Progress("exporting"))
+    export(folder)
+    progress(Progress("quantising"))
+    quantize(folder)
 
 
 def write_data(folder: str | Path, rows: int = TEST_ROWS) -> None:

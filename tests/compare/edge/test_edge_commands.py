@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import joblib
@@ -20,6 +18,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.report import files as report_files
 from likewise.tasks import check as verify
 from likewise.tasks import settings as config
+from planting import command, here
 
 CRASHING = """
 import os
@@ -48,9 +47,8 @@ def folder(tmp_path_factory, linear):
     return folder
 
 
-def run(folder, *words):
-    command = [sys.executable, "-m", "likewise", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run(folder, *words, start=here):
+    done = start(*words, folder=folder)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -95,7 +93,7 @@ def test_a_suite_that_there_is_not_cannot_be_left_out(folder):
 
 def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
     words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "crash.json"]
-    code, shown = run(folder, "check", *words)
+    code, shown = run(folder, "check", *words, start=command)
     assert code == 0, shown
     told = "Cut short: the worker exited with code 9 while trying the edge suite 'missing-values'"
     assert told in " ".join(shown.split())
@@ -104,7 +102,7 @@ def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
 
 def test_where_edge_cases_block_a_death_is_inconclusive(folder):
     words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "lost.json"]
-    code, shown = run(folder, "check", *words, "--edge", "fail")
+    code, shown = run(folder, "check", *words, "--edge", "fail", start=command)
     assert code == 3, shown
     assert "exited with code 9" in shown
 

@@ -10,12 +10,12 @@ import click
 from likewise.cli import options
 from likewise.errors import LikewiseError
 
-STEPS = (
-    ("write_data", "Data: 20,000 loan applications to train on, 350,000 to check on."),
-    ("train", "Training a network and a booster with scikit-learn."),
-    ("export", "Exporting both to ONNX with skl2onnx."),
-    ("quantize", "Quantising the network to INT8."),
-)
+STEPS = {
+    "writing the data": "Data: 20,000 loan applications to train on, 350,000 to check on.",
+    "training": "Training a network and a booster with scikit-learn.",
+    "exporting": "Exporting both to ONNX with skl2onnx.",
+    "quantising": "Quantising the network to INT8.",
+}
 CHECKS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("A faithful export: every row is compared.", "model model.onnx", {}, "PASS"),
     ("The INT8 file under the limits of a faithful export:", "model model.int8.onnx", {}, "FAIL"),
@@ -43,9 +43,8 @@ def demo(*, folder: str, debug: bool) -> None:
     if place.exists() and any(place.iterdir()):
         raise click.UsageError(f"{folder} is not empty; name another folder: likewise demo FOLDER")
     place.mkdir(parents=True, exist_ok=True)
-    for step, told in STEPS:
-        click.secho(told, bold=True)
-        supervise({"do": "example", "step": step, "folder": str(place)}, debug=debug)
+    job = {"do": "demo", "arguments": {"folder": str(place)}}
+    supervise(job, on_progress=lambda message: click.secho(STEPS[message["phase"]], bold=True), debug=debug)
     for number, (told, models, more, expected) in enumerate(CHECKS, 1):
         reference, candidate = models.replace(" ", ".joblib ").split()
         table: dict[str, Any] = {
