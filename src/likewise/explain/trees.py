@@ -19,9 +19,8 @@ from likewise.models.onnx import trees as onnx
 from likewise.models.onnx.guess import Graph
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
 from likewise.models.sklearn.walk import names_after, steps_before
-from likewise.models.trees.align import partings
-from likewise.models.trees.differences import Differences, boundary, differences
-from likewise.models.trees.ensemble import LEAF, Ensemble, as_compared
+from likewise.models.trees.differences import Differences, differences, partings
+from likewise.models.trees.ensemble import LEAF, Ensemble, as_compared, boundary
 from likewise.models.trees.read import trees_of
 from likewise.models.xgboost import open as xgb
 

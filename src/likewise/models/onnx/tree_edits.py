@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,26 +69,11 @@ def with_input(proto: ModelProto, held: GraphTrees, values: Array) -> ModelProto
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Nodes as a graph tells them, tree after tree with the root first, and the values of the leaves."""
-
-    tree: Array
-    number: Array
-    mode: Array
-    feature: Array
-    threshold: Array
-    true: Array
-    false: Array
-    gap_true: Array
-    leaf_tree: Array
-    leaf_number: Array
-    leaf_output: Array
-    leaf_value: Array
-    sets: tuple[Array, ...] = ()
+Table = dict[str, Any]
+"""Nodes as a graph tells them, tree after tree with the root first, then the leaves' values and sets of categories."""
 
 
-def _table(ensemble: Ensemble, place: int, site: Site) -> _Table:
+def _table(ensemble: Ensemble, place: int, site: Site) -> Table:
     """The trees of one place; the older operators have a chain of equalities for a set of categories."""
     nodes, tree = _reached(ensemble, np.flatnonzero(ensemble.place == place))
     number = _numbers(ensemble, nodes, tree)
@@ -130,14 +114,14 @@ def _table(ensemble: Ensemble, place: int, site: Site) -> _Table:
     tree_of[nodes] = tree
     own = np.flatnonzero(tree_of[ensemble.leaf_node] >= 0)
     leaf = ensemble.leaf_node[own]
-    return _Table(
+    return {
         **where,
-        leaf_tree=tree_of[leaf],
-        leaf_number=of_node[leaf],
-        leaf_output=ensemble.leaf_output[own],
-        leaf_value=ensemble.leaf_value[own],
-        sets=sets,
-    )
+        "leaf_tree": tree_of[leaf],
+        "leaf_number": of_node[leaf],
+        "leaf_output": ensemble.leaf_output[own],
+        "leaf_value": ensemble.leaf_value[own],
+        "sets": sets,
+    }
 
 
 def _reached(ensemble: Ensemble, trees: Array) -> tuple[Array, Array]:
@@ -203,56 +187,54 @@ def _with_chains(ensemble: Ensemble, where: dict[str, Array], group: Array, gap:
     return {name: array[order] for name, array in joined.items()}
 
 
-def _of_older(site: Site, table: _Table) -> dict[str, Any]:
+def _of_older(site: Site, table: Table) -> dict[str, Any]:
     prefix = "class" if site.operator == "TreeEnsembleClassifier" else "target"
     return {
-        "nodes_treeids": table.tree,
-        "nodes_nodeids": table.number,
-        "nodes_featureids": table.feature,
-        "nodes_modes": table.mode,
-        "nodes_values": table.threshold,
-        "nodes_truenodeids": table.true,
-        "nodes_falsenodeids": table.false,
-        "nodes_missing_value_tracks_true": table.gap_true.astype(int),
+        "nodes_treeids": table["tree"],
+        "nodes_nodeids": table["number"],
+        "nodes_featureids": table["feature"],
+        "nodes_modes": table["mode"],
+        "nodes_values": table["threshold"],
+        "nodes_truenodeids": table["true"],
+        "nodes_falsenodeids": table["false"],
+        "nodes_missing_value_tracks_true": table["gap_true"].astype(int),
         "nodes_hitrates": None,
-        f"{prefix}_treeids": table.leaf_tree,
-        f"{prefix}_nodeids": table.leaf_number,
-        f"{prefix}_ids": table.leaf_output,
-        f"{prefix}_weights": table.leaf_value,
+        f"{prefix}_treeids": table["leaf_tree"],
+        f"{prefix}_nodeids": table["leaf_number"],
+        f"{prefix}_ids": table["leaf_output"],
+        f"{prefix}_weights": table["leaf_value"],
     }
 
 
-def _of_version_5(site: Site, table: _Table) -> dict[str, Any]:
-    split = table.mode != NO_SPLIT
-    span = int(table.number.max(initial=0)) + 1
-    key, leaf_key = table.tree * span + table.number, table.leaf_tree * span + table.leaf_number
-    first = np.concatenate([[True], table.tree[1:] != table.tree[:-1]])
+def _of_version_5(site: Site, table: Table) -> dict[str, Any]:
+    split = table["mode"] != NO_SPLIT
+    span = int(table["number"].max(initial=0)) + 1
+    key, leaf_key = table["tree"] * span + table["number"], table["leaf_tree"] * span + table["leaf_number"]
+    first = np.concatenate([[True], table["tree"][1:] != table["tree"][:-1]])
     several = len(np.unique(leaf_key)) != len(leaf_key) or len(leaf_key) != int((~split).sum())
     if not split[first].all() or several:
         raise UnwritableError(f"{site.name}: a tree of one leaf, or a leaf of several values")
     place = {int(entry): index for index, entry in enumerate(key[split])}
     leaf_place = {int(entry): index for index, entry in enumerate(leaf_key)}
+    # The members of all sets, with NaN after each.
+    listed = [np.append(members, np.nan) for members in table["sets"]]
+    membership = np.concatenate(listed).astype(np.float32) if listed else None
     told: dict[str, Any] = {
         "tree_roots": np.array([place[int(entry)] for entry in key[first]]),
-        "nodes_featureids": table.feature[split],
-        "nodes_modes": table.mode[split].astype(np.uint8),
-        "nodes_splits": table.threshold[split],
-        "nodes_missing_value_tracks_true": table.gap_true[split].astype(int),
+        "nodes_featureids": table["feature"][split],
+        "nodes_modes": table["mode"][split].astype(np.uint8),
+        "nodes_splits": table["threshold"][split],
+        "nodes_missing_value_tracks_true": table["gap_true"][split].astype(int),
         "nodes_hitrates": None,
-        "membership_values": _listed(table.sets),
-        "leaf_targetids": table.leaf_output,
-        "leaf_weights": table.leaf_value,
+        "membership_values": membership,
+        "leaf_targetids": table["leaf_output"],
+        "leaf_weights": table["leaf_value"],
     }
-    for named, child in (("true", table.true), ("false", table.false)):
-        keys = (table.tree * span + child)[split].tolist()
+    for named, child in (("true", table["true"]), ("false", table["false"])):
+        keys = (table["tree"] * span + child)[split].tolist()
         told[f"nodes_{named}leafs"] = np.array([int(entry in leaf_place) for entry in keys])
         told[f"nodes_{named}nodeids"] = np.array([leaf_place.get(entry, place.get(entry, 0)) for entry in keys])
     return told
-
-
-def _listed(sets: tuple[Array, ...]) -> Array | None:
-    """The members of all sets, with NaN after each."""
-    return np.concatenate([np.append(members, np.nan) for members in sets]).astype(np.float32) if sets else None
 
 
 def _same(held: Any, content: Any) -> bool:

@@ -1,14 +1,292 @@
-"""What differs between two ensembles node by node, and the second with something of the first put in."""
+"""Two ensembles laid side by side: which tree and node is which, where they differ, where rows part ways.
+
+The second can be had with something of the first put in.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.trees.align import NOBODY, Alignment, Leafage, aligned, compared
-from likewise.models.trees.ensemble import LEAF, Ensemble, Gap
+from likewise.models.trees.ensemble import (
+    CELLS,
+    DEEPEST,
+    LEAF,
+    Ensemble,
+    as_compared,
+    boundary,
+    gaps_left,
+    goes_left,
+    thresholds_in,
+)
+
+NOBODY = -1
+
+RELATIVE, ABSOLUTE = 1e-5, 1e-6
+"""What rounding may change of a leaf's value, of itself and of the largest value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Nodes of both ensembles that stand in the same place of the same tree.
+
+    `matched` has, for each tree of the reference, the tree of the candidate that stands for it, or -1.
+    Pair k is the nodes `reference[k]` and `candidate[k]`; `left[k]` and `right[k]` are the pairs below
+    it, -1 where at least one of both is a leaf. The first pairs are the roots, one a matched tree.
+    """
+
+    matched: Array
+    reference: Array
+    candidate: Array
+    left: Array
+    right: Array
+
+    @property
+    def roots(self) -> Array:
+        return np.arange(int((self.matched != NOBODY).sum()))
+
+
+def aligned(reference: Ensemble, candidate: Ensemble) -> Alignment:
+    """Match the trees, then walk both from the roots."""
+    matched = _matched(reference, candidate)
+    own = np.flatnonzero(matched >= 0)
+    level = (reference.roots[own], candidate.roots[matched[own]])
+    parts, lefts, rights = [level], [], []
+    start = 0
+    limit = 2 * (len(reference.feature) + len(candidate.feature))
+    while len(level[0]):
+        ours, theirs = level
+        both = (reference.feature[ours] != LEAF) & (candidate.feature[theirs] != LEAF)
+        size, below = len(ours), int(both.sum())
+        left, right = np.full(size, NOBODY), np.full(size, NOBODY)
+        left[both] = start + size + np.arange(below)
+        right[both] = start + size + below + np.arange(below)
+        lefts.append(left)
+        rights.append(right)
+        ours, theirs = ours[both], theirs[both]
+        level = (
+            np.concatenate([reference.left[ours], reference.right[ours]]),
+            np.concatenate([candidate.left[theirs], candidate.right[theirs]]),
+        )
+        start += size
+        if start + len(level[0]) > limit:  # nodes that lead in a circle
+            lefts[-1][:], rights[-1][:] = NOBODY, NOBODY
+            break
+        parts.append(level)
+    return Alignment(
+        matched,
+        np.concatenate([part[0] for part in parts])[:start],
+        np.concatenate([part[1] for part in parts])[:start],
+        np.concatenate(lefts) if lefts else np.zeros(0, np.int64),
+        np.concatenate(rights) if rights else np.zeros(0, np.int64),
+    )
+
+
+def partings(
+    alignment: Alignment, reference: Ensemble, candidate: Ensemble, seen: Array, given: Array
+) -> tuple[Array, Array]:
+    """Where rows take different paths: row and pair, the first of each row in each tree.
+
+    `seen` is what the reference's trees are given, `given` what the candidate's are.
+    """
+    rows_found: list[Array] = []
+    pairs_found: list[Array] = []
+    step = max(1, CELLS // max(len(alignment.roots), 1))
+    for start in range(0, len(seen), step):
+        ours = as_compared(reference, seen[start : start + step])
+        theirs = as_compared(candidate, given[start : start + step])
+        row = np.repeat(np.arange(len(ours)), len(alignment.roots))
+        pair = np.tile(alignment.roots, len(ours))
+        for _ in range(DEEPEST):
+            going = alignment.left[pair] != NOBODY
+            row, pair = row[going], pair[going]
+            if not len(pair):
+                break
+            node, other = alignment.reference[pair], alignment.candidate[pair]
+            left = goes_left(reference, node, ours[row, reference.feature[node]])
+            parted = left != goes_left(candidate, other, theirs[row, candidate.feature[other]])
+            rows_found.append(row[parted] + start)
+            pairs_found.append(pair[parted])
+            left, row, pair = left[~parted], row[~parted], pair[~parted]
+            pair = np.where(left, alignment.left[pair], alignment.right[pair])
+    if not rows_found:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate(rows_found), np.concatenate(pairs_found)
+
+
+def _matched(reference: Ensemble, candidate: Ensemble) -> Array:
+    """Trees in order where they are alike, else by what they ask."""
+    count, other = reference.trees, candidate.trees
+    ours, theirs = _portraits(reference), _portraits(candidate)
+    common = min(count, other)
+    alike = sum(one == two for one, two in zip(ours, theirs, strict=False))
+    matched = np.full(count, NOBODY)
+    if alike >= (0.5 if count == other else 0.9) * common:
+        matched[:common] = np.arange(common)
+        return matched
+    if sorted(columns for columns, _ in ours) == sorted(columns for columns, _ in theirs):
+        places: dict[bytes, list[int]] = {}
+        for index, (columns, _) in enumerate(theirs):
+            places.setdefault(columns, []).append(index)
+        return np.array([places[columns].pop(0) for columns, _ in ours])
+    before = (0, 0)
+    for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+        gap = (block.a - before[0], block.b - before[1])
+        if gap[0] == gap[1]:  # as many on both sides between two that are alike: changed, not missing
+            matched[before[0] : block.a] = np.arange(before[1], block.b)
+        matched[block.a : block.a + block.size] = np.arange(block.b, block.b + block.size)
+        before = (block.a + block.size, block.b + block.size)
+    if 2 * int((matched >= 0).sum()) < common:  # strangers: any order is as good as another
+        matched[:] = NOBODY
+        matched[:common] = np.arange(common)
+    return matched
+
+
+def _portraits(ensemble: Ensemble) -> list[tuple[bytes, bytes]]:
+    """Each tree by the columns it asks for and, roughly, the thresholds, from the root down."""
+    found = []
+    rough = np.where(ensemble.group >= 0, 0.0, ensemble.threshold)
+    with np.errstate(over="ignore"):
+        rough = np.round(rough.astype(np.float32), 4) + np.float32(0)
+    for root in ensemble.roots.tolist():
+        level = np.array([root])
+        columns, thresholds = [], []
+        for _ in range(6):
+            split = level[ensemble.feature[level] != LEAF]
+            columns.append(ensemble.column[level])
+            thresholds.append(rough[split])
+            if not len(split):
+                break
+            level = np.stack([ensemble.left[split], ensemble.right[split]], axis=1).ravel()
+        found.append((np.concatenate(columns).tobytes(), np.concatenate(thresholds).tobytes()))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leafage:
+    """How the leaves compare.
+
+    `pairs` are the pairs of leaves, `differs` which of them have another value. A leaf of the candidate
+    should hold `scale` times the reference's values through `outputs`, a matrix from the outputs of one
+    to those of the other: binary classifiers keep one output or both. `order` is set where the outputs
+    stand in another order: for each of the candidate's the one of the reference that it holds.
+    `misplaced`: the values are the same, but some trees add theirs to another output. `rounded` names the
+    narrower type that nearly all values were rounded to. None of it says anything where `told` is false.
+    """
+
+    pairs: Array
+    differs: Array
+    scale: float
+    outputs: Array
+    order: tuple[int, ...] = ()
+    misplaced: bool = False
+    rounded: str = ""
+    told: bool = True
+
+    @property
+    def share(self) -> float:
+        return float(self.differs.mean()) if len(self.differs) else 0.0
+
+    @property
+    def in_place(self) -> bool:
+        """Can the values be compared one by one?"""
+        return self.told and not self.order and not self.misplaced
+
+
+def compared(ours: Ensemble, theirs: Ensemble, laid: Alignment) -> Leafage:
+    """Find the measure and the layout in which most leaves agree, and the leaves that do not."""
+    both = (ours.feature[laid.reference] == LEAF) & (theirs.feature[laid.candidate] == LEAF)
+    pairs = np.flatnonzero(both)
+    matrices = list(_matrices(ours.outputs, theirs.outputs))
+    known = ours.comparable and theirs.comparable and len(ours.leaf_value) and len(theirs.leaf_value)
+    if not known or not matrices or not len(pairs):
+        return Leafage(pairs, np.zeros(len(pairs), dtype=bool), 1.0, np.zeros((0, 0)), told=False)
+    held = ours.values()[laid.reference[pairs]]
+    found = theirs.values()[laid.candidate[pairs]]
+    ways = [
+        (_equal(held @ matrix, found, scale), scale, matrix)
+        for matrix in matrices
+        for scale in _scales(held @ matrix, found)
+    ]
+    equal, scale, matrix = max(ways, key=lambda way: (float(way[0].mean()), way[1] == 1.0))
+    if not equal.all() and (rounded := _rounded(held @ matrices[0], found)):
+        return Leafage(pairs, ~ways[0][0], 1.0, matrices[0], rounded=rounded)
+    agreed = float(equal.mean())
+    if agreed < 0.5 and scale != 1.0:  # a factor that few leaves agree on says nothing
+        equal, scale, matrix = ways[0]
+    if agreed < 0.5 and (order := _order(held, found)):
+        return Leafage(pairs, ~equal, 1.0, matrix, order=order)
+    return Leafage(pairs, ~equal, scale, matrix, misplaced=_misplaced(held, found, equal))
+
+
+def _equal(wanted: Array, found: Array, scale: float) -> Array:
+    wanted = wanted * scale
+    largest = float(np.abs(wanted).max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(found - wanted) <= RELATIVE * np.abs(wanted) + ABSOLUTE * largest
+    return np.asarray(near.all(axis=1))
+
+
+def _scales(wanted: Array, found: Array) -> Iterator[float]:
+    """One, and the factor that most values agree on."""
+    yield 1.0
+    known = (np.abs(wanted) > 1e-6 * np.abs(wanted).max(initial=0.0)) & np.isfinite(found) & (found != 0)
+    if known.any():
+        factor = float(np.median(found[known] / wanted[known]))
+        if np.isfinite(factor) and factor != 0 and abs(factor - 1) > 1e-4:
+            yield factor
+
+
+def _matrices(ours: int, theirs: int) -> Iterator[Array]:
+    """The ways in which exporters lay out the outputs of a leaf."""
+    if ours == theirs:
+        yield np.eye(ours)
+    if ours == 1 and theirs == 2:
+        yield np.array([[-1.0, 1.0]])
+        yield np.array([[0.0, 1.0]])
+    if ours == 2 and theirs == 1:
+        yield np.array([[0.0], [1.0]])
+    if ours == 2 and theirs == 2:
+        yield np.array([[0.0, 0.0], [0.0, 1.0]])
+    if ours != theirs and max(ours, theirs) > 2:
+        yield np.eye(ours, theirs)
+
+
+def _rounded(wanted: Array, found: Array) -> str:
+    """The narrower type that the values of nearly all leaves were rounded to; empty if to none."""
+    with np.errstate(over="ignore"):
+        half = wanted.astype(np.float16).astype(np.float64)
+        bits = wanted.astype(np.float32).view(np.uint32)
+    brain = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+    for name, rounded in (("float16", half), ("bfloat16", brain)):
+        if (np.abs(found - rounded) <= 1e-6 * np.abs(rounded) + 1e-12).all(axis=1).mean() > 0.95:
+            return name
+    return ""
+
+
+def _order(held: Array, found: Array) -> tuple[int, ...]:
+    """Which output of the reference each of the candidate's is, if they are the same but for their order."""
+    count = held.shape[1]
+    if held.shape != found.shape or not 1 < count <= 64:
+        return ()
+    order = np.array([np.abs(held - found[:, [output]]).mean(axis=0).argmin() for output in range(count)])
+    if (order == np.arange(count)).all() or len(set(order.tolist())) < count:
+        return ()
+    return tuple(order.tolist()) if float(_equal(held[:, order], found, 1.0).mean()) > 0.9 else ()
+
+
+def _misplaced(held: Array, found: Array, equal: Array) -> bool:
+    """Does every leaf hold the same one number, but some for another output?"""
+    single = ((held != 0).sum(axis=1) <= 1).all() and ((found != 0).sum(axis=1) <= 1).all()
+    if not single or max(held.shape[1], found.shape[1]) < 2:
+        return False
+    same = _equal(held.sum(axis=1, keepdims=True), found.sum(axis=1, keepdims=True), 1.0)
+    return bool(same.mean() > 0.99 and (same & ~equal).mean() > 0.02)
+
 
 ROUNDING = 2.0**-22
 """Two thresholds closer than this, relative to their size, are one threshold rounded."""
@@ -105,22 +383,10 @@ def differences(ours: Ensemble, theirs: Ensemble) -> Differences:
         members=_other_members(ours, theirs, laid, split & grouped & theirs_grouped),
         mode=numeric & near & (ours.strict[node] != theirs.strict[other]),
         moved=numeric & ~near,
-        gap=split & (_gap_left(ours, node) != _gap_left(theirs, other)),
+        gap=split & (gaps_left(ours, node) != gaps_left(theirs, other)),
         torn=ours_split != theirs_split,
         leafage=compared(ours, theirs, laid),
     )
-
-
-def boundary(ensemble: Ensemble, nodes: Array) -> Array:
-    """The largest value that goes left, of those that the type in which trees compare can hold."""
-    kind = np.dtype(ensemble.dtype)
-    threshold = ensemble.threshold[nodes]
-    with np.errstate(over="ignore"):
-        cast = threshold.astype(kind)
-        lower = np.nextafter(cast, np.array(-np.inf, dtype=kind)).astype(np.float64)
-    held = cast.astype(np.float64)
-    above = (held > threshold) | (ensemble.strict[nodes] & (held == threshold))
-    return np.where(above, lower, held)
 
 
 def _near(one: Array, two: Array) -> Array:
@@ -131,38 +397,13 @@ def _near(one: Array, two: Array) -> Array:
     return near
 
 
-def _gap_left(ensemble: Ensemble, nodes: Array) -> Array:
-    """Does a missing value go left?"""
-    gap, threshold = ensemble.gap[nodes], ensemble.threshold[nodes]
-    zero = np.where(ensemble.strict[nodes], threshold > 0, threshold >= 0)
-    return np.where(gap == Gap.LIKE_ZERO, zero, gap == Gap.LEFT)
-
-
 def _other_members(ours: Ensemble, theirs: Ensemble, laid: Alignment, both: Array) -> Array:
-    found = np.zeros(laid.count, dtype=bool)
+    found = np.zeros(len(both), dtype=bool)
     for pair in np.flatnonzero(both).tolist():
         one = ours.groups[ours.group[laid.reference[pair]]]
         two = theirs.groups[theirs.group[laid.candidate[pair]]]
         found[pair] = not np.array_equal(one.astype(np.float32), two.astype(np.float32))
     return found
-
-
-def _expressed(ensemble: Ensemble, nodes: Array, dtype: str) -> tuple[Array, Array]:
-    """The thresholds for trees that compare in another type, and which of them are to be strict.
-
-    Values that were compared in float64 and will be rounded meet a threshold rounded like them; values
-    that always were float32 meet the last float32 that goes left.
-    """
-    never = np.zeros(len(nodes), dtype=bool)
-    if ensemble.dtype == dtype:
-        return boundary(ensemble, nodes), never
-    if ensemble.dtype == "float32":  # in float64 a value goes left up to where rounding would take it to the next float
-        last = boundary(ensemble, nodes)
-        with np.errstate(over="ignore"):
-            following = np.nextafter(last.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-        return np.where(np.isfinite(last), (last + following) / 2, last), never
-    with np.errstate(over="ignore"):
-        return ensemble.threshold[nodes].astype(dtype).astype(np.float64), ensemble.strict[nodes]
 
 
 def with_splits(found: Differences, pairs: Array) -> Ensemble:
@@ -172,7 +413,7 @@ def with_splits(found: Differences, pairs: Array) -> Ensemble:
     column, threshold, strict = theirs.column.copy(), theirs.threshold.copy(), theirs.strict.copy()
     gap, group = theirs.gap.copy(), theirs.group.copy()
     column[other], gap[other] = ours.column[node], ours.gap[node]
-    threshold[other], strict[other] = _expressed(ours, node, theirs.dtype)
+    threshold[other], strict[other] = thresholds_in(ours, node, theirs.dtype)
     group[other] = np.where(ours.group[node] >= 0, ours.group[node] + len(theirs.groups), -1)
     groups = (*theirs.groups, *ours.groups)
     return replace(theirs, column=column, threshold=threshold, strict=strict, gap=gap, group=group, groups=groups)
@@ -225,7 +466,7 @@ def with_trees(found: Differences, *, scale: float | None = None) -> Ensemble | 
     matched = found.alignment.matched
     weights = leafage.outputs * (leafage.scale if scale is None else scale)
     leaf, output = np.nonzero(np.abs(weights[ours.leaf_output]) > 0)
-    threshold, strict = _expressed(ours, np.arange(len(ours.feature)), theirs.dtype)
+    threshold, strict = thresholds_in(ours, np.arange(len(ours.feature)), theirs.dtype)
     return replace(
         ours,
         threshold=threshold,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -196,46 +197,33 @@ def joined(parts: Sequence[tuple[Ensemble, Array | None]]) -> Ensemble | None:
     ensembles = [ensemble for ensemble, _ in parts]
     if len({(entry.dtype, entry.whole) for entry in ensembles}) != 1:
         return None
-    nodes = np.cumsum([0, *(len(entry.feature) for entry in ensembles)])
-    trees = np.cumsum([0, *(entry.trees for entry in ensembles)])
-    groups = np.cumsum([0, *(len(entry.groups) for entry in ensembles)])
-
-    def together(name: str, shift: Array | None = None) -> Array:
-        shifts = [0] * len(ensembles) if shift is None else shift.tolist()
-        return np.concatenate([getattr(entry, name) + by for entry, by in zip(ensembles, shifts, strict=False)])
-
-    def seen(entry: Ensemble, columns: Array | None) -> Array:
-        return entry.feature if columns is None else np.where(entry.feature < 0, LEAF, columns[entry.feature])
-
-    feature = np.concatenate([seen(entry, columns) for entry, columns in parts])
-    first = ensembles[0]
-    return Ensemble(
-        roots=together("roots", nodes),
-        tree=together("tree", trees),
+    sizes = [(len(entry.feature), entry.trees, len(entry.groups)) for entry in ensembles]
+    nodes, trees, groups = (np.cumsum([0, *counts]).tolist() for counts in zip(*sizes, strict=True))
+    shifts = {"roots": nodes, "tree": trees, "left": nodes, "right": nodes, "leaf_node": nodes, "linear": nodes}
+    as_they_are = ("threshold", "strict", "gap", "zero_is_gap", "node_numbers", "leaf_output", "leaf_value")
+    together: dict[str, Any] = {
+        name: np.concatenate([getattr(entry, name) for entry in ensembles]) for name in as_they_are
+    } | {
+        name: np.concatenate([getattr(entry, name) + start for entry, start in zip(ensembles, starts, strict=False)])
+        for name, starts in shifts.items()
+    }
+    feature = np.concatenate(
+        [e.feature if columns is None else np.where(e.feature < 0, LEAF, columns[e.feature]) for e, columns in parts]
+    )
+    grouped = [np.where(entry.group < 0, -1, entry.group + by) for entry, by in zip(ensembles, groups, strict=False)]
+    first, alone = ensembles[0], len(ensembles) == 1
+    return replace(
+        first,
+        **together,
         feature=feature,
         column=feature,
-        threshold=together("threshold"),
-        strict=np.concatenate([entry.strict for entry in ensembles]),
-        left=together("left", nodes),
-        right=together("right", nodes),
-        gap=together("gap"),
-        zero_is_gap=np.concatenate([entry.zero_is_gap for entry in ensembles]),
-        group=np.concatenate(
-            [np.where(entry.group < 0, -1, entry.group + by) for entry, by in zip(ensembles, groups, strict=False)]
-        ),
+        group=np.concatenate(grouped),
         groups=tuple(group for entry in ensembles for group in entry.groups),
-        node_numbers=together("node_numbers"),
         tree_numbers=np.arange(trees[-1]),
         place=np.repeat(np.arange(len(ensembles)), [entry.trees for entry in ensembles]),
-        leaf_node=together("leaf_node", nodes),
-        leaf_output=together("leaf_output"),
-        leaf_value=together("leaf_value"),
-        linear=together("linear", nodes),
-        base=first.base if len(ensembles) == 1 else np.zeros(0),
+        base=first.base if alone else np.zeros(0),
         outputs=max(entry.outputs for entry in ensembles),
-        dtype=first.dtype,
-        whole=first.whole,
-        average=first.average and len(ensembles) == 1,
+        average=first.average and alone,
         stored=sum(entry.stored for entry in ensembles),
     )
 
@@ -364,3 +352,40 @@ def _members(ensemble: Ensemble) -> tuple[Array, Array]:
     for index, group in enumerate(ensemble.groups):
         members[index, np.searchsorted(known, group)] = True
     return known, members
+
+
+def boundary(ensemble: Ensemble, nodes: Array) -> Array:
+    """The largest value that goes left, of those that the type in which trees compare can hold."""
+    kind = np.dtype(ensemble.dtype)
+    threshold = ensemble.threshold[nodes]
+    with np.errstate(over="ignore"):
+        cast = threshold.astype(kind)
+        lower = np.nextafter(cast, np.array(-np.inf, dtype=kind)).astype(np.float64)
+    held = cast.astype(np.float64)
+    above = (held > threshold) | (ensemble.strict[nodes] & (held == threshold))
+    return np.where(above, lower, held)
+
+
+def gaps_left(ensemble: Ensemble, nodes: Array) -> Array:
+    """Does a missing value go left?"""
+    gap, threshold = ensemble.gap[nodes], ensemble.threshold[nodes]
+    zero = np.where(ensemble.strict[nodes], threshold > 0, threshold >= 0)
+    return np.where(gap == Gap.LIKE_ZERO, zero, gap == Gap.LEFT)
+
+
+def thresholds_in(ensemble: Ensemble, nodes: Array, dtype: str) -> tuple[Array, Array]:
+    """The thresholds for trees that compare in another type, and which of them are to be strict.
+
+    Values that were compared in float64 and will be rounded meet a threshold rounded like them; values
+    that always were float32 meet the last float32 that goes left.
+    """
+    never = np.zeros(len(nodes), dtype=bool)
+    if ensemble.dtype == dtype:
+        return boundary(ensemble, nodes), never
+    if ensemble.dtype == "float32":  # in float64 a value goes left up to where rounding would take it to the next float
+        last = boundary(ensemble, nodes)
+        with np.errstate(over="ignore"):
+            following = np.nextafter(last.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+        return np.where(np.isfinite(last), (last + following) / 2, last), never
+    with np.errstate(over="ignore"):
+        return ensemble.threshold[nodes].astype(dtype).astype(np.float64), ensemble.strict[nodes]
