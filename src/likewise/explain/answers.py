@@ -24,7 +24,7 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
-from likewise.explain.case import Case, Explained, rows_agreeing
+from likewise.explain.case import Case, Explained, made_once, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
 
 ROUNDING = Tolerance(1e-6, 1e-5)
@@ -52,22 +52,20 @@ def forgiving(tolerance: Tolerance) -> Tolerance:
     return Tolerance(absolute, relative)
 
 
+@made_once
 def pairs(case: Case) -> tuple[Pair, ...]:
     """The compared outputs of the sample, in a tolerance that forgives at least rounding."""
-    return case.once(_forgiving)
-
-
-def _forgiving(case: Case) -> tuple[Pair, ...]:
     return tuple(replace(pair, tolerance=forgiving(pair.tolerance)) for pair in case.required.pairs)
 
 
+@made_once
 def _agreeing(case: Case) -> list[Array]:
     return [~rows_beyond(pair) for pair in pairs(case)]
 
 
 def failing(case: Case) -> list[int]:
     """The positions of the pairs on which rows fail by more than rounding."""
-    return [position for position, agrees in enumerate(case.once(_agreeing)) if not agrees.all()]
+    return [position for position, agrees in enumerate(_agreeing(case)) if not agrees.all()]
 
 
 def failing_numbers(case: Case) -> list[int]:
@@ -91,7 +89,7 @@ def complete(case: Case) -> bool:
 def measured(case: Case, candidate: Changed | None = None, reference: Changed | None = None) -> Effect:
     """Compare again with the answers of some pairs replaced."""
     theirs, ours = candidate or {}, reference or {}
-    known, changed = case.once(_agreeing), []
+    known, changed = _agreeing(case), []
     agrees = np.full(len(case.required), len(known) == len(case.specs))
     for position, pair in enumerate(pairs(case)):
         if position in theirs or position in ours:
@@ -190,12 +188,9 @@ def classes_of(label: Pair, scores: Pair | None = None) -> tuple[Label, ...]:
     return tuple(range(2 if label.reference.ndim == 2 and label.reference.shape[1] > 1 else max(width, 2)))
 
 
+@made_once
 def views(case: Case) -> Tensors:
     """All that the reference answers to the sample, also what is compared with nothing."""
-    return case.once(_views)
-
-
-def _views(case: Case) -> Tensors:
     told = case.ask(replace(case.side("reference"), outputs=None))
     return {**case.required.reference, **(told or {})}
 
@@ -330,9 +325,9 @@ def _promising(case: Case, position: int, readings: Readings) -> list[Reading]:
     pair = pairs(case)[position]
     count = max(8, min(FEW_ROWS, FEW_NUMBERS // max(pair.reference[:1].size, 1)))
     rows = Trial.few(case, count).positions
-    failing = ~case.once(_agreeing)[position][rows]
+    failing = ~_agreeing(case)[position][rows]
     if not failing.any():
-        rows = np.flatnonzero(~case.once(_agreeing)[position])[:count]
+        rows = np.flatnonzero(~_agreeing(case)[position])[:count]
         failing = np.ones(len(rows), dtype=bool)
     small = replace(pair, reference=pair.reference[rows], candidate=pair.candidate[rows], margin=None, noise=None)
     likely = set()

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -34,6 +35,17 @@ if TYPE_CHECKING:
 
 
 Known = TypeVar("Known")
+Rest = ParamSpec("Rest")
+
+
+def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concatenate[Case, Rest], Known]:
+    """A function of a case whose result is made once a case and kept."""
+
+    @wraps(make)
+    def known(case: Case, /, *arguments: Rest.args, **named: Rest.kwargs) -> Known:
+        return case.once(make, *arguments, *named.values())
+
+    return known
 
 
 class OutOfTimeError(LikewiseError):
@@ -131,19 +143,23 @@ class Case:
         assert found is not None
         return found
 
+    @made_once
     def graph(self, side: str = "candidate") -> Any:
         """The ONNX ModelProto of a side with its weights, or None. Not to be changed: copy it."""
         if self.framework(side) != "onnx" or side not in self.runners:
             return None
-        return self.once(_graph_with_weights, side)
+        return describe.with_weights(self.model(side).target)
 
+    @made_once
     def editable(self, side: str = "candidate") -> ModelProto | None:
         """A side's graph in the form that experiments start from: nodes named, functions written out. Copy it."""
-        return self.once(_editable, side)
+        return edits.editable(self.graph(side))
 
+    @made_once
     def tensor_types(self, side: str = "candidate") -> dict[str, int]:
         """The types of the tensors of that graph."""
-        return self.once(_tensor_types, side)
+        proto = self.editable(side)
+        return {} if proto is None else edits.tensor_types(proto)
 
     @property
     def required(self) -> Sample:
@@ -284,16 +300,3 @@ class Probe(Protocol):
         What was told before the time ran out is kept.
         """
         ...
-
-
-def _graph_with_weights(case: Case, side: str) -> ModelProto:
-    return describe.with_weights(case.model(side).target)
-
-
-def _editable(case: Case, side: str) -> ModelProto | None:
-    return edits.editable(case.graph(side))
-
-
-def _tensor_types(case: Case, side: str) -> dict[str, int]:
-    proto = case.editable(side)
-    return {} if proto is None else edits.tensor_types(proto)

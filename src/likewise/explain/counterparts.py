@@ -18,7 +18,7 @@ import numpy as np
 
 from likewise.compare.differences import is_numeric, rows_of
 from likewise.contracts.data import Array, Batch
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Trial
 from likewise.explain.features import innermost
 from likewise.explain.trace import differing, likeness, looked_into, reference_steps, seen
@@ -365,7 +365,7 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
         return type(native).__name__
     if len(steps) == 1 or node is None:
         return steps[0] if len(steps) == 1 else None
-    boundaries = case.once(_boundaries)
+    boundaries = _boundaries(case)
     for name, tensor in boundaries.items():
         if node.name in _ancestors(proto, tensor):
             return name
@@ -373,6 +373,7 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
     return steps[-1] if len(boundaries) == len(steps) - 1 else None
 
 
+@made_once
 def _boundaries(case: Case) -> dict[str, str]:
     """For steps of the pipeline, the tensor that holds what they give."""
     batch = Trial.few(case).batch

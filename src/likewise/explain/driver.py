@@ -14,17 +14,17 @@ from dataclasses import replace
 import numpy as np
 
 from likewise.compare.call import answers
-from likewise.compare.observe import Prepared, prepare, rows_beyond
+from likewise.compare.observe import Prepared, prepare
 from likewise.compare.session import Head, Run, Session
 from likewise.compare.variations.batches import DRIFTS
-from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.comparison import Comparison, Incident, Pair, PairSpec, Plan, Tolerance
+from likewise.contracts.data import Batch
 from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
-from likewise.explain import facts, graph_view
-from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample
+from likewise.explain import facts, locate
+from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -79,7 +79,7 @@ def explain(
     )
     if case.sample is not None and case.sample.failing.any():
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
-        view, not_shown = graph_view.around_culprit(case, best[0] if best else None)
+        view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
     return tuple(_diagnosis(case, entry) for entry in best), found
 
@@ -179,89 +179,66 @@ def _batch_tells(comparison: Comparison) -> bool:
     return not swept or any(not facts.outputs or facts.reference for facts in swept) or any(moves)
 
 
-def _chunks(case: Case, at_hand: list[Head] | None) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
-    """Rows with the answers of both models and which of them fail; nobody is asked about what is known."""
-    if at_hand is None or _batch_tells(case.comparison):
-        kept = None if at_hand is None else rebatched((head.batch for head in at_hand), CHUNK_ROWS)
-        for chunk in kept or case.plan.source.batches(CHUNK_ROWS):
-            yield chunk, *_answered(case, chunk)
+def _chunks(case: Case, at_hand: list[Head] | None) -> Iterator[Head]:
+    """Rows with the answers of both models; nobody is asked about what is known."""
+    if at_hand is not None and not _batch_tells(case.comparison):
+        yield from at_hand
         return
-    for head in at_hand:
-        yield head.batch, head.reference, head.candidate, _beyond(case, head.batch, head.reference, head.candidate)
+    kept = None if at_hand is None else rebatched((head.batch for head in at_hand), CHUNK_ROWS)
+    for chunk in kept or case.plan.source.batches(CHUNK_ROWS):
+        yield _answered(case, chunk)
+
+
+def _answered(case: Case, chunk: Batch) -> Head:
+    case.require_time()
+    ours, _ = answers(case.side("reference"), chunk)
+    case.require_time()
+    theirs, _ = answers(case.side("candidate"), chunk)
+    return Head(chunk, ours, theirs)
 
 
 def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | None:
     """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
-    parts: list[tuple[Batch, Tensors, Tensors, Array]] = []
+    parts: list[Head] = []
     failing = agreeing = 0
     complete = at_hand is None or sum(len(head.batch) for head in at_hand) == case.comparison.rows
-    worst = _worst(case.comparison)
+    worst = {int(row["number"]) for output in case.comparison.outputs for row in output.worst_rows}
     # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
     all_named = case.comparison.rows_beyond <= len(worst)
-    for chunk, ours, theirs, beyond in _chunks(case, at_hand):
-        keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
-        others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
-        if not chunk.stacked:
+    for chunk in _chunks(case, at_hand):
+        beyond = ~case.agreeing(chunk.batch, chunk.reference, chunk.candidate)
+        if not chunk.batch.stacked:
             if beyond.any():
-                parts.append((chunk, ours, theirs, beyond))
+                parts.append(chunk)
                 complete = case.comparison.rows == 1
                 break
             continue
+        keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
+        others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
         failing, agreeing = failing + len(keep), agreeing + len(others)
-        complete = complete and len(keep) + len(others) == len(chunk)
-        parts.append(_taken(chunk, ours, theirs, beyond, np.sort(np.concatenate([keep, others]))))
+        complete = complete and len(keep) + len(others) == len(chunk.batch)
+        parts.append(chunk.at(np.sort(np.concatenate([keep, others]))))
         enough = at_hand is None and all_named and agreeing >= AGREEING_ROWS
         if failing >= FAILING_ROWS or time.monotonic() > until or enough:
             complete = False
             break
     if not parts:
         return None
-    if parts[0][0].stacked and (at_hand is None or failing < case.comparison.rows_beyond):
-        there = {int(number) for part in parts for number in part[0].rows.numbers}
+    if parts[0].batch.stacked and (at_hand is None or failing < case.comparison.rows_beyond):
+        there = {int(number) for part in parts for number in part.batch.rows.numbers}
         parts.extend(_rows_by_number(case, sorted(worst - there), until))
-    batch = joined([part[0] for part in parts])
-    reference, candidate = _stack([part[1] for part in parts]), _stack([part[2] for part in parts])
-    beyond = np.concatenate([part[3] for part in parts])
-    pairs = [pair for pair in _pairs(case, batch, reference, candidate) if isinstance(pair, Pair)]
-    return Sample(
-        batch, reference, candidate, tuple(pairs), beyond, complete and case.plan.source.rows in (None, len(batch))
+    batch = joined([part.batch for part in parts])
+    reference, candidate = (
+        {name: np.concatenate([answer[name] for answer in side]) for name in side[0]}
+        for side in ([part.reference for part in parts], [part.candidate for part in parts])
     )
+    pairs = case.pairs(batch, reference, candidate)
+    complete = complete and case.plan.source.rows in (None, len(batch))
+    known = tuple(pair for pair in pairs if isinstance(pair, Pair))
+    return Sample(batch, reference, candidate, known, ~rows_agreeing(pairs, len(batch)), complete)
 
 
-def _answered(case: Case, chunk: Batch) -> tuple[Tensors, Tensors, Array]:
-    case.require_time()
-    ours, _ = answers(case.side("reference"), chunk)
-    case.require_time()
-    theirs, _ = answers(case.side("candidate"), chunk)
-    return ours, theirs, _beyond(case, chunk, ours, theirs)
-
-
-def _beyond(case: Case, chunk: Batch, ours: Tensors, theirs: Tensors) -> Array:
-    """Which rows fail."""
-    beyond = np.zeros(len(chunk), dtype=bool)
-    for pair in _pairs(case, chunk, ours, theirs):
-        beyond |= True if isinstance(pair, Mismatch) else rows_beyond(pair)
-    return beyond
-
-
-def _pairs(case: Case, batch: Batch, reference: Tensors, candidate: Tensors) -> list[Pair | Mismatch]:
-    return case.pairs(batch, reference, candidate)
-
-
-def _taken(
-    chunk: Batch, ours: Tensors, theirs: Tensors, beyond: Array, positions: Array
-) -> tuple[Batch, Tensors, Tensors, Array]:
-    return (
-        rows_at(chunk, positions),
-        {name: array[positions] for name, array in ours.items()},
-        {name: array[positions] for name, array in theirs.items()},
-        beyond[positions],
-    )
-
-
-def _rows_by_number(
-    case: Case, numbers: Sequence[int], until: float
-) -> Iterator[tuple[Batch, Tensors, Tensors, Array]]:
+def _rows_by_number(case: Case, numbers: Sequence[int], until: float) -> Iterator[Head]:
     """Single rows from further on in the data: read there, and both models asked about them alone."""
     wanted = np.array(numbers, dtype=np.int64)
     if not len(wanted):
@@ -269,20 +246,9 @@ def _rows_by_number(
     for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
-            part = rows_at(chunk, positions)
-            yield part, *_answered(case, part)
+            yield _answered(case, rows_at(chunk, positions))
         if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
             return
-
-
-def _worst(comparison: Comparison) -> set[int]:
-    """The numbers of the rows where the models differ most."""
-    rows = [row for output in comparison.outputs for row in output.details.get("worst_rows", {}).get("rows", [])]
-    return {int(row["number"]) for row in rows}
-
-
-def _stack(parts: Sequence[Tensors]) -> dict[str, Array]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], list[str], list[str]]:

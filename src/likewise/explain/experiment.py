@@ -384,12 +384,6 @@ def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE
         yield thing
 
 
-def patience(case: Case, share: float = PATIENCE) -> Callable[[], bool]:
-    """Is there still time for one more of many small experiments?"""
-    until = case.seconds_left() * (1 - share)
-    return lambda: case.seconds_left() > until
-
-
 def smallest(
     things: Sequence[Thing], does: Callable[[Sequence[Thing]], bool], *, alone: int = MOST_ALONE
 ) -> tuple[Thing, ...]:

@@ -29,19 +29,20 @@ VALUES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Atom:
-    """One statement about one feature: `holds` marks the rows of the sample where it is true."""
+class _Statement:
+    """What is said of one feature, or of two; `holds` marks the rows of the sample where it is true."""
 
-    field: Field
+    columns: tuple[str, ...]
     says: str
     holds: Array
+    text: str
 
-    @property
-    def text(self) -> str:
-        return f"{self.field.name} {self.says}"
+    @staticmethod
+    def of(field: Field, says: str, holds: Array) -> _Statement:
+        return _Statement((field.name,), says, holds, f"{field.name} {says}")
 
 
-def _atoms(case: Case) -> Iterator[_Atom]:
+def _atoms(case: Case) -> Iterator[_Statement]:
     """Everything simple that is true of some rows and not of others."""
     sample = case.required
     fields = fields_of(case)
@@ -54,28 +55,28 @@ def _atoms(case: Case) -> Iterator[_Atom]:
                 yield atom
 
 
-def _about(case: Case, field: Field, values: Array, missing: Array, dtype: str | None) -> Iterator[_Atom]:
-    yield _Atom(field, "is missing", missing)
+def _about(case: Case, field: Field, values: Array, missing: Array, dtype: str | None) -> Iterator[_Statement]:
+    yield _Statement.of(field, "is missing", missing)
     failing = case.required.failing
     if values.dtype.kind in "iuf":
         if dtype is not None:
-            yield _Atom(field, f"changes when cast to {dtype}", _changed_by_cast(values, dtype) & ~missing)
+            yield _Statement.of(field, f"changes when cast to {dtype}", _changed_by_cast(values, dtype) & ~missing)
         for value in _frequent(values[failing & ~missing]):
-            yield _Atom(field, f"is {value:g}", values == value)
+            yield _Statement.of(field, f"is {value:g}", values == value)
         yield from _thresholds(field, values, missing, failing)
         return
     known = known_categories(case, field)
     if known is not None:
         unseen = [value not in known.values for value in values.tolist()]
-        yield _Atom(field, "was not seen when the encoder was fitted", _mask(unseen) & ~missing)
+        yield _Statement.of(field, "was not seen when the encoder was fitted", _mask(unseen) & ~missing)
     frequent = _frequent(values[failing & ~missing])
     for value in frequent:
-        yield _Atom(field, f"is {value!r}", _mask([entry == value for entry in values.tolist()]))
+        yield _Statement.of(field, f"is {value!r}", _mask([entry == value for entry in values.tolist()]))
     yield from _sets(field, values, failing, missing)
     texts = [value if isinstance(value, str) else "" for value in values.tolist()]
-    yield _Atom(field, "has blanks around it", _mask([text != text.strip() for text in texts]))
-    yield _Atom(field, "is not plain ASCII", _mask([not text.isascii() for text in texts]))
-    yield _Atom(field, "is empty text", _mask([value == "" for value in values.tolist()]))
+    yield _Statement.of(field, "has blanks around it", _mask([text != text.strip() for text in texts]))
+    yield _Statement.of(field, "is not plain ASCII", _mask([not text.isascii() for text in texts]))
+    yield _Statement.of(field, "is empty text", _mask([value == "" for value in values.tolist()]))
 
 
 def _changed_by_cast(values: Array, dtype: str) -> Array:
@@ -89,7 +90,7 @@ def _changed_by_cast(values: Array, dtype: str) -> Array:
     return changed
 
 
-def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> Iterator[_Atom]:
+def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> Iterator[_Statement]:
     """The cut, from above and from below, that best tells failing rows from the others."""
     present = np.flatnonzero(~missing)
     if len(present) < 2 or not failing[present].any():
@@ -110,10 +111,10 @@ def _thresholds(field: Field, values: Array, missing: Array, failing: Array) -> 
         score = np.divide(hits * float(count) - size * float(total), spread, out=np.zeros(len(ends)), where=spread > 0)
         best = int(np.argmax(score))
         cut = ordered[ends[best]]
-        yield _Atom(field, f"{says} {cut:.6g}", side(values, cut) & ~missing)
+        yield _Statement.of(field, f"{says} {cut:.6g}", side(values, cut) & ~missing)
 
 
-def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterator[_Atom]:
+def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterator[_Statement]:
     """The categories that fail more often than rows do on the whole, together."""
     texts = values[~missing].astype(str)
     names, inverse = np.unique(texts, return_inverse=True)
@@ -124,7 +125,7 @@ def _sets(field: Field, values: Array, failing: Array, missing: Array) -> Iterat
     chosen = names[broken > counts * failing.mean()]
     if 1 < len(chosen) < len(names):
         listed = ", ".join(repr(str(name)) for name in chosen[:4]) + (" …" if len(chosen) > 4 else "")
-        yield _Atom(field, f"is one of {listed}", np.isin(values.astype(str), chosen) & ~missing)
+        yield _Statement.of(field, f"is one of {listed}", np.isin(values.astype(str), chosen) & ~missing)
 
 
 def _frequent(values: Array) -> list[Any]:
@@ -155,57 +156,45 @@ JOINED = 24
 TOLD = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Predicate:
-    text: str
-    holds: Array
-    length: int
-    columns: frozenset[str]
-
-
 def slices(case: Case) -> tuple[Slice, ...]:
     """The best slices, best first."""
     failing = case.required.failing
     if not failing.any() or failing.all():
         return ()
     single = list(_atoms(case))
-    found = [_Predicate(atom.text, atom.holds, 1, frozenset({atom.field.name})) for atom in single]
-    found += _joined(single, failing)
-    ranked = sorted(found, key=lambda one: (-_merit(one, failing), one.length, one.text))
-    told: list[_Predicate] = []
-    for one in ranked:
+    found = [(_association(one.holds, failing), one) for one in (*single, *_joined(single, failing))]
+    found.sort(
+        key=lambda entry: (CLEARLY_BETTER * len(entry[1].columns) - entry[0], len(entry[1].columns), entry[1].text)
+    )
+    told: list[_Statement] = []
+    for merit, one in found:
         # Another statement about the same feature is no news.
-        if _association(one.holds, failing) < WORTH_TELLING or any(one.columns & other.columns for other in told):
-            continue
-        told.append(one)
+        if merit >= WORTH_TELLING and not any(set(one.columns) & set(other.columns) for other in told):
+            told.append(one)
     return tuple(_slice(one, failing) for one in told[:TOLD])
 
 
-def _joined(single: Sequence[_Atom], failing: Array) -> Iterator[_Predicate]:
+def _joined(single: Sequence[_Statement], failing: Array) -> Iterator[_Statement]:
     # For `or` each part must be precise, for `and` each must catch nearly all.
     merits = {id(atom): _association(atom.holds, failing) for atom in single}
     precise = sorted(single, key=lambda atom: -merits[id(atom)] - _precision(atom.holds, failing))[:JOINED]
     catching = sorted(single, key=lambda atom: -merits[id(atom)] - _recall(atom.holds, failing))[:JOINED]
     for place, one in enumerate(precise):
         for other in precise[place + 1 :]:
-            if one.field == other.field:
+            if one.columns == other.columns:
                 continue
+            columns = (*one.columns, *other.columns)
             same = one.says == other.says
-            text = f"{one.field.name} or {other.field.name} {one.says}" if same else f"{one.text} or {other.text}"
-            yield _Predicate(text, one.holds | other.holds, 2, frozenset({one.field.name, other.field.name}))
+            text = f"{' or '.join(columns)} {one.says}" if same else f"{one.text} or {other.text}"
+            yield _Statement(columns, "", one.holds | other.holds, text)
     for place, one in enumerate(catching):
         for other in catching[place + 1 :]:
             both = one.holds & other.holds
-            if one.field == other.field or not np.any(both):
-                continue
-            yield _Predicate(f"{one.text} and {other.text}", both, 2, frozenset({one.field.name, other.field.name}))
+            if one.columns != other.columns and np.any(both):
+                yield _Statement((*one.columns, *other.columns), "", both, f"{one.text} and {other.text}")
 
 
-def _merit(one: _Predicate, failing: Array) -> float:
-    return _association(one.holds, failing) - CLEARLY_BETTER * (one.length - 1)
-
-
-def _slice(one: _Predicate, failing: Array) -> Slice:
+def _slice(one: _Statement, failing: Array) -> Slice:
     caught, total = int((one.holds & failing).sum()), int(failing.sum())
     others = int((one.holds & ~failing).sum())
     rest = f"; {others:,} rows with it agree" if others else ", and no other row"
@@ -264,11 +253,7 @@ def unusual(case: Case) -> tuple[Unusual, ...]:
 def _worst_rows(case: Case) -> list[int]:
     """Positions in the sample of the rows where the models differ most."""
     sample = case.required
-    numbers = [
-        int(row["number"])
-        for output in case.comparison.outputs
-        for row in output.details.get("worst_rows", {}).get("rows", [])
-    ]
+    numbers = [int(row["number"]) for output in case.comparison.outputs for row in output.worst_rows]
     place = {int(number): position for position, number in enumerate(sample.batch.rows.numbers)}
     positions = [place[number] for number in dict.fromkeys(numbers) if number in place]
     failing = [position for position in positions if sample.failing[position]]

@@ -23,7 +23,7 @@ from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.cells import WIDEST, Field
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Known, Seat
 from likewise.models.sklearn.walk import followed
@@ -80,9 +80,10 @@ def seats(case: Case, field: Field) -> tuple[Seat, ...]:
     """The steps that see a feature, in order, until one mixes it with others or makes several columns of it."""
     if case.framework("reference") != "sklearn" or case.native("reference") is None:
         return ()
-    return tuple(case.once(_seats_by_name).get(field.name, ()))
+    return tuple(_seats_by_name(case).get(field.name, ()))
 
 
+@made_once
 def _seats_by_name(case: Case) -> dict[str, list[Seat]]:
     found: dict[str, list[Seat]] = {}
     for path, step, names in followed(case.native("reference"), _columns(case)):

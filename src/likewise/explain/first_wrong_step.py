@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.counterparts import ALSO_TRIED, TensorPart, most_likely, places_of, wide
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.trace import (
@@ -112,17 +112,9 @@ class WrongStep:
         return bool(((self.found[bad] != 0) == (self.expected[bad] != 0)).all())
 
 
-def first_wrong_step(case: Case) -> WrongStep | None:
-    """The culprit among the steps; None if there is none, or if it cannot be shown. Looked for once a case."""
-    return case.once(_search)
-
-
+@made_once
 def watched_steps(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
     """Some rows, as many as the widest step allows, and what each step was given and gave on them."""
-    return case.once(_watched)
-
-
-def _watched(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
     few = seen(case, Trial.some(case, 8, 8).batch)
     widest = max((wide(record) for record in few.values()), default=1)
     rows = max(16, min(200, 1_500_000 // max(widest, 1)))
@@ -130,7 +122,9 @@ def _watched(case: Case) -> tuple[Trial, Mapping[str, Seen]]:
     return trial, seen(case, trial.batch)
 
 
-def _search(case: Case) -> WrongStep | None:
+@made_once
+def first_wrong_step(case: Case) -> WrongStep | None:
+    """The culprit among the steps; None if there is none, or if it cannot be shown."""
     steps = reference_steps(case)
     if not steps or not case.required.batch.stacked or case.graph("candidate") is None:
         return None

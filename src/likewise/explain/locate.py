@@ -1,19 +1,20 @@
 """The nodes of the candidate that a difference comes in at: as a diagnosis says, or as their errors show.
 
 The values inside of both models are put side by side node by node; around the culprit, a part of the graph that is
-worth looking at.
+worth looking at is drawn: the candidate's nodes with the error each adds, beside those of the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.report import Place
+from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import (
@@ -25,10 +26,14 @@ from likewise.explain.counterparts import (
     places_of_modules,
     places_of_steps,
 )
-from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
+from likewise.explain.first_wrong_step import first_wrong_step
 from likewise.explain.node_errors import PASSING_ON, WINDOW, Answer, Beside, Errors, fed, inside, measured, opened
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, NodeProto
+
 
 ROWS = 32
 """Failing rows that the values inside of both models are computed for."""
@@ -152,7 +157,9 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
     if any(part.gave is not None for part in parts):
         tensors = inside(case, "candidate", graph, graph.tensors, fed(case, "candidate", batch))
         if case.framework("reference") == "sklearn":
-            places = places_of_steps(parts, _proven(case), graph, tensors)
+            wrong = first_wrong_step(case)
+            known = {} if wrong is None or wrong.place.columns is not None else {wrong.step.path: wrong.place.tensor}
+            places = places_of_steps(parts, known, graph, tensors)
         else:
             places = places_of_modules(parts, graph, tensors)
             for index, path in owners(graph, [part.path for part in parts]).items():
@@ -176,12 +183,6 @@ def _rows(case: Case, bytes_a_row: int) -> tuple[Batch, Array]:
     """As many failing rows as stay within bounds."""
     positions = _failing(case, min(ROWS, WINDOW // max(bytes_a_row, 1)))
     return case.rows(positions), positions
-
-
-def _proven(case: Case) -> dict[str, str]:
-    """The tensor that was shown to hold what a step gives wrongly; looked for before by a hypothesis, or now."""
-    wrong: WrongStep | None = first_wrong_step(case)
-    return {} if wrong is None or wrong.place.columns is not None else {wrong.step.path: wrong.place.tensor}
 
 
 def _answers(case: Case, graph: Opened, positions: Array, *, known: Collection[str]) -> dict[str, Answer]:
@@ -224,9 +225,8 @@ def _suspects(case: Case, found: Located, best: Explained | None, parts: Known) 
 
 def _measured(case: Case, found: Located, beside: Beside, batch: Batch) -> Located:
     graph = found.graph
-    edges = [(edge.source, edge.target) for edge in graph.edges()]
     # Where the culprit is known, only what will be shown is looked at.
-    nodes = around(graph.computing, edges, found.suspects) if found.suspects else graph.computing
+    nodes = around(graph.computing, graph.links(), found.suspects) if found.suspects else graph.computing
     rows = max(found.rows, 1)
     errors = measured(
         case,
@@ -250,25 +250,26 @@ def nodes_at(place: Place, graph: Opened, parts: Known, outputs: Known) -> tuple
     """
     if place.side != "candidate":
         return ()
+    computing = set(graph.computing)
     kinds: tuple[tuple[Sequence[str], Known], ...] = (
         (place.nodes, {graph.node(index).name: (index,) for index in graph.computing}),
         (place.tensors, {name: (index,) for index in graph.computing for name in graph.node(index).output if name}),
-        (place.tensors, _constants(graph)),
-        ((place.path,), _modules(graph)),
+        (
+            place.tensors,
+            _grouped((name, index) for index in graph.computing for name in _held(graph, index, computing)),
+        ),
+        ((place.path,), _grouped((module_of(graph.node(index)) or "", index) for index in graph.computing)),
         ((place.path,), parts),
         (place.outputs, outputs),
     )
-    found = (tuple(dict.fromkeys(i for name in names for i in known.get(name, ()))) for names, known in kinds)
+    found = (tuple(dict.fromkeys(i for name in names if name for i in known.get(name, ()))) for names, known in kinds)
     return next((indices for indices in found if indices), ())
 
 
 def _carried_over(indices: Iterable[int], written: Opened, running: Opened) -> tuple[int, ...]:
     """Where nodes of a graph have gone in what the runtime made of it: to the nearest tensors that both have."""
     found: dict[int, None] = {}
-    readers: dict[str, list[int]] = {}
-    for index, names in enumerate(written.reads):
-        for name in names:
-            readers.setdefault(name, []).append(index)
+    readers = _grouped((name, index) for index, names in enumerate(written.reads) for name in names)
     queue, seen = list(indices), set[int]()
     while queue:
         index = queue.pop(0)
@@ -282,17 +283,15 @@ def _carried_over(indices: Iterable[int], written: Opened, running: Opened) -> t
     return tuple(found)
 
 
-def _constants(graph: Opened) -> Known:
-    """The nodes that use a constant, also through others that only pass it on."""
-    computing = set(graph.computing)
+def _grouped(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for index in graph.computing:
-        for name in _held(graph, index, computing):
-            found.setdefault(name, []).append(index)
+    for name, index in pairs:
+        found.setdefault(name, []).append(index)
     return found
 
 
 def _held(graph: Opened, index: int, computing: set[int]) -> Iterator[str]:
+    """The constants that a node uses, also through others that only pass them on."""
     for name in graph.reads[index]:
         maker = graph.makers.get(name)
         if maker is None and name not in graph.inputs:
@@ -300,14 +299,6 @@ def _held(graph: Opened, index: int, computing: set[int]) -> Iterator[str]:
         elif maker is not None and maker not in computing:
             yield name
             yield from _held(graph, maker, computing)
-
-
-def _modules(graph: Opened) -> Known:
-    found: dict[str, list[int]] = {}
-    for index in graph.computing:
-        if module := module_of(graph.node(index)):
-            found.setdefault(module, []).append(index)
-    return found
 
 
 Node = TypeVar("Node", bound=Hashable)
@@ -333,9 +324,10 @@ def around(
     known = set(nodes)
     chosen = dict.fromkeys([node for node in centres if node in known][:most])
     # In turns, so that a node with many readers leaves room for what it reads.
-    for near in _in_turns(_reached(before, list(chosen)), _reached(after, list(chosen))):
-        if len(chosen) < most:
-            chosen[near] = None
+    for both in zip_longest(_reached(before, list(chosen)), _reached(after, list(chosen))):
+        for near in both:
+            if near is not None and len(chosen) < most:
+                chosen[near] = None
     return [node for node in nodes if node in chosen]
 
 
@@ -349,6 +341,157 @@ def _reached(onwards: Mapping[Node, Sequence[Node]], centres: Sequence[Node]) ->
     return list(found)
 
 
-def _in_turns(one: Sequence[Node], other: Sequence[Node]) -> list[Node]:
-    longest = max(len(one), len(other))
-    return [entry for place in range(longest) for side in (one, other) for entry in side[place : place + 1]]
+LONGEST_DETAIL, LONGEST_NAME, MOST_LISTED = 300, 200, 8
+NOT_TOLD = "the graph around the culprit"
+
+
+def around_culprit(case: Case, best: Explained | None) -> tuple[GraphView | None, tuple[str, ...]]:
+    """What surrounds the culprit of the best diagnosis, or the node that adds most error; and what was not measured.
+
+    None where the candidate is no ONNX graph.
+    """
+    try:
+        if case.graph("candidate") is None:
+            return None, ()
+        found = located(case, best)
+        return _view(found), (f"{NOT_TOLD}, its errors: {found.untold}",) if found.untold else ()
+    except LikewiseError as error:
+        return None, (f"{NOT_TOLD}: {error.message}",)
+    except Exception as error:  # noqa: BLE001 - a picture that fails must not take the explanation along
+        return None, (f"{NOT_TOLD}: {one_line(error)}",)
+
+
+def _view(found: Located) -> GraphView:
+    graph = found.graph
+    introduced = found.errors.introduced
+    # Without a culprit, what adds most is looked at; without any error measured, what gives the answers.
+    most = sorted(introduced, key=lambda index: -introduced[index])[:1] or list(graph.computing[-1:])
+    centres = found.suspects or most
+    shown = around(graph.computing, graph.links(), centres)
+    nodes, edges = _drawn("candidate", graph, shown, lambda index: _measured_there(found, index))
+    theirs, links = _of_reference(found, shown, centres)
+    return GraphView((*nodes, *theirs), (*edges, *links), _note(found, len(shown)))
+
+
+def _drawn(
+    side: str, graph: Opened, shown: Sequence[int], more: Callable[[int], Mapping[str, Any]]
+) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """Some nodes of a graph, with what more there is to say of each, and the tensors between them."""
+    ids = {index: f"{side}:{graph.node(index).name or index}" for index in shown}
+    nodes = [
+        GraphNode(ids[index], side, _short(graph.node(index).name), graph.node(index).op_type, **more(index))
+        for index in shown
+    ]
+    edges = [
+        GraphEdge(ids[edge.source], ids[edge.target], _short(edge.tensor))
+        for edge in graph.edges()
+        if edge.source in ids and edge.target in ids
+    ]
+    return nodes, edges
+
+
+def _measured_there(found: Located, index: int) -> dict[str, Any]:
+    """What is known of a node of the candidate."""
+    node, errors = found.graph.node(index), found.errors
+    together = len(errors.together.get(index, (index,))) - 1
+    beside = next((found.beside[name] for name in node.output if name in found.beside), None)
+    details = [
+        *_details(node, found.values),
+        *([f"beside {beside!r} of the reference"] if beside is not None else []),
+        *([f"measured together with {together} node{'s' if together > 1 else ''} beside it"] if together else []),
+    ]
+    return {
+        "culprit": index in found.suspects,
+        "introduced": errors.introduced.get(index),
+        "inherited": errors.inherited.get(index),
+        "detail": _short("; ".join(details), LONGEST_DETAIL),
+    }
+
+
+def _of_reference(
+    found: Located, shown: Sequence[int], centres: Sequence[int]
+) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """The reference's nodes, steps or modules that stand beside those shown."""
+
+    def beside(indices: Sequence[int]) -> list[str]:
+        names = [name for index in indices for name in found.graph.node(index).output if name in found.beside]
+        return list(dict.fromkeys(found.beside[name] for name in names))
+
+    wanted, graph = [*beside(centres), *beside(shown)], found.reference
+    if graph is not None:
+        middle = [graph.makers[name] for name in wanted if name in graph.makers] or list(graph.computing[-1:])
+        # What stands beside the culprit is the middle; what stands beside its surroundings comes by itself.
+        kept = around(graph.computing, graph.links(), middle[: max(len(beside(centres)), 1)])
+        return _drawn(
+            "reference",
+            graph,
+            kept,
+            lambda index: {"detail": _short("; ".join(_details(graph.node(index), {})), LONGEST_DETAIL)},
+        )
+    paths = [part.path for part in found.parts]
+    pairs = [(source, part.path) for part in found.parts for source in part.before]
+    near = around(paths, pairs, wanted[:1] or paths[-1:])
+    nodes = [
+        GraphNode(
+            f"reference:{part.path}",
+            "reference",
+            _short(part.path),
+            part.operator,
+            detail=_short(part.detail, LONGEST_DETAIL),
+        )
+        for part in found.parts
+        if part.path in near
+    ]
+    return nodes, [GraphEdge(f"reference:{a}", f"reference:{b}", "") for a, b in pairs if a in near and b in near]
+
+
+def _note(found: Located, shown: int) -> str:
+    total = len(found.graph.computing)
+    told = (
+        [f"{shown} of {total:,} nodes of the candidate"] if shown < total else [f"all {total} nodes of the candidate"]
+    )
+    if found.rewritten:
+        told.append("as ONNX Runtime rewrites the graph, because as it is written it does not differ like this")
+    if found.errors.introduced:
+        rows = "1 failing row" if found.rows == 1 else f"{found.rows} failing rows"
+        told.append(f"errors on {rows}, as parts of the largest value of a tensor")
+    if len(found.parts) > 1 and all(len(part.before) <= 1 for part in found.parts):
+        told.append("the reference's parts in the order in which they run")
+    return "; ".join(told)
+
+
+def _details(node: NodeProto, values: Mapping[str, Array]) -> list[str]:
+    """What a node is beside its operator: its domain, its settings, and what it gives."""
+    domain = [f"domain {node.domain}"] if node.domain not in ("", "ai.onnx") else []
+    given = [f"{name}: {_shape(values[name])}" for name in node.output if name in values]
+    return [*domain, *given, *(_setting(attribute) for attribute in node.attribute)]
+
+
+def _shape(array: Array) -> str:
+    # The first axis is that of the one row looked at.
+    kind = "text" if array.dtype.kind in "OUS" else str(array.dtype)
+    return f"{kind}[{', '.join(map(str, array.shape))}]"
+
+
+def _setting(attribute: AttributeProto) -> str:
+    from onnx import AttributeProto, helper
+
+    plain = (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING)
+    if attribute.type not in (*plain, AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS):
+        return f"{attribute.name}=…"
+    value: Any = helper.get_attribute_value(attribute)
+    entries = [_entry(entry) for entry in (list(value)[:MOST_LISTED] if attribute.type not in plain else [value])]
+    if attribute.type in plain:
+        return f"{attribute.name}={entries[0]}"
+    more = f", … {len(value):,} in all" if len(value) > MOST_LISTED else ""
+    return f"{attribute.name}=[{', '.join(entries)}{more}]"
+
+
+def _entry(value: Any) -> str:
+    if isinstance(value, bytes):
+        return _short(value.decode("utf-8", "replace"), 40)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(text: str, longest: int = LONGEST_NAME) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -11,7 +11,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.errors import LikewiseError
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import ENOUGH, Change
 from likewise.models.lightgbm import open as lgb
 from likewise.models.onnx import edits
@@ -54,9 +54,10 @@ class Reading:
         return self.names[column] if 0 <= column < len(self.names) else f"column {column}"
 
 
+@made_once
 def read(case: Case, side: str) -> Reading | None:
-    """What one side's trees are; read once a case."""
-    return case.once(_of_graph if case.framework(side) == "onnx" else _of_model, side)
+    """What one side's trees are."""
+    return (_of_graph if case.framework(side) == "onnx" else _of_model)(case, side)
 
 
 def has_trees(case: Case, side: str) -> bool:
@@ -320,12 +321,9 @@ def plausible(case: Case) -> bool:
     return graph is not None and has_trees(case, "candidate") and has_trees(case, "reference")
 
 
+@made_once
 def survey(case: Case) -> Survey | None:
-    """Compare the trees of both sides; once a case. None where one of them has none that can be read."""
-    return case.once(_survey)
-
-
-def _survey(case: Case) -> Survey | None:
+    """Compare the trees of both sides; None where one of them has none that can be read."""
     candidate = read(case, "candidate")
     reference = None if candidate is None else read(case, "reference")
     if reference is None or candidate is None:

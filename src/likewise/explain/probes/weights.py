@@ -11,8 +11,17 @@ from itertools import islice
 from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
-from likewise.explain.weights.differences import Difference, Weights, weights
-from likewise.explain.weights.repairs import Part, missing_parts, needed, put_back, unscaled_inputs, word
+from likewise.explain.weights.differences import (
+    Difference,
+    Part,
+    Weights,
+    missing_parts,
+    needed,
+    put_back,
+    unscaled_inputs,
+    weights,
+    word,
+)
 from likewise.models.arrays import MODEL, PREPROCESSING
 
 SUSPECTED = 0.5

@@ -1,4 +1,8 @@
-"""The weights of both sides laid beside one another: what is equal, what differs, what is nowhere to be found."""
+"""The weights of both sides laid beside one another: what is equal, what differs, what is nowhere to be found.
+
+Weights are put back into a copy of the candidate's graph, and parts that it lacks put in: a bias behind its weights,
+a batch norm folded into them, a layer or an activation between two others, the scaling of an input.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from likewise.explain.case import Case
+from likewise.contracts.data import Array
+from likewise.contracts.report import Place
+from likewise.explain.case import Case, made_once
+from likewise.explain.experiment import Change, Effect, Trial, fewest, first, run
 from likewise.explain.weights import matching
 from likewise.explain.weights.arrays import Match, Pattern, is_float, is_text, pattern, storage_of
-from likewise.explain.weights.matching import TREES, identified, matched
-from likewise.models.arrays import GRAPH, MODEL, PREPROCESSING, Parameter
-from likewise.models.onnx.inside import Constant, constants
+from likewise.explain.weights.matching import TREES, before_the_model, identified, is_intercept, labels, matched
+from likewise.models.arrays import BUFFER, GRAPH, MODEL, NETWORK, PREPROCESSING, Parameter
+from likewise.models.onnx import edits
+from likewise.models.onnx.inside import LARGEST, Constant, absent, constants, with_added, with_values
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
-
-LEARNING = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN", "Scan", "Loop", "Attention"}
-LEARNING |= {"LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor", "Einsum"}
-LEARNING |= {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "BatchNormalization"}
-"""Operators that are the model: what comes before the first of them prepares its inputs."""
-
-PREPARING = {"Scaler", "Imputer", "OneHotEncoder", "LabelEncoder", "TfIdfVectorizer", "Binarizer", "DictVectorizer"}
-
-ADDED = {("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)}
-"""Where nodes take what is added: a vector there is an intercept."""
-
-OTHER_TREES = Pattern("other thresholds throughout", regular=False)
-
-FEW_SHARED = 0.5
-"""Of the thresholds of two ensembles, if one was made from the other."""
 
 MOST_LOCATED, FEW_ENTRIES = 10_000, 3
 """Differing entries that are looked at, and that are named one by one."""
@@ -141,12 +134,9 @@ class Weights:
         return len(others) >= 2 or len(weighty) >= self.compared(role, biases=False)
 
 
+@made_once
 def weights(case: Case) -> Weights | None:
     """The weights of both sides, or None where one of them keeps its own to itself."""
-    return case.once(_laid_out)
-
-
-def _laid_out(case: Case) -> Weights | None:
     graph = case.graph("candidate") if case.runners.get("candidate") is not None else None
     if graph is None or case.native("reference") is None:
         return None
@@ -162,22 +152,11 @@ def _laid_out(case: Case) -> Weights | None:
         found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
     paired = {match.constant.key for match in found}
     named = {match.parameter.path for match in found if match.parameter is not None}
-    rest = [constant for constant in held if constant.key not in paired and not _labels(constant)]
+    rest = [constant for constant in held if constant.key not in paired and not labels(constant)]
     found += matched(rest, [parameter for parameter in known if parameter.path not in named], tick=case.require_time)
     found, before = _placed(graph, _of_one_storage(found), known)
-    differences = [*_differences(found, before)]
-    if twin is not None:
-        differences += [Difference(tuple(trees), OTHER_TREES, MODEL) for trees in _other_trees(twin, graph)]
     predicts = hasattr(case.native("reference"), "predict") or not hasattr(case.native("reference"), "transform")
-    return Weights(graph, tuple(found), tuple(differences), known, before, predicts)
-
-
-def _other_trees(twin: ModelProto, graph: ModelProto) -> Iterator[list[Match]]:
-    """Ensembles of which hardly a threshold is the reference's; damage to a few is looked for elsewhere."""
-    for pairs in matching.ensembles(twin, graph):
-        if matching.shared_thresholds(pairs) < FEW_SHARED:
-            thresholds_first = sorted(pairs, key=lambda pair: not matching.holds_thresholds(pair[0]))
-            yield [Match(yours, mine.values) for mine, yours in thresholds_first]
+    return Weights(graph, tuple(found), tuple(_differences(found, before)), known, before, predicts)
 
 
 def _parameters(case: Case) -> tuple[Parameter, ...]:
@@ -195,16 +174,12 @@ def _parameters(case: Case) -> tuple[Parameter, ...]:
 
 def _stored(graph: ModelProto) -> Iterator[Parameter]:
     """The constants of a reference that is a graph itself."""
-    before = _before_the_model(graph)
+    before = before_the_model(graph)
     for constant in {c.tensor: c for c in constants(graph)}.values():
         learnt = is_float(constant.values) or is_text(constant.values)
-        if learnt and constant.operator not in TREES and not _labels(constant):
+        if learnt and constant.operator not in TREES and not labels(constant):
             role = PREPROCESSING if constant.node in before else MODEL
             yield Parameter("", constant.tensor, constant.values, role, GRAPH)
-
-
-def _labels(constant: Constant) -> bool:
-    return isinstance(constant.place, str) and constant.place.startswith(matching.LABELS)
 
 
 def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
@@ -214,9 +189,7 @@ def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
         expected = expected.astype(yours.values.dtype)
     if yours.values.size == expected.size:
         expected = expected.reshape(yours.values.shape)
-    if named is None:
-        return Match(yours, expected)
-    return Match(yours, expected, named.parameter, named.form)
+    return Match(yours, expected) if named is None else Match(yours, expected, named.parameter, named.form)
 
 
 def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[Difference]:
@@ -257,57 +230,263 @@ def _placed(
 ) -> tuple[list[Match], frozenset[int]]:
     """The nodes that prepare the inputs; constants among them that no array names belong to the step without any."""
     named = {match.constant.node for match in matches if match.parameter is not None and match.parameter.role == MODEL}
-    before = frozenset(_before_the_model(graph, named))
+    before = frozenset(before_the_model(graph, named))
     taken = {match.parameter.step for match in matches if match.parameter is not None}
     waiting = {p.step: p for p in known if p.role == PREPROCESSING and p.step not in taken and p.kind != GRAPH}
     every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != GRAPH}
     owner = next((next(iter(steps.values())) for steps in (waiting, every) if len(steps) == 1), None)
     if owner is None:
         return list(matches), before
-    return [
-        replace(match, parameter=_unnamed(owner, match))
-        if match.parameter is None and match.constant.node in before
-        else match
-        for match in matches
-    ], before
+    owned = [
+        replace(m, parameter=Parameter(owner.step, m.constant.tensor, m.expected, owner.role, owner.kind))
+        if m.parameter is None and m.constant.node in before
+        else m
+        for m in matches
+    ]
+    return owned, before
 
 
-def _unnamed(owner: Parameter, match: Match) -> Parameter:
-    """An array of a step of which only the owner is known."""
-    return Parameter(owner.step, match.constant.tensor, match.expected, owner.role, owner.kind)
+MOST_EXPERIMENTS = 16
+"""Of more differing constants the necessary ones are not told from the others."""
+
+MOST_SINGLE = 6
+"""Differing constants that are tried one by one where all together do not help."""
+
+MOST_TRIED = 6
+"""Missing parts of one kind that are put in, one after the other."""
+
+WEIGHTS = ("coef_", "coefs_", "weight", "dual_coef_", "_dual_coef_")
+THIRD_INPUT = {"Gemm", "Conv", "ConvTranspose"}
+ATTRIBUTE = {"LinearClassifier": "intercepts", "LinearRegressor": "intercepts"}
+ACTIVATIONS = {"Relu", "Sigmoid", "Tanh", "Gelu", "LeakyRelu", "Elu", "Selu", "Softplus", "HardSwish", "Mish"}
+
+Part = tuple[Place, "ModelProto"]
+"""A part that is missing, and the graph with it."""
 
 
-def _before_the_model(graph: ModelProto, model: Collection[int] = ()) -> set[int]:
-    """The nodes that prepare the inputs: nothing of the model comes before them.
+def put_back(case: Case, differences: Sequence[Difference]) -> tuple[Change, ...]:
+    """The candidate with these constants as they should be; nothing if the graph is too large to be copied."""
+    found = weights(case)
+    assert found is not None
+    values = []
+    for match in (match for entry in differences for match in entry.matches):
+        narrowed = match.constant.absent and match.expected.dtype == np.float64
+        values.append((match.constant, match.expected.astype(np.float32) if narrowed else match.expected))
+    graph = with_values(found.graph, values)
+    return () if graph is None else (Change(target=graph),)
 
-    `model` are nodes known to be the model; where none is, it begins with the first operator that learns.
-    """
-    learnt: set[str] = set()
-    found: set[int] = set()
-    if model:
-        for index, node in enumerate(graph.graph.node):
-            if index in model or node.op_type in TREES or any(name in learnt for name in node.input):
-                learnt.update(node.output)
-            else:
-                found.add(index)
-        return found
-    if not any(node.op_type in LEARNING for node in graph.graph.node):
-        return {index for index, node in enumerate(graph.graph.node) if node.op_type in PREPARING}
+
+def needed(case: Case, differences: Sequence[Difference]) -> tuple[Sequence[Difference], Effect] | None:
+    """The few that have to be put back, with what that does; None if neither all nor any one of them helps."""
+
+    def does(trial: Trial, some: Sequence[Difference]) -> Effect | None:
+        return trial.run(*put_back(case, some))
+
+    by_damage = sorted(differences, key=lambda one: -float(one.match.different.mean()))
+    if not 1 < len(differences) <= MOST_EXPERIMENTS:
+        whole = run(case, *put_back(case, differences)) if differences else None
+        return (differences, whole) if whole is not None and whole.explains else None
+    if (found := fewest(case, by_damage, does)) is not None:
+        return [one for one in differences if one in found[0]], found[1]
+    # Others may have been taken for arrays that they are not.
+    likely = sorted(differences, key=lambda one: (not one.pattern.regular, float(one.match.different.mean())))
+    alone = first(case, likely[:MOST_SINGLE], lambda trial, one: does(trial, [one]))
+    return None if alone is None else ((alone[0],), alone[1])
+
+
+def missing_parts(found: Weights) -> Iterator[Part]:
+    """Parts of the model for which the graph has no place, the likeliest first."""
+    gone = [parameter for parameter in found.missing if not parameter.rounding]
+    for bias in [entry for entry in gone if entry.is_intercept and entry.values.any()][:MOST_TRIED]:
+        yield from _with_bias(found, bias)
+    yield from _with_normalisation(found, gone)
+    yield from _with_layer(found, gone)
+    if not gone and not found.differences and any(map(_is_network, found.matches)):
+        yield from _with_activation(found.graph)
+
+
+def word(parameter: Parameter | None) -> str:
+    """What is added to a layer: a network has biases, an estimator intercepts."""
+    biased = parameter is not None and parameter.attribute.startswith(("bias", "intercepts_"))
+    return "bias" if biased else "intercept"
+
+
+def _with_bias(found: Weights, bias: Parameter) -> Iterator[Part]:
+    """The graph with a bias added where the weights of the same layer are used."""
+    match = _weights_of(bias, found.matches)
+    if match is None:
+        return
+    constant, graph = match.constant, found.graph
+    values = bias.values.ravel().astype(constant.values.dtype)
+    given: ModelProto | None = None
+    if constant.operator in ATTRIBUTE:
+        given = with_values(graph, [(absent(graph, constant.node, ATTRIBUTE[constant.operator]), values)])
+    elif constant.operator in THIRD_INPUT and len(graph.graph.node[constant.node].input) < 3:
+        given = with_values(graph, [(absent(graph, constant.node, 2), values)])
+    elif constant.operator in ("MatMul", "Gemm"):
+        given = with_added(graph, constant.node, values)
+    if given is not None:
+        yield Place(word(bias), (bias.path,), path=bias.step, nodes=(constant.node_name,)), given
+
+
+def _weights_of(bias: Parameter, matches: Sequence[Match]) -> Match | None:
+    """Where the weights stand that a bias belongs to: the same owner, the same number of the layer."""
+    number = bias.attribute[bias.attribute.find("[") :] if "[" in bias.attribute else ""
+    for match in matches:
+        other = match.parameter
+        weighted = other is not None and other.step == bias.step and other.attribute.startswith(WEIGHTS)
+        if weighted and other is not None and other.attribute.endswith(number):
+            return match
+    return None
+
+
+def _with_normalisation(found: Weights, missing: Sequence[Parameter]) -> Iterator[Part]:
+    """The graph with batch norms whose numbers are nowhere folded into the weights before them."""
+    gone = {parameter.step for parameter in missing if parameter.attribute == "running_mean"}
+    plain = {
+        match.parameter.path: match.constant
+        for match in found.matches
+        if match.parameter is not None and not match.parameter.rounding and not match.different.any()
+    }
+    changed: dict[tuple[str, str], list[tuple[Constant, Array]]] = {}
+    for parameter in found.known:
+        weight = plain.get(f"{parameter.step}.weight")
+        if parameter.folded in gone and weight is not None:
+            # A layer before a norm often has no bias of its own; the fold gives it one.
+            given = plain.get(parameter.path) or absent(found.graph, weight.node, 2)
+            values = parameter.values.astype(weight.values.dtype)
+            changed.setdefault((parameter.step, parameter.folded), []).append((given, values))
+    whole = [(norm, changes) for (_, norm), changes in changed.items() if len(changes) == 2]
+    for norm, changes in whole[:MOST_TRIED]:
+        operators = {constant.operator for constant, _ in changes}
+        if operators <= THIRD_INPUT and all(c.values.size in (0, values.size) for c, values in changes):
+            fitted = [(c, v if c.absent else v.reshape(c.values.shape)) for c, v in changes]
+            graph = with_values(found.graph, fitted)
+            if graph is not None:
+                yield Place(f"normalisation {norm}", path=norm, nodes=(changes[0][0].node_name,)), graph
+
+
+def _with_layer(found: Weights, missing: Sequence[Parameter]) -> Iterator[Part]:
+    """The graph with a linear layer that is missing, before the layer that follows it in the reference."""
+    used = {match.parameter.path: match for match in found.matches if match.parameter is not None}
+    paths = list(dict.fromkeys(parameter.path for parameter in found.known))
+    for weight in missing:
+        if weight.outputs_first is None or weight.values.ndim != 2 or len(set(weight.values.shape)) != 1:
+            continue
+        following = [used[path] for path in paths[paths.index(weight.path) + 1 :] if path in used]
+        multiplied = (m.constant for m in following if m.constant.operator in ("MatMul", "Gemm"))
+        before = next((constant for constant in multiplied if constant.place == 1), None)
+        bias = next((p for p in missing if p.is_intercept and _layer(p) == _layer(weight)), None)
+        if before is None:
+            continue
+        matrix = weight.values.T if weight.outputs_first else weight.values
+        shift = np.zeros(len(matrix)) if bias is None else bias.values
+        for activated in (True, False):
+            graph = _inserted(found.graph, before, matrix, shift, activated=activated)
+            if graph is not None:
+                yield Place(f"layer {_layer(weight)}", path=weight.step, nodes=(before.node_name,)), graph
+
+
+def _is_network(match: Match) -> bool:
+    """Is it a weight of something with layers?"""
+    return match.parameter is not None and (
+        match.parameter.kind in (NETWORK, GRAPH) or match.parameter.attribute.startswith("coefs_")
+    )
+
+
+def _layer(parameter: Parameter) -> str:
+    """What a weight and its bias have in common: their module, or their number."""
+    number = parameter.attribute.partition("[")[2].removesuffix("]")
+    return f"{number} of {parameter.step or parameter.kind}" if number else parameter.step
+
+
+def _inserted(
+    graph: ModelProto, before: Constant, weight: Array, shift: Array, *, activated: bool
+) -> ModelProto | None:
+    from onnx import helper
+
+    node = graph.graph.node[before.node]
+    dtype = before.values.dtype
+    if graph.ByteSize() > LARGEST:
+        return None
+    maker = next((n for n in graph.graph.node if node.input[0] in n.output), None)
+    activation = maker.op_type if maker is not None and maker.op_type in ACTIVATIONS else None
+    if activated and activation is None:
+        return None
+    copy = edits.copied(graph)
+    edits.set_constant(copy.graph, "likewise_weight", np.ascontiguousarray(weight.astype(dtype)))
+    edits.set_constant(copy.graph, "likewise_shift", shift.astype(dtype))
+    made = [
+        helper.make_node("MatMul", [node.input[0], "likewise_weight"], ["likewise_product"], "likewise_matmul"),
+        helper.make_node("Add", ["likewise_product", "likewise_shift"], ["likewise_sum"], "likewise_add"),
+    ]
+    if activated and activation is not None and maker is not None:
+        made.append(_like(maker, "likewise_sum", "likewise_activated"))
+    copy.graph.node[before.node].input[0] = made[-1].output[0]
+    for offset, entry in enumerate(made):
+        copy.graph.node.insert(before.node + offset, entry)
+    return copy
+
+
+def _with_activation(graph: ModelProto) -> Iterator[Part]:
+    """The graph with an activation between two layers that follow one another without any."""
+    from onnx import helper
+
+    nodes = graph.graph.node
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+    kinds = list(dict.fromkeys(node.op_type for node in nodes if node.op_type in ACTIVATIONS)) or ["Relu", "Tanh"]
+    linear = ("MatMul", "Gemm", "Conv", "Add")
+    bare = []
+    for index, node in enumerate(nodes):
+        before = makers.get(node.input[0]) if node.op_type in ("MatMul", "Gemm", "Conv") else None
+        if before is not None and nodes[before].op_type in linear and graph.ByteSize() <= LARGEST:
+            bare += [(index, node, kind) for kind in kinds]
+    for index, node, kind in bare[:MOST_TRIED]:
+        copy = edits.copied(graph)
+        pattern = next((one for one in nodes if one.op_type == kind), helper.make_node(kind, [""], [""]))
+        copy.graph.node[index].input[0] = "likewise_activated"
+        copy.graph.node.insert(index, _like(pattern, node.input[0], "likewise_activated"))
+        yield Place(f"activation {kind} before {node.name or node.op_type}", nodes=(node.name or node.output[0],)), copy
+
+
+def unscaled_inputs(found: Weights) -> Iterator[Part]:
+    """The graph with its input centred and scaled by what the module keeps and the graph has not."""
+    graph = found.graph
+    kept = [parameter for parameter in found.missing if parameter.kind == BUFFER and parameter.values.dtype.kind == "f"]
     stored = {tensor.name for tensor in graph.graph.initializer}
-    for index, node in enumerate(graph.graph.node):
-        embeds = node.op_type == "Gather" and node.input[0] in stored
-        if node.op_type in LEARNING or embeds or any(name in learnt for name in node.input):
-            learnt.update(node.output)
-        else:
-            found.add(index)
-    return found
+    inputs = [value.name for value in graph.graph.input if value.name not in stored]
+    if len(inputs) != 1 or graph.ByteSize() > LARGEST:
+        return
+    pairs = [(shift, scale) for shift in kept for scale in kept if shift is not scale]
+    ways = [*pairs, *((one, None) for one in kept), *((None, one) for one in kept)]
+    for shift, scale in ways[:MOST_TRIED]:
+        names = ", ".join(one.path for one in (shift, scale) if one is not None)
+        place = Place(names, (f"input '{inputs[0]}'",), tensors=(inputs[0],))
+        yield place, _scaled(graph, inputs[0], shift, scale)
 
 
-def is_intercept(match: Match) -> bool:
-    if match.parameter is not None and match.parameter.kind != GRAPH:
-        return match.parameter.is_intercept
-    constant = match.constant
-    if isinstance(constant.place, str):
-        return constant.place in ("intercepts", "rho")
-    flat = match.expected.size == max(match.expected.shape, default=1)
-    return flat and (constant.operator, constant.place) in ADDED
+def _scaled(graph: ModelProto, given: str, shift: Parameter | None, scale: Parameter | None) -> ModelProto:
+    from onnx import helper
+
+    copy = edits.copied(graph)
+    edits.replace_reads(copy.graph, {given: "likewise_scaled"})
+    for name, values, neutral in (("likewise_scale", scale, 1.0), ("likewise_shift", shift, 0.0)):
+        array = np.asarray(neutral if values is None else values.values, dtype=np.float32)
+        edits.set_constant(copy.graph, name, array)
+    divide = helper.make_node("Div", ["likewise_centred", "likewise_scale"], ["likewise_scaled"])
+    copy.graph.node.insert(0, divide)
+    copy.graph.node.insert(0, helper.make_node("Sub", [given, "likewise_shift"], ["likewise_centred"]))
+    return copy
+
+
+def _like(node: NodeProto, given: str, gives: str) -> NodeProto:
+    """A node of the same kind elsewhere."""
+    import onnx
+
+    again = onnx.NodeProto()
+    again.CopyFrom(node)
+    del again.input[:], again.output[:]
+    again.name = "likewise_activation"
+    again.input.append(given)
+    again.output.append(gives)
+    return again

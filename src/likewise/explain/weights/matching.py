@@ -11,7 +11,7 @@ arrays of which no value tells anything, and what is put back into a graph is al
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -61,10 +61,6 @@ def twin(case: Case) -> ModelProto | None:
     if case.framework("reference") == "onnx":
         graph: ModelProto | None = case.graph("reference")
         return graph
-    return case.once(_exported_again)
-
-
-def _exported_again(case: Case) -> ModelProto | None:
     candidate, native = case.graph("candidate"), case.native("reference")
     ready = candidate is not None and hasattr(native, "get_params") and case.seconds_left() > SECONDS
     return _converted(native, candidate) if ready else None
@@ -158,35 +154,12 @@ def counterparts(reference: ModelProto, candidate: ModelProto) -> Iterator[tuple
                 yield constant, absent(candidate, yours, place)
 
 
-def ensembles(reference: ModelProto, candidate: ModelProto) -> Iterator[list[tuple[Constant, Constant]]]:
-    """For every ensemble of trees all it holds, each with its place in the candidate's."""
-    ours, theirs = _held(reference), _held(candidate)
-    for mine, yours in aligned(reference, candidate):
-        if reference.graph.node[mine].op_type in TREES:
-            held = theirs.get(yours, {})
-            yield [
-                (constant, held[place] if place in held else absent(candidate, yours, place))
-                for place, constant in ours[mine].items()
-            ]
-
-
-def holds_thresholds(constant: Constant) -> bool:
-    return str(constant.place).startswith(("nodes_values", "nodes_splits")) and is_float(constant.values)
-
-
-def shared_thresholds(pairs: Sequence[tuple[Constant, Constant]]) -> float:
-    """The part of the reference's thresholds that the candidate has too, whatever their order."""
-    for mine, yours in pairs:
-        if holds_thresholds(mine):
-            wanted, held = (np.unique(side.values.astype(np.float32)) for side in (mine, yours))
-            if not wanted.any() or len(held) < len(wanted) / 4:
-                return 1.0  # emptied rather than learnt anew
-            return float(np.isin(wanted[wanted != 0], held).mean())
-    return 1.0
+def labels(constant: Constant) -> bool:
+    return isinstance(constant.place, str) and constant.place.startswith(LABELS)
 
 
 def _learnt(constant: Constant) -> bool:
-    if isinstance(constant.place, str) and constant.place.startswith(LABELS):
+    if labels(constant):
         return False
     values = constant.values
     return values.size > 0 and (
@@ -431,3 +404,50 @@ def _of_one_sum(values: Array, expected: Array) -> bool:
     """Could one array be the other in another order, or with entries lost? Cheaper than sorting both."""
     mine, yours = float(np.abs(values).sum()), float(np.abs(expected).sum())
     return not np.isfinite(mine) or abs(mine - yours) <= 1e-5 * yours
+
+
+LEARNING = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN", "Scan", "Loop", "Attention"}
+LEARNING |= {"LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor", "Einsum"}
+LEARNING |= {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "BatchNormalization"}
+"""Operators that are the model: what comes before the first of them prepares its inputs."""
+
+PREPARING = {"Scaler", "Imputer", "OneHotEncoder", "LabelEncoder", "TfIdfVectorizer", "Binarizer", "DictVectorizer"}
+
+ADDED = {("Gemm", 2), ("Conv", 2), ("ConvTranspose", 2), ("Add", 0), ("Add", 1)}
+"""Where nodes take what is added: a vector there is an intercept."""
+
+
+def before_the_model(graph: ModelProto, model: Collection[int] = ()) -> set[int]:
+    """The nodes that prepare the inputs: nothing of the model comes before them.
+
+    `model` are nodes known to be the model; where none is, it begins with the first operator that learns.
+    """
+    learnt: set[str] = set()
+    found: set[int] = set()
+    if model:
+        for index, node in enumerate(graph.graph.node):
+            if index in model or node.op_type in TREES or any(name in learnt for name in node.input):
+                learnt.update(node.output)
+            else:
+                found.add(index)
+        return found
+    if not any(node.op_type in LEARNING for node in graph.graph.node):
+        return {index for index, node in enumerate(graph.graph.node) if node.op_type in PREPARING}
+    stored = {tensor.name for tensor in graph.graph.initializer}
+    for index, node in enumerate(graph.graph.node):
+        embeds = node.op_type == "Gather" and node.input[0] in stored
+        if node.op_type in LEARNING or embeds or any(name in learnt for name in node.input):
+            learnt.update(node.output)
+        else:
+            found.add(index)
+    return found
+
+
+def is_intercept(match: Match) -> bool:
+    if match.parameter is not None and match.parameter.kind != GRAPH:
+        return match.parameter.is_intercept
+    constant = match.constant
+    if isinstance(constant.place, str):
+        return constant.place in ("intercepts", "rho")
+    flat = match.expected.size == max(match.expected.shape, default=1)
+    return flat and (constant.operator, constant.place) in ADDED

@@ -105,6 +105,10 @@ class Opened:
             if self.makers.get(name) in computing
         ]
 
+    def links(self) -> list[tuple[int, int]]:
+        """Which computing node leads to which."""
+        return [(edge.source, edge.target) for edge in self.edges()]
+
     def cone(self, tensor: str, given: Collection[str]) -> Cone:
         """The nodes between a tensor and the nearest ones before it that can be given."""
         queue, nodes = [self.makers[tensor]], set[int]()
