@@ -107,7 +107,7 @@ def convincing(case: Case, candidate: Changed | None = None, reference: Changed 
     effect = measured(case, {**followed, **theirs}, ours)
     if not effect.explains:
         return None
-    if not _varies(case, {*theirs, *ours}):
+    if not any(distinct(pairs(case)[position].reference, limit=2) > 1 for position in (*theirs, *ours)):
         # Of one answer a constant says all there is; several numbers in it that fall into place say more.
         return effect if any(pairs(case)[position].reference[:1].size > 1 for position in (*theirs, *ours)) else None
     nothing = measured(
@@ -240,10 +240,6 @@ def distinct(array: Array, limit: int = 50) -> int:
         if len(seen) >= limit:
             break
     return len(seen)
-
-
-def _varies(case: Case, positions: set[int]) -> bool:
-    return any(distinct(pairs(case)[position].reference, limit=2) > 1 for position in positions)
 
 
 def _constant(array: Array) -> Array:
@@ -411,14 +407,6 @@ def unit_length(values: Array) -> Array:
     return made
 
 
-def signed_square(values: Array) -> Array:
-    return np.asarray(np.sign(values) * values**2)
-
-
-def signed_root(values: Array) -> Array:
-    return np.asarray(np.sign(values) * np.sqrt(np.abs(values)))
-
-
 LINKS = (
     # A softmax would turn log-probabilities into probabilities as well: the exact one comes first.
     Link("exp", np.exp, np.log),
@@ -427,7 +415,11 @@ LINKS = (
     Link("log-softmax", log_softmax, None, rows=True),
     Link("exp(x) - 1", np.expm1, np.log1p),
     Link("square", np.square, np.sqrt),
-    Link("signed square", signed_square, signed_root),
+    Link(
+        "signed square",
+        lambda values: np.asarray(np.sign(values) * values**2),
+        lambda values: np.asarray(np.sign(values) * np.sqrt(np.abs(values))),
+    ),
     Link("reciprocal", np.reciprocal, np.reciprocal),
     Link("power of 10", lambda values: np.asarray(np.power(10.0, values)), np.log10),
     Link("power of 2", np.exp2, np.log2),
@@ -443,13 +435,9 @@ def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[],
     if values.ndim != 2 or values.shape[1] != 2 or link.rows:
         return
 
-    def second() -> Array:
-        made = link.apply(values[:, 1])
-        return np.stack([1.0 - made, made], axis=1)
+    def of_column(column: int) -> Array:
+        made = link.apply(values[:, column])
+        return np.stack([1.0 - made, made] if column else [made, 1.0 - made], axis=1)
 
-    def first() -> Array:
-        made = link.apply(values[:, 0])
-        return np.stack([made, 1.0 - made], axis=1)
-
-    yield f"{link.name} of the second column", second
-    yield f"{link.name} of the first column", first
+    yield f"{link.name} of the second column", lambda: of_column(1)
+    yield f"{link.name} of the first column", lambda: of_column(0)

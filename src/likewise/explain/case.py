@@ -211,11 +211,11 @@ class Case:
 
     @contextmanager
     def opened(
-        self, side: str, *, target: Any = None, options: Mapping[str, Any] | None = None
+        self, side: str, *, target: Any = None, options: Mapping[str, Any] | None = None, fed: bool = True
     ) -> Iterator[Side | None]:
         """A side's model once more, with other settings or another graph, until the block ends.
 
-        None if it cannot be opened or fed.
+        None if it cannot be opened or, unless it is fed by hand, cannot be fed.
         """
         self.require_time()
         model = self.model(side)
@@ -228,7 +228,7 @@ class Case:
             try:
                 runner = stack.enter_context(adapter(model.framework).open(changed))
                 before = self.side(side)
-                feed = before.feed if target is None else self._feed(side, runner)
+                feed = before.feed if target is None or not fed else self._feed(side, runner)
                 found: Side | None = replace(before, runner=runner, feed=feed)
             except LikewiseError:
                 found = None

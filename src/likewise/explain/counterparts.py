@@ -365,9 +365,10 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
         return type(native).__name__
     if len(steps) == 1 or node is None:
         return steps[0] if len(steps) == 1 else None
-    boundaries = _boundaries(case)
+    boundaries, graph = _boundaries(case), Opened.of(proto, {})
     for name, tensor in boundaries.items():
-        if node.name in _ancestors(proto, tensor):
+        before = graph.cone(tensor, ()).nodes if tensor in graph.makers else ()
+        if any(graph.node(index).name == node.name for index in before):
             return name
     # A node behind the last step found belongs to the last step only if no step in between is missing.
     return steps[-1] if len(boundaries) == len(steps) - 1 else None
@@ -378,16 +379,14 @@ def _boundaries(case: Case) -> dict[str, str]:
     """For steps of the pipeline, the tensor that holds what they give."""
     batch = Trial.few(case).batch
     inside, found = looked_into(case, batch), {}
-    made = (
-        {}
-        if inside is None
-        else {name: rows_of(inside.values[name]) for name in inside.made_by if name in inside.values}
-    )
+    if inside is None:
+        return {}
+    made = {name: rows_of(inside.values[name]) for name in inside.made_by if name in inside.values}
+    floats = {name: table for name, table in made.items() if table.dtype.kind == "f"}
     for path, record in seen(case, batch).items():
-        for name, table in made.items():
-            if table.dtype.kind == "f" and record.output is not None and _alike(table, record.output):
-                found[path.partition("__")[0]] = name
-                break
+        alike = (name for name, table in floats.items() if record.output is not None and _alike(table, record.output))
+        if (name := next(alike, None)) is not None:
+            found[path.partition("__")[0]] = name
     return found
 
 
@@ -396,15 +395,3 @@ def _alike(table: Array, gave: Array) -> bool:
         return False
     largest = max(float(np.nanmax(np.abs(gave), initial=0.0)), 1e-12)
     return bool(np.nanmax(np.abs(table.astype(np.float64) - gave), initial=0.0) <= ALIKE * largest)
-
-
-def _ancestors(proto: ModelProto, tensor: str) -> set[str]:
-    """The names of the nodes that a tensor is computed by."""
-    makers: Mapping[str, NodeProto] = {name: node for node in proto.graph.node for name in node.output}
-    queue, seen = [tensor], set[str]()
-    while queue:
-        node = makers.get(queue.pop())
-        if node is not None and node.name not in seen:
-            seen.add(node.name)
-            queue.extend(node.input)
-    return seen

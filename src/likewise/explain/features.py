@@ -178,10 +178,9 @@ def constant_terms(case: Case) -> Iterator[tuple[str, Array]]:
     if package in readers:
         yield from readers[package](model)
     elif "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-        biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
-        names = [name for name, _ in model.named_parameters() if name.endswith("bias")]
-        if biases:
-            yield names[-1], biases[-1].detach().cpu().numpy().astype(np.float64).ravel()
+        biases = [(name, value) for name, value in model.named_parameters() if name.endswith("bias")]
+        for name, value in biases[-1:]:
+            yield name, value.detach().cpu().numpy().astype(np.float64).ravel()
 
 
 def has_base_score(case: Case) -> bool:

@@ -22,6 +22,7 @@ from likewise.explain.case import Case, made_once
 from likewise.explain.counterparts import ALSO_TRIED, TensorPart, most_likely, places_of, wide
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.trace import (
+    MOST_VALUES,
     Inside,
     ask_changed,
     differing,
@@ -31,7 +32,6 @@ from likewise.explain.trace import (
     looked_into,
     reader,
     reference_steps,
-    rows_for,
     same_as_one,
     seen,
 )
@@ -150,6 +150,11 @@ def first_wrong_step(case: Case) -> WrongStep | None:
     return None
 
 
+def _rows_for(case: Case, width: int) -> Array:
+    """Positions of the rows of the sample to measure on: all, unless tables of this width would be slow to make."""
+    return Trial.few(case, max(128, MOST_VALUES // max(width, 1))).positions
+
+
 def _numbers_of(record: Seen | None, rows: int) -> Array | None:
     if record is None or not 0 < wide(record) <= WIDEST:
         return None
@@ -159,7 +164,7 @@ def _numbers_of(record: Seen | None, rows: int) -> Array | None:
 
 def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[TensorPart, Array]) -> WrongStep | None:
     """The tensor whose values, given by the step, let the reference answer like the candidate."""
-    case, trial, rows = watched.case, watched.trial, rows_for(watched.case, expected.shape[1])
+    case, trial, rows = watched.case, watched.trial, _rows_for(watched.case, expected.shape[1])
     for places in most_likely(tables, expected):
         for only in (False, True):
             change = _giving(tables[places[0]], only_what_differs=only)
@@ -185,7 +190,7 @@ def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Tenso
 def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None:
     """A tensor that lacks columns of the step, and with them answers like the reference."""
     width, tensors = expected.shape[1], watched.tensors
-    rows = rows_for(watched.case, width)
+    rows = _rows_for(watched.case, width)
     names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
     for name in reversed(names):
         place = TensorPart(name)

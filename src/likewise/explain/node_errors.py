@@ -17,11 +17,12 @@ from likewise.compare.differences import is_numeric, same_labels
 from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Model
+from likewise.contracts.models import Kind
+from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
-from likewise.models.arrays import RowAxes, from_front
+from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.describe import SHAPE_ONLY
 from likewise.models.onnx.inside import GIVEN, Cone, Opened, rewritten
@@ -94,8 +95,6 @@ def error(reference: Array, candidate: Array) -> float | None:
 
 def answer_error(answer: Answer, candidate: Array) -> float | None:
     """How far an output is from the reference's answer, with the columns put in the reference's order."""
-    from likewise.contracts.models import Kind
-
     aligned = align(answer.spec, answer.values, candidate) if len(candidate) == len(answer.values) else None
     if aligned is None or isinstance(aligned, Mismatch):
         return None
@@ -137,7 +136,10 @@ def measured(
         for cone in window:
             if cone.tensor not in alone:
                 continue
-            found = _introduced(beside, cone, ours, alone[cone.tensor])
+            known, answer, gave = ours.get(cone.tensor), beside.answers.get(cone.tensor), alone[cone.tensor]
+            found = None if known is None else error(known, gave)
+            if known is None and answer is not None:
+                found = answer_error(answer, gave)
             felt = [error(ours[name], theirs[name]) for name in cone.sources if name in ours and name in theirs]
             for index in _blamed(graph, cone, suspects):
                 if found is not None:
@@ -145,12 +147,6 @@ def measured(
                 inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
                 together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
     return Errors(introduced, inherited, together)
-
-
-def _introduced(beside: Beside, cone: Cone, ours: Mapping[str, Array], gave: Array) -> float | None:
-    if cone.tensor in ours:
-        return error(ours[cone.tensor], gave)
-    return answer_error(beside.answers[cone.tensor], gave) if cone.tensor in beside.answers else None
 
 
 def _as_given(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
@@ -225,16 +221,12 @@ def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
     written = case.editable(side)
     if written is None:
         raise ModelError(f"the graph of the {side} is too large to be opened up")
-    if side == "candidate" and _optimised(case) and not _differs_as_written(case, positions):
+    options = case.plan.candidate.options
+    ours = options.get("runtime", "onnxruntime") == "onnxruntime" and options.get("optimization", "all") != "disable"
+    if side == "candidate" and ours and not _differs_as_written(case, positions):
         made = rewritten(case.plan.candidate, written)
         return Opened.of(made, edits.tensor_types(made)), True
     return Opened.of(written, case.tensor_types(side)), False
-
-
-def _optimised(case: Case) -> bool:
-    options = case.plan.candidate.options
-    ours = options.get("runtime", "onnxruntime") == "onnxruntime"
-    return bool(ours and options.get("optimization", "all") != "disable")
 
 
 def _differs_as_written(case: Case, positions: Array) -> bool:
@@ -250,21 +242,14 @@ def _differs_as_written(case: Case, positions: Array) -> bool:
 
 def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
     """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
-    model: Model = getattr(case.plan, side)
-    inputs = case.fed(side, batch)
-    if not batch.stacked:
-        return dict(inputs)
-    said, specs = RowAxes.said_of(model), {spec.name: spec for spec in describe.inputs(case.graph(side))}
-    return {
-        name: from_front(array, said.of_input(name, specs[name].shape) if name in specs else 0)
-        for name, array in inputs.items()
-    }
+    layout = RowLayout(case.model(side), describe.inputs(case.graph(side)), ())
+    return layout.feed(replace(batch, inputs=ArrayColumns(case.fed(side, batch))))
 
 
 def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
     case.require_time()
-    model: Model = getattr(case.plan, side)
+    model = case.model(side)
     options = dict(model.options)
     if options.get("runtime", "onnxruntime") == "onnxruntime":
         options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}

@@ -101,22 +101,14 @@ def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
 
 
 def _rounded_graph(case: Case, dtype: str, clip: float | None) -> Any:
-    from onnx import numpy_helper
-
     proto = edits.editable(case.graph("reference"))
     if proto is None:
         return None
-    for name, array in edits.constants(proto.graph).items():
-        if array.dtype in (np.float32, np.float64):
-            edits.set_constant(proto.graph, name, _rounded_array(array, dtype, clip))
-    for node in edits.all_nodes(proto.graph):
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                for tensor in attribute.g.initializer:
-                    array = numpy_helper.to_array(tensor)
-                    if array.dtype in (np.float32, np.float64):
-                        rounded_tensor = numpy_helper.from_array(_rounded_array(array, dtype, clip), tensor.name)
-                        tensor.CopyFrom(rounded_tensor)
+    inner = [graph for node in edits.all_nodes(proto.graph) for graph in edits.subgraphs(node)]
+    for graph in (proto.graph, *inner):
+        for name, array in edits.constants(graph).items():
+            if array.dtype in (np.float32, np.float64):
+                edits.set_constant(graph, name, _rounded_array(array, dtype, clip))
     return proto
 
 

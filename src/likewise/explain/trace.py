@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +18,12 @@ from likewise.compare.call import Side
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, transplanted
-from likewise.errors import LikewiseError
 from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.features import fields_of
 from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
-from likewise.registry import adapter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -65,11 +63,7 @@ def reference_steps(case: Case) -> tuple[Step, ...]:
     if model is None or case.framework("reference") != "sklearn" or "sklearn" not in sys.modules:
         return ()
     found: list[Step] = []
-
-    def note(step: Step) -> None:
-        found.append(step)
-
-    visit_steps(model, note)
+    visit_steps(model, found.append)
     return tuple(found)
 
 
@@ -151,6 +145,10 @@ def _holds_text(values: Array) -> bool:
     return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())
 
 
+WITHOUT_OPTIMISATION: Mapping[str, Any] = {"optimization": "disable"}
+"""Fusing would take away tensors that are to be seen."""
+
+
 def seen_inside(
     case: Case,
     side: str,
@@ -160,13 +158,9 @@ def seen_inside(
     options: Mapping[str, Any] | None = None,
     types: Mapping[str, int] | None = None,
 ) -> dict[str, Array] | None:
-    """The values of tensors inside a graph, for some rows of the sample; None if it does not run.
-
-    By default the runtime does not optimise: fusing would take away the tensors that are to be seen.
-    """
+    """The values of tensors inside a graph, for some rows of the sample; None if it does not run."""
     exposed = edits.exposed(proto, names, case.tensor_types(side) if types is None else types)
-    settings = {"optimization": "disable"} if options is None else options
-    with case.opened(side, target=exposed, options=settings) as opened:
+    with case.opened(side, target=exposed, options=options or WITHOUT_OPTIMISATION) as opened:
         if opened is None:
             return None
         if opened.fixed_batch is not None:
@@ -184,8 +178,6 @@ MOST_VALUES = 20_000_000
 
 BEFORE = "__before"
 """Behind the name of a tensor that is given from outside: the one that the graph itself comes to."""
-
-WITHOUT_OPTIMISATION: Mapping[str, Any] = {"optimization": "disable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +198,7 @@ def looked_into(case: Case, batch: Batch) -> Inside | None:
         return None
     made_by = {name: node.op_type for node in proto.graph.node for name in node.output if name}
     fed = case.fed("candidate", batch)
-    with _opened(case, _exposing(proto, made_by)) as side:
+    with _opened(case, edits.exposed(proto, made_by)) as side:
         found = None if side is None else run_rows(case, side, fed)
     if found is None:
         return None
@@ -220,7 +212,7 @@ def reader(case: Case, name: str) -> Iterator[Callable[[Batch], Array | None]]:
     if name in {value.name for value in case.graph("candidate").graph.input}:
         yield lambda batch: case.fed("candidate", batch)[name]
         return
-    with _opened(case, _exposing(case.graph("candidate"), [name])) as side:
+    with _opened(case, edits.exposed(case.graph("candidate"), [name])) as side:
 
         def read(batch: Batch) -> Array | None:
             found = None if side is None else run_rows(case, side, case.fed("candidate", batch))
@@ -261,16 +253,6 @@ def run_rows(case: Case, side: Side, fed: Mapping[str, Array]) -> Tensors | None
     return {name: np.concatenate([part[name] for part in parts])[:rows] for name in stacked}
 
 
-def rows_for(case: Case, width: int) -> Array:
-    """Positions of the rows of the sample to measure on: all, unless tables of this width would be slow to make."""
-    failing, others = np.flatnonzero(case.required.failing), np.flatnonzero(~case.required.failing)
-    most = max(128, MOST_VALUES // max(width, 1))
-    if len(failing) + len(others) <= most:
-        return np.arange(len(case.required))
-    chosen = failing[: max(most // 2, most - len(others))]
-    return np.sort(np.concatenate([chosen, others[: most - len(chosen)]]))
-
-
 def in_parts(case: Case, positions: Array, width: int, answer: Callable[[Batch], Tensors | None]) -> Tensors | None:
     """Answers about these rows of the sample, asked for so many at a time that tables of this width stay small.
 
@@ -289,44 +271,22 @@ def in_parts(case: Case, positions: Array, width: int, answer: Callable[[Batch],
 @contextmanager
 def _opened(case: Case, proto: ModelProto | None) -> Iterator[Side | None]:
     """The candidate with another graph; what the runtime refuses to optimise is run as it stands."""
-    if proto is None:
-        yield None
-        return
-    model = replace(case.plan.candidate, target=proto)
-    ours = model.options.get("runtime", "onnxruntime") == "onnxruntime"
     with ExitStack() as stack:
         found = None
-        for options in (model.options, {**model.options, **WITHOUT_OPTIMISATION}) if ours else (model.options,):
-            case.require_time()
-            try:
-                runner = stack.enter_context(adapter(model.framework).open(replace(model, options=options)))
-            except LikewiseError:
-                continue
-            found = replace(case.side("candidate"), runner=runner)
-            break
+        for options in ({}, WITHOUT_OPTIMISATION):
+            if proto is not None and found is None:
+                opened = case.opened("candidate", target=proto, options=options, fed=False)
+                found = stack.enter_context(opened)
         yield found
-
-
-def _exposing(proto: ModelProto, names: Collection[str]) -> ModelProto:
-    """The graph with more of its tensors as outputs; the runtime finds out their types."""
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    there = {value.name for value in copy.graph.output}
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
-    return copy
 
 
 def _cut(proto: ModelProto, name: str, dtype: Any) -> ModelProto | None:
     """The graph with a tensor as one more input; what it computed there leads nowhere."""
-    import onnx
     from onnx import helper
 
     if name in {value.name for value in proto.graph.output}:
         return None
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy = edits.copied(proto)
     for node in copy.graph.node:
         for index, given in enumerate(node.output):
             if given == name:

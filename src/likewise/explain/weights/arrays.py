@@ -5,13 +5,14 @@ A fitted array is looked for in every form in which an exporter may write it: tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.data.columns import numpy_dtype
 from likewise.models.arrays import BUFFER, GRAPH, NETWORK, Parameter
 from likewise.models.onnx.inside import Constant
 
@@ -80,29 +81,21 @@ def unequal(
 def storage_of(values: Array, expected: Array) -> tuple[float, float]:
     """What the type of a constant, or a narrower one its values went through, leaves of a number."""
     name = values.dtype.name
-    if name == "float16" or _went_through(values, expected, _is_half):
+    if name == "float16" or _went_through(values, expected, "float16"):
         return HALF, HALF_FLOOR
-    if name == "bfloat16" or _went_through(values, expected, _is_brain):
+    if name == "bfloat16" or _went_through(values, expected, "bfloat16"):
         return BRAIN, 0.0
     return RELATIVE, 0.0
 
 
-def _went_through(values: Array, expected: Array, fits: Callable[[Array], Array]) -> bool:
+def _went_through(values: Array, expected: Array, narrower: str) -> bool:
     """Do these values fit into a narrower type although what they should be does not?"""
     if values.dtype != np.float32 or values.size < FEWEST:
         return False
-    return bool(fits(values).mean() > 0.9 and fits(expected.astype(np.float32)).mean() < 0.5)
-
-
-def _is_half(values: Array) -> Array:
+    wanted = expected.astype(np.float32)
     with np.errstate(over="ignore"):
-        fitting: Array = values == values.astype(np.float16)
-    return fitting
-
-
-def _is_brain(values: Array) -> Array:
-    fitting: Array = np.ascontiguousarray(values).view(np.uint32) & 0xFFFF == 0
-    return fitting
+        held, meant = (side.astype(numpy_dtype(narrower)).astype(np.float32) for side in (values, wanted))
+    return bool((held == values).mean() > 0.9 and (meant == wanted).mean() < 0.5)
 
 
 @dataclass(frozen=True, slots=True)

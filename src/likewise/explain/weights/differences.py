@@ -155,8 +155,12 @@ def weights(case: Case) -> Weights | None:
     rest = [constant for constant in held if constant.key not in paired and not labels(constant)]
     found += matched(rest, [parameter for parameter in known if parameter.path not in named], tick=case.require_time)
     found, before = _placed(graph, _of_one_storage(found), known)
+    differences = [*_differences(found, before)]
+    for pairs in () if twin is None else matching.other_trees(twin, graph):
+        trees = tuple(Match(yours, mine.values) for mine, yours in pairs)
+        differences.append(Difference(trees, Pattern("other thresholds throughout", regular=False), MODEL))
     predicts = hasattr(case.native("reference"), "predict") or not hasattr(case.native("reference"), "transform")
-    return Weights(graph, tuple(found), tuple(_differences(found, before)), known, before, predicts)
+    return Weights(graph, tuple(found), tuple(differences), known, before, predicts)
 
 
 def _parameters(case: Case) -> tuple[Parameter, ...]:

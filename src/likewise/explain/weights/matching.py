@@ -51,6 +51,9 @@ LABELS = ("classlabels", "class_ids")
 TREES = {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"}
 """Their attributes belong together: they are never compared one by one."""
 
+FEW_SHARED = 0.5
+"""Of the thresholds of two ensembles, if one was made from the other."""
+
 WHOLE_NUMBERS = {"LabelEncoder", "OneHotEncoder", "Imputer", "TfIdfVectorizer", "ArrayFeatureExtractor"}
 WHOLE_NUMBERS |= {"SVMClassifier", "SVMRegressor"}
 """Operators whose whole numbers are learnt; those of others are shapes, axes and counts."""
@@ -152,6 +155,24 @@ def counterparts(reference: ModelProto, candidate: ModelProto) -> Iterator[tuple
                 yield constant, found
             elif missing:
                 yield constant, absent(candidate, yours, place)
+
+
+def other_trees(reference: ModelProto, candidate: ModelProto) -> Iterator[list[tuple[Constant, Constant]]]:
+    """All that an ensemble holds of which hardly a threshold is the reference's, each with its place there.
+
+    The thresholds come first. Damage to a few of them is looked for elsewhere.
+    """
+    ours, theirs = _held(reference), _held(candidate)
+    for mine, yours in aligned(reference, candidate):
+        if reference.graph.node[mine].op_type not in TREES:
+            continue
+        held = theirs.get(yours, {})
+        pairs = [(one, held.get(place) or absent(candidate, yours, place)) for place, one in ours[mine].items()]
+        pairs.sort(key=lambda pair: not str(pair[0].place).startswith(("nodes_values", "nodes_splits")))
+        wanted, there = (np.unique(side.values.astype(np.float32)) for side in pairs[0])
+        emptied = not wanted.any() or len(there) < len(wanted) / 4
+        if not emptied and np.isin(wanted[wanted != 0], there).mean() < FEW_SHARED:
+            yield pairs
 
 
 def labels(constant: Constant) -> bool:
@@ -291,7 +312,7 @@ def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], *, normalised
         lone = constant.values.size == 1 and constant.operator not in ("Add", "Gemm", "LinearRegressor")
         if chosen is not None and not is_text(constant.values) and not lone:
             waiting.remove(chosen)
-            yield _oriented(constant, chosen)
+            yield match_of(next(_suiting(chosen, constant)), constant)
 
 
 def _fits(parameter: Parameter, constant: Constant) -> bool:
@@ -335,11 +356,6 @@ def _added(constant: Constant) -> bool:
     """Does a node add the constant to what it computes?"""
     third = constant.place == 2 and constant.operator.endswith(("Gemm", "Conv", "ConvTranspose", "Normalization"))
     return third or constant.operator == "Add" or (constant.place == 3 and constant.operator in RECURRENT)
-
-
-def _oriented(constant: Constant, parameter: Parameter) -> Match:
-    """An array the way round that the node takes it."""
-    return match_of(next(_suiting(parameter, constant)), constant)
 
 
 def _shape_of(values: Array) -> tuple[int, ...]:

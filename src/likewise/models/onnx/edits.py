@@ -221,14 +221,16 @@ def tensor_types(proto: ModelProto) -> dict[str, int]:
     return {name: kind for name, kind in found.items() if kind != TensorProto.UNDEFINED}
 
 
-def exposed(proto: ModelProto, names: Collection[str], types: Mapping[str, int]) -> ModelProto:
-    """The graph with more of its tensors as outputs."""
-    from onnx import helper
+def exposed(proto: ModelProto, names: Collection[str], types: Mapping[str, int] | None = None) -> ModelProto:
+    """The graph with more of its tensors as outputs: those of known types; if none are given, the runtime finds out."""
+    from onnx import ValueInfoProto, helper
 
     copy = copied(proto)
     there = {value.name for value in copy.graph.output}
     for name in names:
-        if name not in there and name in types:
+        if name not in there and types is None:
+            copy.graph.output.append(ValueInfoProto(name=name))
+        elif name not in there and types is not None and name in types:
             copy.graph.output.append(helper.make_tensor_value_info(name, types[name], None))
     return copy
 

@@ -61,11 +61,6 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     return found
 
 
-def base_of(told: Mapping[str, Any]) -> Array:
-    """What is added to the trees; nothing where the node does not say."""
-    return np.asarray(told.get("base_values", []), dtype=np.float64).reshape(-1)
-
-
 def outputs_of(told: Mapping[str, Any]) -> int:
     """How many outputs a node has. A classifier of two classes may keep a single number a leaf."""
     labels = len(told.get("classlabels_int64s", ())) or len(told.get("classlabels_strings", ()))
@@ -271,7 +266,7 @@ def read(proto: ModelProto) -> GraphTrees | None:
     trees = [tree for _, part in found for tree in part]
     if len(sites) > 1:  # every node counts its trees from zero
         trees = [replace(tree, number=number) for number, tree in enumerate(trees)]
-    base: Any = base_of(sites[0].told) if len(sites) == 1 else []
+    base: Any = sites[0].told.get("base_values", ()) if len(sites) == 1 else ()
     outputs = max(outputs_of(site.told) for site in sites)
     read_ = ensemble_of(trees, outputs=outputs, dtype=types.pop(), base=base)
     seen = np.array([site.offset for site in sites])[read_.place[read_.tree]]

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.data.columns import numpy_dtype
 from likewise.models.trees.ensemble import (
     CELLS,
     DEEPEST,
@@ -258,11 +259,9 @@ def _matrices(ours: int, theirs: int) -> Iterator[Array]:
 
 def _rounded(wanted: Array, found: Array) -> str:
     """The narrower type that the values of nearly all leaves were rounded to; empty if to none."""
-    with np.errstate(over="ignore"):
-        half = wanted.astype(np.float16).astype(np.float64)
-        bits = wanted.astype(np.float32).view(np.uint32)
-    brain = ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
-    for name, rounded in (("float16", half), ("bfloat16", brain)):
+    for name in ("float16", "bfloat16"):
+        with np.errstate(over="ignore"):
+            rounded = wanted.astype(np.float32).astype(numpy_dtype(name)).astype(np.float64)
         if (np.abs(found - rounded) <= 1e-6 * np.abs(rounded) + 1e-12).all(axis=1).mean() > 0.95:
             return name
     return ""
