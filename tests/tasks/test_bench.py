@@ -23,9 +23,9 @@ from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
 from likewise.report import bench
 from likewise.report.formats.json import dumps, read
-from likewise.tasks.bench import timing as measuring
+from likewise.tasks import bench as measuring
+from likewise.tasks.bench import measure
 from likewise.tasks.bench.subject import Subject
-from likewise.tasks.bench.timing import measure
 from planting import here
 
 
@@ -114,16 +114,16 @@ def test_the_interval_is_a_seeded_bootstrap_over_rounds():
 
 
 def test_noise_that_hits_both_sides_does_not_hide_a_difference():
-    timing = measuring.timing(16, rounds(factor=2.0), seed=0)
+    timing = measuring.timed(16, rounds(factor=2.0), seed=0)
     low, high = timing.interval
     assert 1 < low <= 2 <= high < 4
-    same = measuring.timing(16, rounds(factor=1.0), seed=0)
+    same = measuring.timed(16, rounds(factor=1.0), seed=0)
     assert same.interval[0] <= 1 <= same.interval[1]
     assert bench.faster(same) == "as fast"
     assert bench.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
-    slower = measuring.timing(16, rounds(factor=0.5), seed=0)
+    slower = measuring.timed(16, rounds(factor=0.5), seed=0)
     assert "slower" in bench.faster(slower)
-    assert measuring.timing(1, rounds(count=2), seed=0).interval is None
+    assert measuring.timed(1, rounds(count=2), seed=0).interval is None
 
 
 class Clockwork:

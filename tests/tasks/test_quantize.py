@@ -20,8 +20,7 @@ import data_only
 import likewise
 from likewise.errors import LikewiseError, ModelError, UsageError
 from likewise.models.onnx.quantize import reduce_range
-from likewise.report.quantize import summary
-from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError
+from likewise.tasks.quantize import CALIBRATIONS, FORMATS, AlreadyQuantizedError, NothingToQuantizeError, summary
 from planting import here
 
 INTEGERS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "DynamicQuantizeMatMul", "QGemm"}

@@ -10,15 +10,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.compare import feed as feeding
+from likewise.contracts.comparison import Json
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Model
-from likewise.contracts.report import BatchTiming
+from likewise.contracts.report import BatchTiming, Report
 from likewise.data import selection as selecting
 from likewise.data.files import hash_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
@@ -28,7 +29,8 @@ from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
 from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
 from likewise.registry import open_source
-from likewise.report.quantize import Quantization, Quantized
+from likewise.report.bench import summary_line
+from likewise.report.words import size
 from likewise.tasks import bench
 from likewise.tasks import check as checking
 from likewise.tasks.settings import Settings
@@ -310,3 +312,48 @@ def _choices(model: ModelProto, recipe: Recipe, reason: str, changed: int) -> tu
         left = len(model.graph.node) - len(graphs.heart(model.graph))
         told.append(f"{weighted} nodes with weights; {left} nodes before and after them stay in float32")
     return tuple(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A file that was written, and what was decided on the way to it.
+
+    `changed` counts the integer-quantised nodes, or the half-precision tensors, that were added;
+    `choices` are sentences.
+    """
+
+    source: str
+    output: str
+    mode: str
+    sha256: str
+    bytes_before: int
+    bytes_after: int
+    operators_before: Mapping[str, int]
+    operators_after: Mapping[str, int]
+    changed: int
+    settings: Mapping[str, Json]
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """A quantised file with the verdict on it; its truth value is that verdict, false where it was not checked."""
+
+    quantized: Quantized
+    report: Report | None = None
+    timing: BatchTiming | None = None
+
+    def __bool__(self) -> bool:
+        return self.report is not None and self.report.passed
+
+
+def summary(quantized: Quantized, report: Report | None = None, timing: BatchTiming | None = None) -> str:
+    """`2.1 MB → 0.6 MB (3.5× smaller), 1.8× faster at batch 256 (1.7–1.9), largest difference 0.012`"""
+    before, after = quantized.bytes_before, quantized.bytes_after
+    ratio = f"{before / after:.2g}× smaller" if after < before else f"{after / before:.2g}× larger"
+    parts = [f"{size(before)} → {size(after)} ({ratio})"]
+    if timing is not None:
+        parts.append(summary_line(timing))
+    if report is not None and report.max_abs_diff is not None:
+        parts.append(f"largest difference {report.max_abs_diff:.3g}")
+    return ", ".join(parts)

@@ -83,7 +83,7 @@ def quantize(
 
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
-    from likewise.report.quantize import Quantized, summary
+    from likewise.tasks.quantize import Quantized, summary
     from likewise.tasks.settings import settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}

@@ -21,9 +21,8 @@ from likewise.registry import adapter, describe_model, extensions, open_source
 from likewise.report.stress import MoveFacts, StressResult
 from likewise.tasks.settings import Settings, settings_from
 from likewise.tasks.stress import pools, result
-from likewise.tasks.stress.measure import ANSWERED, Found, Meter, gathered, measure
 from likewise.tasks.stress.pools import Pool
-from likewise.tasks.stress.search import KEPT, Search, deadline, run
+from likewise.tasks.stress.search import ANSWERED, KEPT, Found, Meter, Search, deadline, gathered, measure, run
 from likewise.tasks.stress.space import Space
 
 __all__ = ["stress"]

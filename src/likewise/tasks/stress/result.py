@@ -26,10 +26,19 @@ from likewise.data.rows import joined
 from likewise.registry import open_source
 from likewise.report.stress import Change, MoveFacts, Refusals, StressedRow, StressResult
 from likewise.tasks.settings import Settings
-from likewise.tasks.stress import measure, pools
-from likewise.tasks.stress.measure import Found, gathered
+from likewise.tasks.stress import pools
 from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import Search, SpentError
+from likewise.tasks.stress.search import (
+    BOTH,
+    CANDIDATE_ALONE,
+    NOT_TOLD,
+    REFERENCE_ALONE,
+    Found,
+    Search,
+    SpentError,
+    compared,
+    gathered,
+)
 from likewise.tasks.stress.space import Rows
 
 STAYS = 0.9
@@ -205,7 +214,7 @@ def _written(
     for side in ("reference", "candidate"):
         search.meter.count(side, len(batch), 0.0)
     measured = outputs(prepared, observe(prepared, batch, reference, candidate))
-    severity, beyond, _ = measure.compared(prepared, batch, reference, candidate)
+    severity, beyond, _ = compared(prepared, batch, reference, candidate)
     shown = _by_row(measured)
     told = []
     for position in range(len(rows)):
@@ -266,17 +275,17 @@ def _refusals(search: Search) -> Refusals:
         changes = _changes(search, row, batch, 0, _changed(search, row))
         examples.append(
             {
-                "refused_by": "reference" if kind == measure.REFERENCE_ALONE else "candidate",
+                "refused_by": "reference" if kind == REFERENCE_ALONE else "candidate",
                 "base": search.pool.rows.name(int(row.base[0])),
                 "changes": [asdict(change) for change in changes],
             }
         )
     counts = search.refused
     return Refusals(
-        both=counts.get(measure.BOTH, 0),
-        reference_only=counts.get(measure.REFERENCE_ALONE, 0),
-        candidate_only=counts.get(measure.CANDIDATE_ALONE, 0),
-        not_told=counts.get(measure.NOT_TOLD, 0),
+        both=counts.get(BOTH, 0),
+        reference_only=counts.get(REFERENCE_ALONE, 0),
+        candidate_only=counts.get(CANDIDATE_ALONE, 0),
+        not_told=counts.get(NOT_TOLD, 0),
         examples=tuple(examples),
     )
 

@@ -10,7 +10,7 @@ from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Finding, Severity
 from likewise.contracts.words import figure
 from likewise.report.formats.html import charts as drawing
-from likewise.report.formats.html import findings, limits, origins
+from likewise.report.formats.html import findings, limits
 from likewise.report.formats.html.cells import TONES, Table, share, shown
 from likewise.report.words import MARKS, batches_told, beside_the_limits, sentence
 
@@ -61,8 +61,8 @@ def context(report: Report) -> dict[str, Any]:
         "worst": _worst(report),
         "slices": _present(findings.slices(report), findings.strata(report)),
         "graph": _present(drawing.graph_table(found.graph if found is not None else None, facts.tolerance)),
-        "bench": () if report.bench is None else origins.bench(report.bench),
-        "origin": (origins.artefacts(report), *_present(findings.casts(report)), *origins.provenance(report)),
+        "bench": () if report.bench is None else limits.bench(report.bench),
+        "origin": (limits.artefacts(report), *_present(findings.casts(report)), *limits.provenance(report)),
     }
     return {
         "report": report,
@@ -83,7 +83,7 @@ def context(report: Report) -> dict[str, Any]:
         "explanation": found,
         "graph_heading": _graph_heading(found),
         "graph_note": sentence(found.graph.note) if found is not None and found.graph is not None else "",
-        "bench_notes": () if report.bench is None else tuple(map(sentence, origins.bench_notes(report.bench))),
+        "bench_notes": () if report.bench is None else tuple(map(sentence, limits.bench_notes(report.bench))),
         "tables": tables,
         "notes": tuple(sentence(text) for text in (*facts.notes, *facts.warnings, *facts.lineage)),
         "not_compared": tuple(sentence(text) for text in facts.not_compared),
