@@ -2,5 +2,6 @@
 
 `readers/` opens each kind of data, `formats` reads its files, `columns` is the form in which it travels, `selection`
 says which rows and columns are taken, `rows` cuts batches and puts them together. `cells` changes single values and
-counts what another type loses, `random_values` draws them where there are none, `files` says exactly which data it was.
+counts what another type loses, `random_values` draws them where there are none, by the `clues` that models give;
+`files` says exactly which data it was.
 """

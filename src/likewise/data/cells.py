@@ -81,20 +81,18 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
 def edited(batch: Batch, changes: Sequence[Edit]) -> Batch:
     """The same rows with other values in some cells; untouched cells stay what they are, to the type."""
     inputs = batch.inputs
-    if isinstance(inputs, ArrayColumns):
+    frame = None if isinstance(inputs, ArrayColumns) else inputs.frame()
+    if frame is None or not hasattr(frame, "assign"):
         return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
-    frame = inputs.frame()
-    if hasattr(frame, "assign"):
-        labels = {str(label): label for label in frame.columns}
-        frame = frame.copy()
-        for name, array in _changed_arrays(inputs, [c for c in changes if c.field.index is not None]).items():
-            frame[labels[name]] = list(array)
-        for change in [c for c in changes if c.field.index is None]:
-            label = labels[change.field.column]
-            # As a Series: of an array of objects pandas would make text, and None would become NaN.
-            frame[label] = _changed_series(frame[label], change).set_axis(frame.index)
-        return replace(batch, inputs=FrameColumns(frame))
-    return replace(batch, inputs=with_columns(inputs, _changed_arrays(inputs, changes)))
+    labels = {str(label): label for label in frame.columns}
+    frame = frame.copy()
+    for name, array in _changed_arrays(inputs, [c for c in changes if c.field.index is not None]).items():
+        frame[labels[name]] = list(array)
+    for change in [c for c in changes if c.field.index is None]:
+        label = labels[change.field.column]
+        # As a Series: of an array of objects pandas would make text, and None would become NaN.
+        frame[label] = _changed_series(frame[label], change).set_axis(frame.index)
+    return replace(batch, inputs=FrameColumns(frame))
 
 
 def _changed_series(series: Any, change: Edit) -> Any:

@@ -14,9 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Columns
+from likewise.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def require_unique(holder: str, names: Sequence[str], *, remedy: str) -> None:
+    """Refuse a table in which one name stands for several columns."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{holder} has more than one column called {', '.join(map(repr, twice))}", remedy=remedy)
 
 
 def numpy_dtype(name: str) -> Any:

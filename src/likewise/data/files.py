@@ -26,18 +26,13 @@ BLOCK = 1 << 16
 def atomically(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves either the old one or the new one; a device or a pipe is written to."""
     if path.exists() and not path.is_file():
-        _write_to(path, content)
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror}") from error
         return
     with replacing(path) as temporary:
         temporary.write_bytes(content)
-
-
-def _write_to(path: Path, content: bytes) -> None:
-    """Into what is no file and must not be replaced by one, such as /dev/null."""
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager

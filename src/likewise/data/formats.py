@@ -73,14 +73,13 @@ class Arrow:
 
     def inspect(self, path: str, like: pa.Schema | None) -> Facts:
         with reading(path, remedy=ARROW_REMEDY):
-            if not _is_file(path):
-                _require_end(path)
-                with _stream(path) as stream:
-                    return Facts(stream.schema, None)
             import pyarrow.dataset as ds
 
-            with _file(path) as file:
-                return Facts(file.schema, ds.dataset(path, format="ipc").count_rows())
+            stored = _is_file(path)
+            if not stored:
+                _require_end(path)
+            with _opened(path) as found:
+                return Facts(found.schema, ds.dataset(path, format="ipc").count_rows() if stored else None)
 
     def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
@@ -94,12 +93,11 @@ class Arrow:
                 first += batch.num_rows
 
     def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
-        if _is_file(path):
-            with _file(path) as file:
-                yield from (file.get_batch(number) for number in range(file.num_record_batches))
-        else:
-            with _stream(path) as stream:
-                yield from stream
+        with _opened(path) as found:
+            if _is_file(path):
+                yield from (found.get_batch(number) for number in range(found.num_record_batches))
+            else:
+                yield from found
 
 
 def _is_file(path: str) -> bool:
@@ -123,19 +121,11 @@ def _require_end(path: str) -> None:
 
 
 @contextmanager
-def _file(path: str) -> Iterator[Any]:
+def _opened(path: str) -> Iterator[Any]:
     import pyarrow as pa
 
-    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as file:
-        yield file
-
-
-@contextmanager
-def _stream(path: str) -> Iterator[Any]:
-    import pyarrow as pa
-
-    with pa.memory_map(path) as mapped, pa.ipc.open_stream(mapped) as stream:
-        yield stream
+    with pa.memory_map(path) as mapped, (pa.ipc.open_file if _is_file(path) else pa.ipc.open_stream)(mapped) as found:
+        yield found
 
 
 @dataclass(frozen=True, slots=True)

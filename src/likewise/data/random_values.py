@@ -7,19 +7,17 @@ whatever part of them is asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array
 from likewise.data.columns import numpy_dtype
 
-if TYPE_CHECKING:
-    import numpy as np
-
-
-Random: TypeAlias = "np.random.Generator"
+Random: TypeAlias = np.random.Generator
 
 BLOCK_CELLS = 1 << 18
 """Cells drawn at a time: rows are drawn in blocks of their own, so that any part can be drawn without the rest."""
@@ -83,8 +81,6 @@ class Cells:
         return f"{_numbers(whole=self.whole)} from {self.low:.4g} to {self.high:.4g}, cut at {len(self.cuts):,} places"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         edges = np.array([self.low, *self.cuts, self.high])
         cell = random.integers(0, len(edges) - 1, size=shape)
         drawn: Array = edges[cell] + random.random(shape) * (edges[cell + 1] - edges[cell])
@@ -104,8 +100,6 @@ class OneOf:
         return f"one of {shown}{more}"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         chosen = random.integers(0, len(self.values), size=shape)
         known: Array = np.empty(len(self.values), dtype=object)
         known[:] = self.values
@@ -124,8 +118,6 @@ class Words:
         return f"texts of up to {self.most} of {len(self.vocabulary):,} words"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         drawn: Array = np.empty(shape, dtype=object)
         for place in np.ndindex(*shape):
             chosen = random.integers(0, len(self.vocabulary), size=int(random.integers(1, self.most + 1)))
@@ -142,8 +134,6 @@ class Padded:
         return "ones, with a padded tail of random length"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         length = shape[-1] if len(shape) > 1 else 1
         kept = random.integers(1, length, size=(*shape[:1], *(1 for _ in shape[1:])), endpoint=True)
         return np.broadcast_to(np.arange(length) < kept, shape).astype(np.int64)
@@ -158,8 +148,6 @@ class Places:
         return "0, 1, 2 … along the last axis"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         return np.broadcast_to(np.arange(shape[-1] if len(shape) > 1 else 1), shape).astype(np.int64)
 
 
@@ -175,8 +163,6 @@ class WithGaps:
         return f"{self.values.text}; {100 * self.share:g}% missing"
 
     def draw(self, random: Random, shape: tuple[int, ...]) -> Array:
-        import numpy as np
-
         drawn = self.values.draw(random, shape)
         missing = random.random(shape) < self.share
         if drawn.dtype.kind == "O":
@@ -209,10 +195,7 @@ class Column:
     @property
     def cells(self) -> int:
         """Values a row."""
-        size = 1
-        for length in self.shape:
-            size *= length
-        return size
+        return prod(self.shape)
 
     @property
     def described(self) -> tuple[GeneratedColumn, ...]:
@@ -227,9 +210,8 @@ class Column:
 
         `held` keeps what was drawn last, for a caller that goes on from there.
         """
-        import numpy as np
-
-        size = _block_rows(self.cells)
+        # How many rows are drawn together depends on the size of a row alone.
+        size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // max(self.cells, 1)))
         blocks = range(start // size, max(start // size + 1, -(-stop // size)))
         known = held or {}
         drawn = [known[block] if block in known else self._block(seed, block, size) for block in blocks]
@@ -241,8 +223,6 @@ class Column:
         return together[start - begun : stop - begun]
 
     def _block(self, seed: int, block: int, size: int) -> Array:
-        import numpy as np
-
         named = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "little")
         random = np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF, named, block])
         if len(self.parts) == 1:
@@ -252,15 +232,8 @@ class Column:
         return np.stack(drawn, axis=-1)
 
 
-def _block_rows(cells: int) -> int:
-    """How many rows are drawn together; it depends on the size of a row alone."""
-    return max(1, min(BLOCK_ROWS, BLOCK_CELLS // max(cells, 1)))
-
-
 def typed(drawn: Array, dtype: str) -> Array:
     """Values in the type of their column; a category of a number column may stand among objects."""
-    import numpy as np
-
     if dtype in ("object", "string"):
         return drawn.astype(object)
     if drawn.dtype.kind == "O":
@@ -273,8 +246,3 @@ def typed(drawn: Array, dtype: str) -> Array:
 
 def _described(name: str, part: Part, shape: str = "") -> GeneratedColumn:
     return GeneratedColumn(name, part.values.text + shape, part.why, part.known)
-
-
-def described(columns: Sequence[Column]) -> tuple[GeneratedColumn, ...]:
-    """One line a column, for the report."""
-    return tuple(line for column in columns for line in column.described)

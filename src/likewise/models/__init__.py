@@ -1,4 +1,4 @@
-"""One folder a framework, with the same files in each: how its models are opened, described, exported, looked into.
+"""A framework each: a folder with the same files (how its models are opened, described, exported …), or one file.
 
 Here is what all of them do in the same way.
 """

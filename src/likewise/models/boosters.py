@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
@@ -65,6 +67,26 @@ def unreadable(path: str | os.PathLike[str], framework: str, reason: str) -> Mod
         f"{os.fspath(path)} cannot be loaded as a {framework} model: {reason}",
         remedy="Copy it again, or save the model again with save_model",
     )
+
+
+class Answers:
+    """What a model says to the same rows, each question asked once; `margin` is how it is asked for scores."""
+
+    def __init__(self, model: Any, data: Any, **margin: bool) -> None:
+        self._model, self._data, self._margin = model, data, margin
+
+    @cached_property
+    def value(self) -> Array:
+        return self._model.predict(self._data)  # type: ignore[no-any-return]
+
+    @cached_property
+    def scores(self) -> Array:
+        return self._model.predict(self._data, **self._margin)  # type: ignore[no-any-return]
+
+
+def unfitted(name: str) -> ModelError:
+    """The error for a model that cannot answer yet."""
+    return ModelError(f"{name} is not fitted", remedy="Call fit, then save the model again")
 
 
 class BoosterRunner:
@@ -238,6 +260,15 @@ def require_codes(name: str, known: Sequence[Any]) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class BoosterExporter:
+    """A booster's way to ONNX; `claims` tells its own models."""
+
+    framework: str
+    claims: Callable[[object], bool]
+    export: Callable[[ExportRequest], ModelProto]
+
+
 def to_onnx(
     framework: str,
     model: Callable[[], Any],
@@ -262,3 +293,21 @@ def to_onnx(
         raise ModelError(f"onnxmltools cannot convert the model: {reason(error)}") from error
     proto.opset_import.sort(key=lambda opset: opset.domain)  # the converter's order changes from run to run
     return proto
+
+
+def unrolled(root: Mapping[str, Any], left: str, right: str) -> tuple[list[Any], Array, Array]:
+    """The nodes of a nested tree, walked from the root, and where the children of each are; 0 for none."""
+    import numpy as np
+
+    nodes: list[Any] = []
+    children: list[list[int]] = []
+    stack: list[tuple[Any, int, int]] = [(root, 0, 0)]
+    while stack:
+        node, parent, side = stack.pop()
+        place = len(nodes)
+        nodes.append(node)
+        children.append([0, 0])
+        children[parent][side] = place
+        if left in node:
+            stack += [(node[right], place, 1), (node[left], place, 0)]
+    return nodes, *np.array(children).T

@@ -40,7 +40,9 @@ def load(specification: str) -> Any:
         )
     place, attribute = match["place"], match["attribute"]
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+        if not place.endswith(".py") and (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
@@ -52,13 +54,6 @@ def load(specification: str) -> Any:
             raise ModelError(f"{place} has no {part!r}{nearest(part, names)}", remedy="Check the name after the colon")
         found = getattr(found, part)
     return found
-
-
-def _load_module(name: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    return importlib.import_module(name)
 
 
 def _load_file(path: Path) -> Any:

@@ -149,7 +149,9 @@ class RecordedRunner:
             "data_fingerprint": None if self._keyed_by_name else about["data_fingerprint"],
         }
         self._group = lru_cache(maxsize=4)(self._read_group)
-        self._ranges = self._row_ranges()
+        groups = [self._file.metadata.row_group(group) for group in range(self._file.num_row_groups)]
+        spans = [group.column(0).statistics for group in groups]
+        self._ranges = [(span.min, span.max) for span in spans]
         self._places: dict[str, int] | None = None
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
@@ -195,13 +197,6 @@ class RecordedRunner:
             table = self._file.read([ROW, NAME])
             self._places = dict(zip(table[NAME].to_pylist(), table[ROW].to_pylist(), strict=True))
         return np.array([self._places.get(str(rows.name(position)), -1) for position in range(len(rows))])
-
-    def _row_ranges(self) -> list[tuple[int, int]]:
-        ranges = []
-        for group in range(self._file.num_row_groups):
-            statistics = self._file.metadata.row_group(group).column(0).statistics
-            ranges.append((statistics.min, statistics.max))
-        return ranges
 
     def _read_group(self, group: int) -> tuple[Array, dict[str, Array]]:
         import pyarrow as pa

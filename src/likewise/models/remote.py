@@ -113,9 +113,7 @@ def _start() -> subprocess.Popen[bytes]:
         return _WAITING.pop()
     command = [sys.executable, "-c", "from likewise.models.remote import serve; serve()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdin, process.stdout = _out_of_the_way(process.stdin), _out_of_the_way(process.stdout)
-    for pipe in (process.stdin, process.stdout):
-        _widen(pipe)
+    process.stdin, process.stdout = _ours(process.stdin), _ours(process.stdout)
     return process
 
 
@@ -184,7 +182,9 @@ def serve() -> None:
         while True:
             what, question = _receive(questions)
             if what == "import":
-                _import(question)
+                for name in question:
+                    with contextlib.suppress(ImportError):
+                        import_module(name)
                 continue
             answer: Any = None
             error: BaseException | None = None
@@ -228,12 +228,6 @@ def _portable(error: BaseException) -> BaseException:
     return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _import(modules: tuple[str, ...]) -> None:
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            import_module(name)
-
-
 def _send(pipe: IO[bytes], message: Any) -> None:
     beside: list[pickle.PickleBuffer] = []
     body = pickle.dumps(message, protocol=5, buffer_callback=beside.append)
@@ -267,8 +261,8 @@ def _exactly(pipe: IO[bytes], size: int) -> bytearray:
     return found
 
 
-def _out_of_the_way(pipe: IO[bytes] | None) -> IO[bytes] | None:
-    """The pipe under a high number: a model that writes to descriptors it did not open would garble our messages."""
+def _ours(pipe: IO[bytes] | None) -> IO[bytes] | None:
+    """The pipe with more room and a high number: a model may write to low descriptors that it did not open."""
     if sys.platform == "win32" or pipe is None:
         return pipe
     import fcntl
@@ -276,12 +270,7 @@ def _out_of_the_way(pipe: IO[bytes] | None) -> IO[bytes] | None:
     number = fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
     mode = "wb" if pipe.writable() else "rb"
     pipe.close()
-    return os.fdopen(number, mode)
-
-
-def _widen(pipe: IO[bytes] | None) -> None:
-    if sys.platform == "linux" and pipe is not None:
-        import fcntl
-
+    if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return os.fdopen(number, mode)

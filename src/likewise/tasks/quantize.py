@@ -129,7 +129,7 @@ def write(
         raise UsageError(f"{output} is the model itself", remedy="Name another file with -o")
     original, size = graphs.read(source)
     _require_unquantized(original, recipe, source)
-    graphs.name_nodes(original.graph)
+    edits.name_nodes(original.graph)
     _require_known_nodes(original, recipe)
     reduced, reason = _reduce_range(recipe)
     rows = None

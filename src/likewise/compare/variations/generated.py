@@ -13,10 +13,10 @@ from likewise.compare.call import Side, answers
 from likewise.contracts.comparison import FRACTIONS_UNTRIED
 from likewise.contracts.data import Batch
 from likewise.contracts.models import InputSpec, Model, Runner, Shape, Signature
+from likewise.data.clues import About, Clue, Clues, merged, part_of
 from likewise.data.random_values import Between, Cells, Column, OneOf, Padded, Part, Places, WithGaps, Words
 from likewise.data.readers.generated import GeneratedSource, rows_wanted
 from likewise.errors import DataError, LikewiseError
-from likewise.models.clues import About, Clue, Clues, merged, part_of
 from likewise.models.onnx import guess as onnx_guess
 from likewise.models.sklearn import guess as sklearn_guess
 from likewise.models.torch import inside as torch_inside

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Batch, Source
 from likewise.data import files
-from likewise.data.columns import ArrowColumns, FrameColumns
+from likewise.data.columns import ArrowColumns, FrameColumns, require_unique
 from likewise.data.rows import Span
 from likewise.errors import DataError
+
+RENAME = "Rename or remove the duplicates: inputs are found by name, and 1 is called '1'"
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ class FramesReader:
         frame: Any = target
         if _is_arrow(frame):
             frame = sys.modules["pyarrow"].table(frame) if kind == "RecordBatch" else frame
-            _require_unique(frame.column_names, kind)
+            require_unique(f"the {kind}", frame.column_names, remedy=RENAME)
             return FrameSource(kind, frame, stop=frame.num_rows)
         if nw.dependencies.is_into_series(frame):
             series = nw.from_native(frame, series_only=True)
             frame = series.alias(str(series.name or "X")).to_frame().to_native()
-        _require_unique([str(label) for label in frame.columns], kind)
+        require_unique(f"the {kind}", [str(label) for label in frame.columns], remedy=RENAME)
         return FrameSource(kind, frame, stop=len(frame))
 
 
@@ -77,15 +79,6 @@ def _is_arrow(target: object) -> bool:
 def _is_lazy(target: object) -> bool:
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(target, polars.LazyFrame)
-
-
-def _require_unique(names: Sequence[str], kind: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            f"the {kind} has more than one column called {', '.join(map(repr, twice))}",
-            remedy="Rename or remove the duplicates: inputs are found by name, and 1 is called '1'",
-        )
 
 
 EXTENSION = FramesReader()

@@ -12,13 +12,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.columns import ArrayColumns, FrameColumns
-from likewise.data.random_values import Column, described
 from likewise.data.rows import Span
 from likewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from likewise.data.random_values import Column
 
 NAMED = re.compile(r"generated(?::(?P<rows>.*))?", re.DOTALL)
 
@@ -50,7 +53,7 @@ class GeneratedSource(Span):
     @property
     def described(self) -> tuple[GeneratedColumn, ...]:
         """What every column is made of, and why."""
-        return described(self.columns)
+        return tuple(line for column in self.columns for line in column.described)
 
     @cached_property
     def fingerprint(self) -> str:

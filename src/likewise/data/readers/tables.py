@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from likewise.contracts.data import Batch, Provenance, RowIds, Source
 from likewise.data import files
-from likewise.data.columns import ArrowColumns
+from likewise.data.columns import ArrowColumns, require_unique
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
 from likewise.data.readers.onnx_testdata import is_test_data
 from likewise.data.rows import rebatched, split
@@ -76,13 +76,9 @@ class TableSource:
 
     @property
     def rows(self) -> int | None:
-        total = self._total
-        return None if total is None else min(self.stop, total) - self.start
-
-    @property
-    def _total(self) -> int | None:
-        known = [count for count in self.counts if count is not None]
-        return sum(known) if len(known) == len(self.counts) else None
+        if None in self.counts:
+            return None
+        return min(self.stop, sum(count or 0 for count in self.counts)) - self.start
 
     def batches(self, size: int) -> Iterator[Batch]:
         import numpy as np
@@ -120,6 +116,8 @@ class TableSource:
 
     def _stored(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches as they are stored, cut to the rows of this shard, with the number of their first row."""
+        import pyarrow as pa
+
         first = 0
         for path, count in zip(self.paths, self.counts, strict=True):
             end = first if count is None else first + count
@@ -127,7 +125,9 @@ class TableSource:
                 stored = FORMATS[self.format].read(path, self.schema, self.start - first, self.stop - first)
                 for position, batch in stored:
                     end = max(end, first + position + batch.num_rows)
-                    yield from self._cut(first + position, self._like_first(batch))
+                    # The columns in the order of the first file, under its metadata.
+                    columns = [batch.column(name) for name in self.schema.names]
+                    yield from self._cut(first + position, pa.RecordBatch.from_arrays(columns, schema=self.schema))
             first = end
 
     def _cut(self, first: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -138,12 +138,6 @@ class TableSource:
                 yield low, batch.slice(low - first, end - low)
             low = end
 
-    def _like_first(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the order of the first file, under its metadata."""
-        import pyarrow as pa
-
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
-
 
 def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSource:
     """Look at every file, and refuse what is not one table."""
@@ -153,22 +147,14 @@ def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSourc
     counts: list[int | None] = []
     for path in paths:
         facts = FORMATS[format_name].inspect(path, schema)
-        _require_unique(path, facts.schema.names)
+        remedy = "Rename or remove the duplicates: inputs are found by name"
+        require_unique(path, facts.schema.names, remedy=remedy)
         if schema is None:
             schema = pa.schema([(f.name, f.type) for f in facts.schema], metadata=facts.schema.metadata)
         else:
             _require_same(paths[0], schema, path, facts.schema)
         counts.append(facts.rows)
     return TableSource(location, format_name, tuple(paths), schema, tuple(counts))
-
-
-def _require_unique(path: str, names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            f"{path} has more than one column called {', '.join(map(repr, twice))}",
-            remedy="Rename or remove the duplicates: inputs are found by name",
-        )
 
 
 def _require_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
@@ -242,10 +228,11 @@ def resolve(path: str) -> tuple[str, list[str]]:
         raise DataError(empty, remedy=remedy)
     formats = sorted({str(_format_of(file)) for file in files})
     if len(formats) > 1:
+        suffix = next(suffix for suffix in SUFFIXES if files[0].lower().endswith(suffix))
         examples = ", ".join(next(os.path.basename(f) for f in files if _format_of(f) == kind) for kind in formats)
         raise DataError(
             f"{path} holds files of {len(formats)} formats ({', '.join(formats)}): {examples}",
-            remedy=f"Choose one format with a glob, such as {os.path.join(path, '*' + _suffix(files[0]))}",
+            remedy=f"Choose one format with a glob, such as {os.path.join(path, '*' + suffix)}",
         )
     for file in files:
         if os.path.isfile(file) and os.path.getsize(file) == 0:
@@ -260,10 +247,6 @@ def _tables_in(folder: str) -> list[str]:
 
 def _visible(path: str) -> bool:
     return not os.path.basename(path).startswith((".", "_"))
-
-
-def _suffix(path: str) -> str:
-    return next(suffix for suffix in SUFFIXES if path.lower().endswith(suffix))
 
 
 def _near(path: str) -> str:

@@ -104,7 +104,7 @@ class CatboostAdapter(Adapter):
         require_known(model)
         target = boosters.loaded(model, _load)
         if not target.is_fitted():
-            raise ModelError(f"{model.name} is not fitted", remedy="Call fit, then save the model again")
+            raise boosters.unfitted(model.name)
         facts = facts_of(target)
         inputs, table = boosters.inputs_of(facts.names, facts.features)
         signature = Signature(inputs, _outputs(target, facts), table=table)
@@ -118,22 +118,16 @@ class CatboostAdapter(Adapter):
         )
 
 
-class _Answers:
-    """What a model says to the same rows, each question asked once."""
-
+class _Answers(boosters.Answers):
     def __init__(self, model: Any, data: Any, facts: Facts) -> None:
-        self._model, self._facts = model, facts
-        self._data = _pool(data, facts)
+        super().__init__(model, _pool(data, facts))
+        self._facts = facts
 
     def _ask(self, kind: str) -> Array:
         from catboost import CatBoost
 
         # The method of the base class: those of the wrappers take other arguments.
         return CatBoost.predict(self._model, self._data, prediction_type=kind)  # type: ignore[no-any-return]
-
-    @cached_property
-    def value(self) -> Array:
-        return self._model.predict(self._data)  # type: ignore[no-any-return]
 
     @cached_property
     def scores(self) -> Array:
@@ -229,27 +223,19 @@ EXPONENTS = ("Poisson", "Tweedie")
 """Losses whose exponent CatBoostRegressor.predict applies and the export leaves out."""
 
 
-class CatboostExporter:
-    """All knowledge of CatBoost's ONNX export."""
-
-    framework = "catboost"
-
-    def claims(self, model: object) -> bool:
-        return is_model(model)
-
-    def export(self, request: ExportRequest) -> ModelProto:
-        with extra("boost", needed_for="the export of CatBoost models"):
-            import catboost  # noqa: F401
-        facts = facts_of(request.model)
-        _require_convertible(request.model, facts, request)
-        proto = _saved(request.model, facts)
-        if not request.zipmap:
-            _without_dictionaries(proto, len(request.model.classes_))
-        for value in proto.graph.output:
-            if value.name == "predictions":
-                # It declares one axis and gives two, and ONNX Runtime warns of that in every call.
-                value.type.tensor_type.shape.dim.add().dim_value = 1
-        return proto
+def _exported(request: ExportRequest) -> ModelProto:
+    with extra("boost", needed_for="the export of CatBoost models"):
+        import catboost  # noqa: F401
+    facts = facts_of(request.model)
+    _require_convertible(request.model, facts, request)
+    proto = _saved(request.model, facts)
+    if not request.zipmap:
+        _without_dictionaries(proto, len(request.model.classes_))
+    for value in proto.graph.output:
+        if value.name == "predictions":
+            # It declares one axis and gives two, and ONNX Runtime warns of that in every call.
+            value.type.tensor_type.shape.dim.add().dim_value = 1
+    return proto
 
 
 def _saved(model: Any, facts: Facts) -> ModelProto:
@@ -323,4 +309,4 @@ def _without_dictionaries(proto: ModelProto, classes: int) -> None:
 
 
 EXTENSION = CatboostAdapter()
-EXPORTER = CatboostExporter()
+EXPORTER = boosters.BoosterExporter("catboost", is_model, _exported)

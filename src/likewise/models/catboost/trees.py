@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from likewise.contracts.data import Array
+from likewise.models.boosters import unrolled
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
 
@@ -32,17 +33,8 @@ def read(model: Any) -> Ensemble | None:
         gap = [Gap.LEFT if gaps_left.get(int(feature), True) else Gap.RIGHT for feature in tree.feature]
         feature = [LEAF if feature < 0 else columns[int(feature)] for feature in tree.feature]
         node, output, value = tree.leaves
-        trees.append(
-            Tree(
-                number=number,
-                feature=np.array(feature),
-                threshold=tree.threshold,
-                left=tree.left,
-                right=tree.right,
-                leaves=(node, output, value * scale),
-                gap=np.array(gap),
-            )
-        )
+        leaves = (node, output, value * scale)
+        trees.append(replace(tree, feature=np.array(feature), leaves=leaves, gap=np.array(gap)))
     return ensemble_of(trees, outputs=max(len(bias), 1), dtype="float32", base=bias)
 
 
@@ -73,31 +65,20 @@ def _symmetric(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
 
 def _other(number: int, entry: dict[str, Any], outputs: int) -> Tree | None:
     """A tree that asks another question in every node."""
-    feature: list[int] = []
-    threshold: list[float] = []
-    children: list[list[int]] = []
-    leaves: list[tuple[int, int, float]] = []
-    stack: list[tuple[dict[str, Any], int, int]] = [(entry, -1, 0)]
-    while stack:
-        node, parent, side = stack.pop()
-        place = len(feature)
-        if parent >= 0:
-            children[parent][side] = place
-        children.append([0, 0])
-        split = node.get("split")
-        if split is None:
-            values = np.asarray(node["value"], dtype=np.float64).reshape(-1)
-            leaves += [(place, output, float(value)) for output, value in enumerate(values[:outputs])]
-        elif split["split_type"] != "FloatFeature":
-            return None
-        else:
-            stack += [(node["right"], place, 1), (node["left"], place, 0)]
-        feature.append(LEAF if split is None else split["float_feature_index"])
-        threshold.append(0.0 if split is None else split["border"])
-    left, right = (np.array([pair[side] for pair in children]) for side in (0, 1))
-    node_of, output_of, value_of = (np.array(part) for part in zip(*leaves, strict=True))
-    found: tuple[Array, Array, Array] = (node_of, output_of, value_of)
-    return Tree(number, np.array(feature), np.array(threshold), left, right, found)
+    nodes, left, right = unrolled(entry, "left", "right")
+    splits = [node.get("split") for node in nodes]
+    if any(split is not None and split["split_type"] != "FloatFeature" for split in splits):
+        return None
+    leaf = [place for place, split in enumerate(splits) if split is None]
+    values = np.stack([np.asarray(nodes[place]["value"], dtype=np.float64).reshape(-1)[:outputs] for place in leaf])
+    return Tree(
+        number,
+        np.array([LEAF if split is None else split["float_feature_index"] for split in splits]),
+        np.array([0.0 if split is None else split["border"] for split in splits]),
+        left,
+        right,
+        (np.repeat(leaf, values.shape[1]), np.tile(np.arange(values.shape[1]), len(leaf)), values.ravel()),
+    )
 
 
 def cut_to(model: Any, trees: int) -> Any:

@@ -138,19 +138,10 @@ class LightgbmAdapter(Adapter):
         yield BoosterRunner(target, signature, _details(booster, facts, wrapper), name=model.name, ask=ask)
 
 
-class _Answers:
-    """What a model says to the same rows, each question asked once."""
-
+class _Answers(boosters.Answers):
     def __init__(self, model: Any, data: Any, classes: Array | None) -> None:
-        self._model, self._data, self._classes = model, data, classes
-
-    @cached_property
-    def value(self) -> Array:
-        return self._model.predict(self._data)  # type: ignore[no-any-return]
-
-    @cached_property
-    def scores(self) -> Array:
-        return self._model.predict(self._data, raw_score=True)  # type: ignore[no-any-return]
+        super().__init__(model, data, raw_score=True)
+        self._classes = classes
 
     @cached_property
     def probabilities(self) -> Array:
@@ -192,7 +183,7 @@ def _booster_of(wrapper: Any, name: str) -> Any:
     try:
         return wrapper.booster_
     except NotFittedError as error:
-        raise ModelError(f"{name} is not fitted", remedy="Call fit, then save the model again") from error
+        raise boosters.unfitted(name) from error
 
 
 def _classes(wrapper: Any, facts: Facts) -> Array | None:
@@ -247,30 +238,22 @@ def _details(booster: Any, facts: Facts, wrapper: Any) -> Mapping[str, Any]:
 UNSUPPORTED = ("cross_entropy", "cross_entropy_lambda", "fair", "mape")
 
 
-class LightgbmExporter:
-    """All knowledge of onnxmltools' LightGBM converter."""
+def _exported(request: ExportRequest) -> ModelProto:
+    with extra("boost", needed_for="the export of LightGBM models"):
+        import lightgbm
+        import onnxmltools  # noqa: F401
+    wrapper = request.model if is_wrapper(request.model) else None
+    booster = booster_of(request.model)
+    facts = facts_of(booster)
+    _require_convertible(wrapper, booster, facts, request)
 
-    framework = "lightgbm"
+    def used() -> Any:
+        """A copy of a booster has the trees that predict uses and the objective's proper name."""
+        if wrapper is not None:
+            return wrapper
+        return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=facts.best_round))
 
-    def claims(self, model: object) -> bool:
-        return is_model(model)
-
-    def export(self, request: ExportRequest) -> ModelProto:
-        with extra("boost", needed_for="the export of LightGBM models"):
-            import lightgbm
-            import onnxmltools  # noqa: F401
-        wrapper = request.model if is_wrapper(request.model) else None
-        booster = booster_of(request.model)
-        facts = facts_of(booster)
-        _require_convertible(wrapper, booster, facts, request)
-
-        def used() -> Any:
-            """A copy of a booster has the trees that predict uses and the objective's proper name."""
-            if wrapper is not None:
-                return wrapper
-            return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=facts.best_round))
-
-        return boosters.to_onnx("lightgbm", used, facts.features, request, zipmap=request.zipmap)
+    return boosters.to_onnx("lightgbm", used, facts.features, request, zipmap=request.zipmap)
 
 
 def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: ExportRequest) -> None:
@@ -286,7 +269,8 @@ def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: Expo
     for wrong, what in _wrong(facts):
         if wrong:
             raise ModelError(f"onnxmltools converts {what}", remedy="Serve the model with LightGBM")
-    for node in _nodes_of(booster):
+    trees = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
+    for node in (node for tree in trees for node in boosters.unrolled(tree, "left_child", "right_child")[0]):
         if node.get("missing_type") == "Zero":
             name = facts.names[node["split_feature"]] if facts.names else node["split_feature"]
             raise ModelError(
@@ -306,15 +290,6 @@ def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: Expo
         boosters.require_codes(name, known)
 
 
-def _nodes_of(booster: Any) -> Iterator[dict[str, Any]]:
-    """Every split and leaf of every tree that predict uses."""
-    stack = [tree["tree_structure"] for tree in booster.dump_model()["tree_info"]]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(node[side] for side in ("left_child", "right_child") if side in node)
-
-
 def _wrong(facts: Facts) -> tuple[tuple[bool, str], ...]:
     sigmoid = re.search(r"sigmoid:(\S+)", facts.objective)
     steep = sigmoid is not None and float(sigmoid[1]) != 1
@@ -327,4 +302,4 @@ def _wrong(facts: Facts) -> tuple[tuple[bool, str], ...]:
 
 
 EXTENSION = LightgbmAdapter()
-EXPORTER = LightgbmExporter()
+EXPORTER = boosters.BoosterExporter("lightgbm", is_model, _exported)

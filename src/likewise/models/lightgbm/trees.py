@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from likewise.contracts.data import Array
+from likewise.models.boosters import unrolled
 from likewise.models.lightgbm.open import booster_of, is_wrapper
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of
 
@@ -28,72 +28,34 @@ def read(model: Any) -> Ensemble:
     )
 
 
-class _Nodes:
-    """Nodes of one tree, collected in the order of a walk from the root."""
-
-    def __init__(self) -> None:
-        self.feature: list[int] = []
-        self.threshold: list[float] = []
-        self.left: list[int] = []
-        self.right: list[int] = []
-        self.gap: list[int] = []
-        self.zero_is_gap: list[bool] = []
-        self.number: list[int] = []
-        self.groups: dict[int, Array] = {}
-        self.values: dict[int, float] = {}
-        self.linear: list[int] = []
-
-    def add(self, node: dict[str, Any]) -> int:
-        place = len(self.feature)
-        split = "split_index" in node
-        self.feature.append(node["split_feature"] if split else LEAF)
-        self.number.append(node["split_index"] if split else node.get("leaf_index", 0))
-        self.left.append(0)
-        self.right.append(0)
-        self.zero_is_gap.append(split and node["missing_type"] == "Zero")
-        if not split:
-            self.values[place] = float(node["leaf_value"])
-            if node.get("leaf_coeff"):
-                self.linear.append(place)
-            self.threshold.append(0.0)
-            self.gap.append(Gap.RIGHT)
-            return place
-        if node["decision_type"] == "==":
-            self.groups[place] = np.array([float(entry) for entry in str(node["threshold"]).split("||")])
-            self.threshold.append(0.0)
-            self.gap.append(Gap.RIGHT)
-            return place
-        self.threshold.append(float(node["threshold"]))
-        default = Gap.LEFT if node["default_left"] else Gap.RIGHT
-        self.gap.append(Gap.LIKE_ZERO if node["missing_type"] == "None" else default)
-        return place
-
-
 def _tree(number: int, entry: dict[str, Any], output: int) -> Tree:
-    nodes = _Nodes()
-    stack: list[tuple[dict[str, Any], int, str]] = [(entry["tree_structure"], -1, "")]
-    while stack:
-        node, parent, side = stack.pop()
-        place = nodes.add(node)
-        if parent >= 0:
-            (nodes.left if side == "left" else nodes.right)[parent] = place
-        if "split_index" in node:
-            stack.append((node["right_child"], place, "right"))
-            stack.append((node["left_child"], place, "left"))
-    leaf = np.fromiter(nodes.values, dtype=np.int64)
+    nodes, left, right = unrolled(entry["tree_structure"], "left_child", "right_child")
+    splits = ["split_index" in node for node in nodes]
+    grouped = [node.get("decision_type") == "==" for node in nodes]
+    asked = np.array(splits) & ~np.array(grouped)
+    leaf = np.flatnonzero(~np.array(splits))
     return Tree(
         number=number,
-        feature=np.array(nodes.feature),
-        threshold=np.array(nodes.threshold),
-        left=np.array(nodes.left),
-        right=np.array(nodes.right),
-        leaves=(leaf, np.full(len(leaf), output), np.fromiter(nodes.values.values(), dtype=np.float64)),
-        gap=np.array(nodes.gap),
-        zero_is_gap=np.array(nodes.zero_is_gap),
-        groups=nodes.groups,
-        node_numbers=np.array(nodes.number),
-        linear=nodes.linear,
+        feature=np.array([node.get("split_feature", LEAF) for node in nodes]),
+        threshold=np.array([float(node["threshold"]) if asked[place] else 0.0 for place, node in enumerate(nodes)]),
+        left=left,
+        right=right,
+        leaves=(leaf, np.full(len(leaf), output), np.array([float(nodes[place]["leaf_value"]) for place in leaf])),
+        gap=np.array([_gap(node) if asked[place] else Gap.RIGHT for place, node in enumerate(nodes)]),
+        zero_is_gap=np.array([node.get("missing_type") == "Zero" for node in nodes]),
+        groups={
+            place: np.array([float(entry) for entry in str(nodes[place]["threshold"]).split("||")])
+            for place in np.flatnonzero(grouped).tolist()
+        },
+        node_numbers=np.array([node.get("split_index", node.get("leaf_index", 0)) for node in nodes]),
+        linear=[place for place in leaf.tolist() if nodes[place].get("leaf_coeff")],
     )
+
+
+def _gap(node: dict[str, Any]) -> Gap:
+    if node["missing_type"] == "None":
+        return Gap.LIKE_ZERO
+    return Gap.LEFT if node["default_left"] else Gap.RIGHT
 
 
 def without_linear_leaves(model: Any) -> Any:

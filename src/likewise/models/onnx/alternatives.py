@@ -45,7 +45,8 @@ def alternatives(proto: ModelProto) -> Iterator[Alternative]:
     for node in proto.graph.node:
         for cause, told, rewrite in (*_activations(node, stored, makers), *_roundings(node, stored)):
             yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, rewrite)
-        yield from _attributes(node)
+        for cause, name, values in CHOICES.get(node.op_type, ()):
+            yield from _others(node, cause, name, values)
 
 
 def changed(proto: ModelProto, chosen: Mapping[str, Alternative]) -> ModelProto:
@@ -106,33 +107,35 @@ def _roundings(node: NodeProto, stored: Mapping[str, Array]) -> Iterator[Found]:
             yield SEMANTICS, "a quotient with its fraction", _true_div
 
 
-def _attributes(node: NodeProto) -> Iterator[Alternative]:
-    if node.op_type == "Resize":
-        for name, values in (
-            ("coordinate_transformation_mode", ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")),
-            ("nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
-            ("mode", ("nearest", "linear", "cubic")),
-        ):
-            yield from _others(node, SEMANTICS, name, values, default=values[0])
-        yield from _others(node, SEMANTICS, "cubic_coeff_a", (-0.75, -0.5), default=-0.75)
-    elif node.op_type == "GridSample":
-        yield from _others(node, SEMANTICS, "align_corners", (0, 1), default=0)
-        yield from _others(node, SEMANTICS, "padding_mode", ("zeros", "border", "reflection"), default="zeros")
-    elif node.op_type == "AveragePool":
-        yield from _others(node, ATTRIBUTE, "count_include_pad", (0, 1), default=0)
-    elif node.op_type == "Pad":
-        yield from _others(node, ATTRIBUTE, "mode", ("constant", "reflect", "edge", "wrap"), default="constant")
-    elif node.op_type == "GRU":
-        yield from _others(node, ATTRIBUTE, "linear_before_reset", (0, 1), default=0)
-    elif node.op_type in ("Softmax", "LogSoftmax"):
-        yield from _others(node, ATTRIBUTE, "axis", (-1, 1, 2, 0), default=-1)
-    elif node.op_type in ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization"):
-        sizes = (1e-5, 1e-3, 1e-6, 1e-12, 1e-7, 1e-8, 1e-2)
-        yield from _others(node, ATTRIBUTE, "epsilon", sizes, default=1e-5)
+CHOICES: Mapping[str, tuple[tuple[str, str, tuple[Any, ...]], ...]] = {
+    "Resize": (
+        (
+            SEMANTICS,
+            "coordinate_transformation_mode",
+            ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
+        ),
+        (SEMANTICS, "nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+        (SEMANTICS, "mode", ("nearest", "linear", "cubic")),
+        (SEMANTICS, "cubic_coeff_a", (-0.75, -0.5)),
+    ),
+    "GridSample": (
+        (SEMANTICS, "align_corners", (0, 1)),
+        (SEMANTICS, "padding_mode", ("zeros", "border", "reflection")),
+    ),
+    "AveragePool": ((ATTRIBUTE, "count_include_pad", (0, 1)),),
+    "Pad": ((ATTRIBUTE, "mode", ("constant", "reflect", "edge", "wrap")),),
+    "GRU": ((ATTRIBUTE, "linear_before_reset", (0, 1)),),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), ((ATTRIBUTE, "axis", (-1, 1, 2, 0)),)),
+    **dict.fromkeys(
+        ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+        ((ATTRIBUTE, "epsilon", (1e-5, 1e-3, 1e-6, 1e-12, 1e-7, 1e-8, 1e-2)),),
+    ),
+}
+"""What the attributes of an operator may be; the first is what one that is left out means."""
 
 
-def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...], *, default: Any) -> Iterator[Alternative]:
-    now = edits.attribute(node, name, default)
+def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...]) -> Iterator[Alternative]:
+    now = edits.attribute(node, name, values[0])
     now = now.decode() if isinstance(now, bytes) else now
     for value in values:
         same = value == now if isinstance(value, str | int) else abs(value - now) <= 1e-3 * abs(value)
@@ -163,10 +166,8 @@ def _before(operator: str) -> Rewrite:
     """Another operator in front of the node's first input."""
 
     def rewrite(_: GraphProto, node: NodeProto) -> list[NodeProto]:
-        from onnx import helper
-
         name = f"{node.output[0]}__before"
-        made = helper.make_node(operator, [node.input[0]], [name], name=name)
+        made = edits.make_node(operator, [node.input[0]], [name], name=name)
         node.input[0] = name
         return [made, node]
 
@@ -273,22 +274,17 @@ _towards_zero = _as(
 )
 
 
-def _floor_div(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-    """Exact for integers up to 2⁵³."""
-    write = Writer(graph, node)
-    write("CastLike", _quotient(write, *(write("Cast", name, to=11) for name in node.input)), node.input[0])
-    return write.written()
-
-
-def _floor_mod(graph: GraphProto, node: NodeProto) -> list[NodeProto]:
-    write = Writer(graph, node)
+def _floor_quotient(write: Writer, node: NodeProto) -> tuple[str, str, str]:
+    """Both operands in float64, and their quotient rounded down: exact for integers up to 2⁵³."""
     x, y = (write("Cast", name, to=11) for name in node.input)
-    write("CastLike", write("Sub", x, write("Mul", _quotient(write, x, y), y)), node.input[0])
-    return write.written()
+    return x, y, write("Floor", write("Div", x, y))
 
 
-def _quotient(write: Writer, x: str, y: str) -> str:
-    return write("Floor", write("Div", x, y))
+def _floor_mod_of(write: Writer, node: NodeProto) -> str:
+    x, y, quotient = _floor_quotient(write, node)
+    return write("CastLike", write("Sub", x, write("Mul", quotient, y)), node.input[0])
 
 
+_floor_div = _as(lambda write, node: write("CastLike", _floor_quotient(write, node)[2], node.input[0]))
+_floor_mod = _as(_floor_mod_of)
 _true_div = _as(lambda write, node: write("Div", *(write("Cast", name, to=1) for name in node.input)))

@@ -200,7 +200,7 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
             floats.add(node.output[0])
             nodes.extend(_bypassed(node, copy.graph, stored, bounded))
         elif node.op_type == "DequantizeLinear" and node.input[0] in floats:
-            nodes.append(_identity(node))
+            nodes.append(edits.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name))
         elif node.op_type in ("MatMulInteger", "ConvInteger") and floats.intersection(node.input[:2]):
             nodes.extend(_float_product(node, floats))
         elif node.op_type == "MatMulIntegerToFloat" and floats.intersection(node.input[:2]):
@@ -213,18 +213,10 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
     return copy
 
 
-def _identity(node: NodeProto) -> NodeProto:
-    from onnx import helper
-
-    return helper.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name)
-
-
 def _bypassed(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bounded: str) -> Iterator[NodeProto]:
-    from onnx import helper
-
     source, target = node.input[0], node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
-        yield helper.make_node("Identity", [source], [target], name=node.name)
+        yield edits.make_node("Identity", [source], [target], name=node.name)
         edits.set_constant(graph, node.output[1], np.array(1.0, dtype=np.float32))
         edits.set_constant(graph, node.output[2], np.array(0, dtype=np.uint8))
         return
@@ -243,65 +235,57 @@ def _bypassed(node: NodeProto, graph: GraphProto, stored: dict[str, Array], boun
         low = (limits.min - float(zero.reshape(-1)[0])) * float(scale.reshape(-1)[0])
         high = (limits.max - float(zero.reshape(-1)[0])) * float(scale.reshape(-1)[0])
         if bounded == "relu" and low == 0:
-            yield helper.make_node("Relu", [source], [target], name=node.name)
+            yield edits.make_node("Relu", [source], [target], name=node.name)
             return
         if bounded == "clip":
             edits.set_constant(graph, f"{target}__low", np.array(low, dtype=np.float32))
             edits.set_constant(graph, f"{target}__high", np.array(high, dtype=np.float32))
-            yield helper.make_node("Clip", [source, f"{target}__low", f"{target}__high"], [target], name=node.name)
+            yield edits.make_node("Clip", [source, f"{target}__low", f"{target}__high"], [target], name=node.name)
             return
-    yield helper.make_node("Identity", [source], [target], name=node.name)
+    yield edits.make_node("Identity", [source], [target], name=node.name)
 
 
 def _operand(node: NodeProto, index: int, zero: int, floats: set[str]) -> tuple[list[NodeProto], str]:
     """An operand of an integer product as a float: what was bypassed is one, the rest is counted from its zero."""
-    from onnx import helper
-
     name = node.input[index]
     if name in floats:
         return [], name
-    made = [helper.make_node("Cast", [name], [f"{node.output[0]}__operand{index}"], to=1)]
+    made = [edits.make_node("Cast", [name], [f"{node.output[0]}__operand{index}"], to=1)]
     result = made[0].output[0]
     if len(node.input) > zero and node.input[zero]:
-        made.append(helper.make_node("Cast", [node.input[zero]], [f"{result}_zero"], to=1))
-        made.append(helper.make_node("Sub", [result, f"{result}_zero"], [f"{result}_counted"]))
+        made.append(edits.make_node("Cast", [node.input[zero]], [f"{result}_zero"], to=1))
+        made.append(edits.make_node("Sub", [result, f"{result}_zero"], [f"{result}_counted"]))
         result = f"{result}_counted"
     return made, result
 
 
 def _float_product(node: NodeProto, floats: set[str], weights: str = "") -> Iterator[NodeProto]:
     """The product of an integer operator in floats, with other weights where they are named."""
-    from onnx import helper
-
     before, first = _operand(node, 0, 2, floats)
     more, second = ([], weights) if weights else _operand(node, 1, 3, floats)
     yield from (*before, *more)
     operator = "MatMul" if node.op_type == "MatMulInteger" else "Conv"
-    made = helper.make_node(operator, [first, second], [node.output[0]], name=node.name)
+    made = edits.make_node(operator, [first, second], [node.output[0]], name=node.name)
     made.attribute.extend(node.attribute)
     yield made
 
 
 def _float_product_scaled(node: NodeProto, floats: set[str]) -> Iterator[NodeProto]:
     """MatMulIntegerToFloat: A, B, their scales, their zeros, bias."""
-    from onnx import helper
-
     before, first = _operand(node, 0, 4, floats)
     more, second = _operand(node, 1, 5, floats)
     out = node.output[0]
     yield from (*before, *more)
-    yield helper.make_node("MatMul", [first, second], [f"{out}__product"], name=node.name)
-    yield helper.make_node("Mul", [node.input[2], node.input[3]], [f"{out}__scale"])
+    yield edits.make_node("MatMul", [first, second], [f"{out}__product"], name=node.name)
+    yield edits.make_node("Mul", [node.input[2], node.input[3]], [f"{out}__scale"])
     bias = node.input[6] if len(node.input) > 6 else ""
-    yield helper.make_node("Mul", [f"{out}__product", f"{out}__scale"], [f"{out}__scaled" if bias else out])
+    yield edits.make_node("Mul", [f"{out}__product", f"{out}__scale"], [f"{out}__scaled" if bias else out])
     if bias:
-        yield helper.make_node("Add", [f"{out}__scaled", bias], [out])
+        yield edits.make_node("Add", [f"{out}__scaled", bias], [out])
 
 
 def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
     """The graph with floats in the place of integer weights; keys are the names of the nodes that read them."""
-    from onnx import helper
-
     copy = edits.copied(proto)
     del copy.graph.value_info[:]
     nodes: list[NodeProto] = []
@@ -317,7 +301,7 @@ def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
             continue
         if node.op_type == "DequantizeLinear":
             edits.set_constant(copy.graph, name, values.astype(np.float32))
-            nodes.append(helper.make_node("Identity", [name], [node.output[0]], name=node.name))
+            nodes.append(edits.make_node("Identity", [name], [node.output[0]], name=node.name))
             continue
         edits.set_constant(copy.graph, name, (values / known[node.name].divisor).astype(np.float32))
         nodes.extend(_float_product(node, set(), name))

@@ -38,6 +38,7 @@ def read(target: object) -> ModelProto:
 
     if isinstance(target, onnx.ModelProto):
         return target
+    name = "the bytes" if isinstance(target, bytes) else str(target)
     try:
         if isinstance(target, bytes):
             proto = onnx.load_model_from_string(target)
@@ -47,10 +48,8 @@ def read(target: object) -> ModelProto:
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {target}", remedy="Check the path, or export the model first") from error
     except (DecodeError, OSError, ValueError) as error:
-        name = "the bytes" if isinstance(target, bytes) else str(target)
         raise ModelError(f"{name} cannot be read as ONNX: {one_line(error)}", remedy="Export it again") from error
     if not proto.ir_version or not proto.graph.output:
-        name = "the bytes" if isinstance(target, bytes) else str(target)
         raise ModelError(f"{name} holds no ONNX graph: empty or half written", remedy="Export it again")
     if not isinstance(target, bytes):
         _refuse_escaping_data(proto, Path(str(target)))
@@ -131,8 +130,9 @@ def outputs(proto: ModelProto) -> tuple[OutputSpec, ...]:
 def _with_classes_of_label(spec: OutputSpec, specs: list[OutputSpec]) -> OutputSpec:
     """Columns that the graph does not name are in the order of the classes its label is picked from."""
     named = [other.classes for other in specs if other.kind is Kind.LABEL and other.classes]
-    scored = spec.kind in (Kind.PROBABILITY, Kind.SCORE) and spec.classes is None and spec.shape is not None
-    if not scored or len(named) != 1 or spec.shape is None or spec.shape[-1] != len(named[0]) or len(spec.shape) != 2:
+    shape = spec.shape or ()
+    scored = spec.kind in (Kind.PROBABILITY, Kind.SCORE) and spec.classes is None and len(shape) == 2
+    if not scored or len(named) != 1 or shape[-1] != len(named[0]):
         return spec
     return replace(spec, classes=named[0])
 

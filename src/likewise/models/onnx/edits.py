@@ -12,7 +12,7 @@ from likewise.contracts.data import Array
 from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
 LARGEST_COPY = 512 * 2**20
@@ -82,6 +82,15 @@ def _from_outside(graph: GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.output if value.name not in own)
 
 
+def make_node(
+    operator: str, inputs: Iterable[str], outputs: Iterable[str], name: str = "", **attributes: Any
+) -> NodeProto:
+    """A node of the graph, not yet in it."""
+    from onnx import helper
+
+    return helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes)
+
+
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """The value of an attribute, or the default."""
     from onnx import helper
@@ -101,26 +110,28 @@ def set_attribute(node: NodeProto, name: str, value: Any) -> None:
         node.attribute.append(helper.make_attribute(name, value))
 
 
-def constants(graph: GraphProto) -> dict[str, Array]:
-    """The tensors stored in the file, by name: initializers and Constant nodes."""
-    from onnx import numpy_helper
-
-    found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    held = {node.output[0]: constant_value(node) for node in graph.node if node.op_type == "Constant"}
-    return found | {name: values for name, values in held.items() if values is not None}
-
-
-def constant_value(node: NodeProto) -> Array | None:
-    """What a Constant node holds; None where it is sparse."""
+def tensors(graph: GraphProto) -> dict[str, TensorProto]:
+    """The tensors stored in the file, by name and as they are stored: initializers and Constant nodes, sparse aside."""
     from onnx import helper, numpy_helper
 
+    found = {tensor.name: tensor for tensor in graph.initializer}
     kinds = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
-    for entry in node.attribute:
-        if entry.name == "value":
-            return numpy_helper.to_array(entry.t)
-        if (dtype := kinds.get(entry.name.removesuffix("s"))) is not None:
-            return np.array(helper.get_attribute_value(entry), dtype=dtype)
-    return None
+    for node in graph.node:
+        for entry in node.attribute if node.op_type == "Constant" else ():
+            if entry.name == "value":
+                found[node.output[0]] = entry.t
+            elif (dtype := kinds.get(entry.name.removesuffix("s"))) is not None:
+                values = np.array(helper.get_attribute_value(entry), dtype=dtype)
+                found[node.output[0]] = numpy_helper.from_array(values, node.output[0])
+    return found
+
+
+def constants(graph: GraphProto) -> dict[str, Array]:
+    """The values of the tensors that are stored in the file and not beside it."""
+    from onnx import TensorProto, numpy_helper
+
+    stored = tensors(graph).items()
+    return {name: numpy_helper.to_array(t) for name, t in stored if t.data_location != TensorProto.EXTERNAL}
 
 
 def set_constant(graph: GraphProto, name: str, array: Array) -> None:
@@ -172,11 +183,9 @@ class Writer:
         self._made: list[NodeProto] = []
 
     def __call__(self, operator: str, *given: str | float, **attributes: Any) -> str:
-        from onnx import helper
-
         inputs = [name if isinstance(name, str) else self.number(name) for name in given]
         name = f"{self._out}__{len(self._made)}"
-        self._made.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        self._made.append(make_node(operator, inputs, [name], name=name, **attributes))
         return name
 
     def number(self, value: Any) -> str:

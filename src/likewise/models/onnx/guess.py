@@ -15,10 +15,10 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Shape, Signature
+from likewise.data.clues import About, Clues, nodes_by_feature
 from likewise.data.random_values import Between
-from likewise.models.clues import About, Clues, nodes_by_feature
 from likewise.models.onnx import trees as graph_trees
-from likewise.models.onnx.edits import attribute
+from likewise.models.onnx.edits import attribute, tensors
 from likewise.models.trees.ensemble import LEAF
 
 if TYPE_CHECKING:
@@ -80,16 +80,13 @@ class Graph:
     def __init__(self, graph: GraphProto, inputs: Mapping[str, int | None]) -> None:
         """`inputs` has the width of every input that is a table of columns, and None for other tensors."""
         self.graph = graph
-        self._held: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+        self._held = tensors(graph)
         self.layouts: dict[str, Layout] = {}
         self.partial: set[str] = set()
         for name, width in inputs.items():
             columns = [None] if width is None else range(width)
             self.layouts[name] = tuple(Trace(name, column) for column in columns)
         for node in graph.node:
-            if node.op_type == "Constant":
-                self._keep(node)
-                continue
             given = next((name for name in self._passed_on(node) if name in self.layouts), "")
             if given in self.partial:
                 self.partial.add(node.output[0])
@@ -114,16 +111,6 @@ class Graph:
         if tensor is None or prod(tensor.dims) > MOST_CONSTANTS or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
-
-    def _keep(self, node: NodeProto) -> None:
-        from onnx import numpy_helper
-
-        tensor = attribute(node, "value")
-        for name in ("value_float", "value_int", "value_floats", "value_ints"):
-            if tensor is None and (number := attribute(node, name)) is not None:
-                tensor = numpy_helper.from_array(np.asarray(number))
-        if tensor is not None:
-            self._held[node.output[0]] = tensor
 
     def _passed_on(self, node: NodeProto) -> Sequence[str]:
         if node.op_type in ("Concat", "FeatureVectorizer"):

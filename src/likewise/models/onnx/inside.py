@@ -265,7 +265,7 @@ def with_values(proto: ModelProto, changes: Sequence[tuple[Constant, Array]]) ->
 
 def with_added(proto: ModelProto, node: int, values: Array) -> ModelProto | None:
     """A copy of the graph in which a constant is added to what a node gives."""
-    from onnx import helper, numpy_helper
+    from onnx import numpy_helper
 
     if proto.ByteSize() > LARGEST:
         return None
@@ -274,7 +274,7 @@ def with_added(proto: ModelProto, node: int, values: Array) -> ModelProto | None
     given, before = producer.output[0], "likewise_before_the_bias"
     producer.output[0] = before
     copy.graph.initializer.append(numpy_helper.from_array(values, "likewise_bias"))
-    copy.graph.node.insert(node + 1, helper.make_node("Add", [before, "likewise_bias"], [given], "likewise_add"))
+    copy.graph.node.insert(node + 1, edits.make_node("Add", [before, "likewise_bias"], [given], "likewise_add"))
     return copy
 
 
@@ -282,24 +282,14 @@ class _Known:
     """The names of a graph that stand for constants, with what they hold."""
 
     def __init__(self, graph: GraphProto) -> None:
-        from onnx import TensorProto, numpy_helper
-
-        self.tensors: dict[str, Constant] = {}
-        for tensor in graph.initializer:
-            if tensor.data_location != TensorProto.EXTERNAL:
-                self._hold(tensor.name, tensor.name, numpy_helper.to_array(tensor))
+        held = edits.constants(graph).items()
+        self.tensors = {name: Constant(name, "", -1, 0, _text(values), _storage(values)) for name, values in held}
         for node in graph.node:
-            if node.op_type == "Constant":
-                if (values := edits.constant_value(node)) is not None:
-                    self._hold(node.output[0], node.output[0], values)
-            elif self.passes_on(node):
+            if self.passes_on(node):
                 self._pass_on(node)
 
     def passes_on(self, node: NodeProto) -> bool:
         return node.op_type in PASSING and all(name in self.tensors for name in node.input if name)
-
-    def _hold(self, name: str, tensor: str, values: Array) -> None:
-        self.tensors[name] = Constant(tensor, "", -1, 0, _text(values), _storage(values))
 
     def _pass_on(self, node: NodeProto) -> None:
         first = self.tensors[node.input[0]]

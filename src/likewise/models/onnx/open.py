@@ -83,11 +83,18 @@ def plain_session(proto: ModelProto, *, optimization: str = "disable", saved: st
     """ONNX Runtime with a graph to be looked at: as it is written, or optimised, with what comes of that saved."""
     import onnxruntime as ort
 
+    settings = _settings(optimization)
+    settings.optimized_model_filepath = saved
+    return ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+
+
+def _settings(optimization: str) -> Any:
+    import onnxruntime as ort
+
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[optimization])
-    settings.optimized_model_filepath = saved
-    return ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    return settings
 
 
 class OrtSession:
@@ -143,10 +150,8 @@ def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
     import onnxruntime as ort
 
     options = dict(model.options)
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
     level = options.get("optimization", "all")
-    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[level])
+    settings = _settings(level)
     settings.intra_op_num_threads = int(options.get("threads", 0))
     settings.inter_op_num_threads = int(options.get("inter_threads", 0))
     for key, value in options.items():

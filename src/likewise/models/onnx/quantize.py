@@ -61,19 +61,6 @@ WEIGHTED = {
 """Operators that multiply with stored weights or look them up; these fill the file and take the time."""
 
 
-def name_nodes(graph: GraphProto) -> None:
-    """Give every node a name of its own: the quantiser excludes nodes by name."""
-    taken = Counter(node.name for node in graph.node)
-    for index, node in enumerate(graph.node):
-        if not node.name or taken[node.name] > 1:
-            name = f"{node.op_type}_{index}"
-            while name in taken:
-                name += "_"
-            taken[node.name] -= 1
-            taken[name] += 1
-            node.name = name
-
-
 def operators(model: ModelProto) -> dict[str, int]:
     """How many nodes of each operator, most frequent first."""
     counts = Counter(node.op_type for node in model.graph.node)
@@ -136,13 +123,7 @@ def _stored(graph: GraphProto) -> set[str]:
     from onnx import TensorProto
 
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    names = {tensor.name for tensor in graph.initializer if tensor.data_type in floats}
-    constants = [node for node in graph.node if node.op_type == "Constant"]
-    return names | {
-        node.output[0]
-        for node in constants
-        if any(a.name == "value" and a.t.data_type in floats for a in node.attribute)
-    }
+    return {name for name, tensor in edits.tensors(graph).items() if tensor.data_type in floats}
 
 
 def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
@@ -221,7 +202,7 @@ def _drop_round_trips(graph: GraphProto) -> None:
 
 
 def _casts_to(node: NodeProto, kind: int) -> bool:
-    return node.op_type == "Cast" and any(a.name == "to" and a.i == kind for a in node.attribute)
+    return node.op_type == "Cast" and bool(edits.attribute(node, "to") == kind)
 
 
 def to_integers(

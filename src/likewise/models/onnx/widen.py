@@ -55,7 +55,7 @@ def written_out(proto: ModelProto) -> ModelProto:
     nodes: list[NodeProto] = []
     stored = edits.constants(copy.graph)
     for node in copy.graph.node:
-        writer = _writer(node)
+        writer = WRITERS.get(node.op_type)
         nodes.extend([node] if writer is None else writer(node, copy.graph, stored))
     edits.replace_nodes(copy.graph, nodes)
     if not any(entry.domain == "" for entry in copy.opset_import):
@@ -63,23 +63,8 @@ def written_out(proto: ModelProto) -> ModelProto:
     return copy
 
 
-def _writer(node: NodeProto) -> Writer | None:
-    if node.op_type in BINARY:
-        return _binary
-    if node.op_type in UNARY:
-        return _unary
-    return {
-        "QLinearConcat": _concat,
-        "DynamicQuantizeMatMul": _dynamic_matmul,
-        "MatMulNBits": _few_bits,
-        "DynamicQuantizeLSTM": _lstm,
-    }.get(node.op_type)
-
-
 def _dequantize(node: NodeProto, data: str, scale: str, zero: str, part: str, axis: int | None = None) -> NodeProto:
-    from onnx import helper
-
-    made = helper.make_node(
+    made = edits.make_node(
         "DequantizeLinear",
         [name for name in (data, scale, zero) if name],
         [f"{node.output[0]}__{part}"],
@@ -92,32 +77,26 @@ def _dequantize(node: NodeProto, data: str, scale: str, zero: str, part: str, ax
 
 def _requantised(node: NodeProto, plain: NodeProto, scale: str, zero: str) -> Iterator[NodeProto]:
     """The float operator, and the integers that the integer one gave; where it gave floats, these."""
-    from onnx import helper
-
     if not scale:
         plain.output[0] = node.output[0]
     yield plain
     if scale:
         inputs = [name for name in (plain.output[0], scale, zero) if name]
-        yield helper.make_node("QuantizeLinear", inputs, [node.output[0]], name=f"{node.name}__quantize")
+        yield edits.make_node("QuantizeLinear", inputs, [node.output[0]], name=f"{node.name}__quantize")
 
 
 def _biased(node: NodeProto, product: NodeProto, bias: str) -> Iterator[NodeProto]:
     """A product, with the bias added to it where there is one."""
-    from onnx import helper
-
     if not bias:
         product.output[0] = node.output[0]
     yield product
     if bias:
-        yield helper.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
+        yield edits.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
 
 
 def _plain(node: NodeProto, operator: str, inputs: list[str], *, leave: tuple[str, ...] = ()) -> NodeProto:
     """The float operator in the place of an integer one, under its name."""
-    from onnx import helper
-
-    made = helper.make_node(operator, inputs, [f"{node.output[0]}__float"], name=node.name)
+    made = edits.make_node(operator, inputs, [f"{node.output[0]}__float"], name=node.name)
     made.attribute.extend(entry for entry in node.attribute if entry.name not in leave)
     made.metadata_props.extend(node.metadata_props)
     return made
@@ -176,11 +155,9 @@ def _concat(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[No
 
 def _dynamic_matmul(node: NodeProto, _: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
     """The activations are quantised and multiplied in one operator: written out they are quantised before."""
-    from onnx import helper
-
     a, b, b_scale, b_zero, bias = (_given(node, index) for index in range(5))
     out = node.output[0]
-    yield helper.make_node(
+    yield edits.make_node(
         "DynamicQuantizeLinear", [a], [f"{out}__q", f"{out}__scale", f"{out}__zero"], name=f"{node.name}__quantize"
     )
     first = _dequantize(node, f"{out}__q", f"{out}__scale", f"{out}__zero", "a")
@@ -250,6 +227,15 @@ def _lstm(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Itera
     yield made
 
 
+WRITERS: Mapping[str, Writer] = {
+    **dict.fromkeys(BINARY, _binary),
+    **dict.fromkeys(UNARY, _unary),
+    "QLinearConcat": _concat,
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "MatMulNBits": _few_bits,
+    "DynamicQuantizeLSTM": _lstm,
+}
+
 HALF, SINGLE, DOUBLE, BRAIN = 10, 1, 11, 16
 """Numbers of ONNX for float16, float32, float64 and bfloat16."""
 
@@ -313,8 +299,6 @@ class Widening:
 
 def widened(proto: ModelProto, plan: Widening) -> ModelProto:
     """The graph in the wider type. `proto` has unique node names and no functions of its own."""
-    from onnx import helper
-
     copy = edits.copied(proto)
     graph = copy.graph
     del graph.value_info[:]
@@ -329,7 +313,7 @@ def widened(proto: ModelProto, plan: Widening) -> ModelProto:
     if not plan.inputs:
         for value in given:
             renamed[value.name] = f"{value.name}__wide"
-            nodes.append(helper.make_node("Cast", [value.name], [renamed[value.name]], to=plan.to))
+            nodes.append(edits.make_node("Cast", [value.name], [renamed[value.name]], to=plan.to))
         edits.replace_reads(graph, renamed)
     for node in graph.node:
         if node.op_type in plan.narrow_ops or node.name in plan.narrow_nodes:
@@ -439,13 +423,11 @@ def _widen_node(node: NodeProto, plan: Widening) -> None:
 
 def _narrow(node: NodeProto, plan: Widening, renamed: Mapping[str, str]) -> Iterator[NodeProto]:
     """A node as it was, its inputs cast down to what they were and its outputs up again."""
-    from onnx import helper
-
     copy = type(node).FromString(node.SerializeToString())
     down: dict[str, str] = {}
     for name in dict.fromkeys(name for name in edits.reads(node) if plan.concerns(name)):
         down[name] = f"{name}__for__{node.name}"
-        yield helper.make_node("Cast", [renamed.get(name, name)], [down[name]], to=plan.types[name])
+        yield edits.make_node("Cast", [renamed.get(name, name)], [down[name]], to=plan.types[name])
     for index, name in enumerate(copy.input):
         copy.input[index] = down.get(name, name)
     for inner in edits.subgraphs(copy):
@@ -455,4 +437,4 @@ def _narrow(node: NodeProto, plan: Widening, renamed: Mapping[str, str]) -> Iter
         copy.output[index] = f"{name}__narrow"
     yield copy
     for _, name in up:
-        yield helper.make_node("Cast", [f"{name}__narrow"], [name], to=plan.to)
+        yield edits.make_node("Cast", [f"{name}__narrow"], [name], to=plan.to)

@@ -182,19 +182,14 @@ def _classifier_views(model: Any) -> tuple[View, ...]:
         return _multilabel_views(model, classes)
     labels = tuple(_plain_classes(classes))
     count = len(labels)
-    scored = None if _is_one_against_one(innermost(model)) and count > 2 else labels
+    # Support vector machines may give a column for each pair of classes; with three classes only the name tells.
+    in_pairs = getattr(innermost(model), "decision_function_shape", None) == "ovo" and count > 2
+    scored = None if in_pairs else labels
     shape: Shape | None = (None,) if count == 2 else (None, count)
     decided_by_scores = hasattr(model, "decision_function") and scored and rule_of(innermost(model)) is None
-    label = OutputSpec(
-        "label",
-        Kind.LABEL,
-        shape=(None,),
-        classes=labels,
-        view=True,
-        decided_by="scores" if decided_by_scores else "probabilities",
-    )
+    decided_by = "scores" if decided_by_scores else "probabilities"
     return (
-        View(label, "predict"),
+        _view("label", Kind.LABEL, "predict", shape=(None,), classes=labels, decided_by=decided_by),
         *_if_it_has(
             model,
             _view("probabilities", Kind.PROBABILITY, "predict_proba", shape=(None, count), classes=labels),
@@ -211,16 +206,13 @@ def _multilabel_views(model: Any, classes: Any) -> tuple[View, ...]:
     apart = isinstance(classes, list) and type(innermost(model)).__name__ != "ClassifierChain"
     if apart and len({len(options) for options in classes}) > 1:
         probabilities = tuple(
-            View(
-                OutputSpec(
-                    f"probabilities.{part}",
-                    Kind.PROBABILITY,
-                    shape=(None, len(options)),
-                    classes=tuple(_plain_classes(options)),
-                    view=True,
-                ),
+            _view(
+                f"probabilities.{part}",
+                Kind.PROBABILITY,
                 "predict_proba",
-                part,
+                shape=(None, len(options)),
+                classes=tuple(_plain_classes(options)),
+                part=part,
             )
             for part, options in enumerate(classes)
         )
@@ -244,9 +236,16 @@ def _plain_classes(classes: Iterable[Any]) -> list[Label]:
 
 
 def _view(
-    name: str, kind: Kind, method: str, *, shape: Shape | None = None, classes: tuple[Label, ...] | None = None
+    name: str,
+    kind: Kind,
+    method: str,
+    *,
+    shape: Shape | None = None,
+    classes: tuple[Label, ...] | None = None,
+    decided_by: str | None = None,
+    part: int | None = None,
 ) -> View:
-    return View(OutputSpec(name, kind, shape=shape, classes=classes, view=True), method)
+    return View(OutputSpec(name, kind, shape=shape, classes=classes, view=True, decided_by=decided_by), method, part)
 
 
 def _if_it_has(model: Any, *views: View) -> tuple[View, ...]:
@@ -260,11 +259,6 @@ def is_multilabel(model: Any, classes: Any) -> bool:
     binarizer = getattr(model, "_label_binarizer", None)
     several = getattr(model, "n_outputs_", 1) > 1 and binarizer is None  # for a network these are units, not labels
     return several or str(getattr(binarizer, "y_type_", "")).startswith("multilabel")
-
-
-def _is_one_against_one(model: Any) -> bool:
-    """Support vector machines may give a column for each pair of classes; with three classes only the name tells."""
-    return getattr(model, "decision_function_shape", None) == "ovo"
 
 
 def _type_of(model: Any) -> str | None:

@@ -224,7 +224,8 @@ def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
     steps = [step for step in _steps_at_work(error.__traceback__) if id(step) in paths]
     kind = type(error).__name__
     unknown = kind in ("MissingShapeCalculator", "MissingConverter")
-    reason = "it has no converter for this class" if unknown else _first_sentence(one_line(error))
+    said = re.split(r"\.?\s+You may raise an is", one_line(error))[0].rstrip(".")
+    reason = "it has no converter for this class" if unknown else said
     if not steps:
         return ModelError(
             f"skl2onnx cannot convert {type(asked).__name__}: {reason}",
@@ -251,10 +252,6 @@ def _steps_at_work(trace: TracebackType | None) -> Iterator[Any]:
             if (step := getattr(known.get(name), "raw_operator", None)) is not None:
                 yield step
         trace = trace.tb_next
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"\.?\s+You may raise an is", text)[0].rstrip(".")
 
 
 EXTENSION = SklearnExporter()

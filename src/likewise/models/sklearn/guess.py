@@ -10,8 +10,8 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
+from likewise.data.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.catboost import open as cat
-from likewise.models.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.lightgbm import open as lgb
 from likewise.models.sklearn.walk import followed, names_after, steps_before
 from likewise.models.trees.ensemble import Ensemble, Gap
@@ -42,7 +42,7 @@ class _Line:
 
 def clues_of(native: Any, signature: Signature) -> Clues | None:
     """The clues of a scikit-learn estimator or a booster, by input; None for anything else."""
-    if not (hasattr(native, "get_params") or _is_booster(native)):
+    if not (hasattr(native, "get_params") or any(kind.is_model(native) for kind in (xgb, lgb, cat))):
         return None
     labels, places = _labels(signature)
     clues = Clues()
@@ -70,10 +70,6 @@ def _labels(signature: Signature) -> tuple[list[str], dict[str, Place]]:
         labels = [f"x{index}" for index in range(shape[1])]
         return labels, {label: (specs[0].name, index) for index, label in enumerate(labels)}
     return ["x0"], {"x0": (specs[0].name, None)}
-
-
-def _is_booster(native: Any) -> bool:
-    return xgb.is_model(native) or lgb.is_model(native) or cat.is_model(native)
 
 
 def _told_by_steps(

@@ -24,14 +24,6 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 _LARGEST_DENSE = 1 << 30
 
 
-def _names_a_model(path: str) -> bool:
-    """Is this a file name of the kind scikit-learn models are saved under?"""
-    name = path.lower()
-    for suffix in _COMPRESSED:
-        name = name.removesuffix(suffix)
-    return name.endswith(SUFFIXES)
-
-
 def read(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, str | None]:
     """What a file holds, and the version of scikit-learn that wrote it where the file says so."""
     name = os.fspath(path)
@@ -241,11 +233,7 @@ class EstimatorRunner:
         self._views = views_of(estimator, name)
         self._seen: dict[str, Array] = {}
         inputs, table = inputs_of(estimator)
-        self._signature = Signature(inputs, tuple(view.spec for view in self._views), table=table)
-
-    @property
-    def signature(self) -> Signature:
-        return self._signature
+        self.signature = Signature(inputs, tuple(view.spec for view in self._views), table=table)
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -266,9 +254,9 @@ class EstimatorRunner:
         return answers
 
     def _data(self, batch: Batch) -> Any:
-        if self._signature.inputs is not None and not self._signature.table:
+        if self.signature.inputs is not None and not self.signature.table:
             return batch.inputs["X"]
-        only = next(iter(batch.inputs.values())) if len(batch.inputs) == 1 and not self._signature.table else None
+        only = next(iter(batch.inputs.values())) if len(batch.inputs) == 1 and not self.signature.table else None
         return only if only is not None and only.ndim > 1 else batch.inputs.frame()
 
 
@@ -280,7 +268,10 @@ class SklearnAdapter(Adapter):
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
-            return _names_a_model(str(target))
+            name = str(target).lower()
+            for suffix in _COMPRESSED:
+                name = name.removesuffix(suffix)
+            return name.endswith(SUFFIXES)
         if "sklearn" not in sys.modules or isinstance(target, type):
             return False
         from sklearn.base import BaseEstimator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def read(model: Any) -> Ensemble | None:
         return None
     if hasattr(model, "tree_"):
         tree = _tree(model, 0)
-        return _joined([tree], model)
+        return ensemble_of([tree], outputs=int(tree.leaves[1].max()) + 1, dtype="float32")
     if hasattr(model, "_predictors"):
         return _histogram(model)
     kind = type(model).__name__
@@ -30,20 +31,18 @@ def read(model: Any) -> Ensemble | None:
     if kind == "IsolationForest":
         chosen = model.estimators_features_
         trees = [_tree(member, index, columns=chosen[index]) for index, member in enumerate(members)]
-        return ensemble_of([_without_values(tree) for tree in trees], outputs=1, dtype="float32")
+        nothing = np.zeros(0, dtype=np.int64)
+        bare = [replace(tree, leaves=(nothing, nothing, nothing)) for tree in trees]
+        return ensemble_of(bare, outputs=1, dtype="float32")
     if kind.startswith(("RandomForest", "ExtraTrees", "RandomTrees")):
         trees = [_tree(member, index, weight=1 / len(members)) for index, member in enumerate(members)]
-        return _joined(trees, model)
+        outputs = max(int(tree.leaves[1].max()) + 1 for tree in trees)
+        return ensemble_of(trees, outputs=outputs, dtype="float32")
     return None
 
 
 def _derived(model: Any) -> bool:
     return any(base.__module__.startswith(MODULES) and base.__name__ != "object" for base in type(model).__mro__)
-
-
-def _joined(trees: list[Tree], model: Any) -> Ensemble:
-    outputs = max(int(tree.leaves[1].max()) + 1 for tree in trees)
-    return ensemble_of(trees, outputs=outputs, dtype="float32")
 
 
 def _tree(
@@ -70,11 +69,6 @@ def _tree(
         leaves=(np.repeat(nodes, values.shape[1]), each, values.ravel()),
         gap=None if goes_left is None else np.where(np.asarray(goes_left, dtype=bool), Gap.LEFT, Gap.RIGHT),
     )
-
-
-def _without_values(tree: Tree) -> Tree:
-    nothing = np.zeros(0, dtype=np.int64)
-    return Tree(tree.number, tree.feature, tree.threshold, tree.left, tree.right, (nothing, nothing, nothing), tree.gap)
 
 
 def _boosted(model: Any) -> Ensemble:

@@ -63,7 +63,8 @@ class TorchExporter:
         parameters = parameters_of(module)
         names = _answer_names(module, tensors, parameters)
         free = _free_axes(request, tensors)
-        program = _captured(module, tensors, parameters, free)
+        shapes = tuple(free.values()) if parameters is None else free
+        program = _captured(module, tensors, parameters, shapes)
         try:
             with _silently():
                 exported = torch.onnx.export(
@@ -71,7 +72,7 @@ class TorchExporter:
                     dynamo=True,
                     verbose=False,
                     opset_version=request.opset,
-                    dynamic_shapes=_shapes(free, by_name=parameters is not None),
+                    dynamic_shapes=shapes,
                 )
         except Exception as error:  # the exporter raises many types
             raise _not_convertible(error, program) from error
@@ -149,17 +150,10 @@ def _free_axes(request: ExportRequest, tensors: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _shapes(free: Mapping[str, dict[int, Any]], *, by_name: bool) -> Any:
-    return dict(free) if by_name else tuple(free.values())
-
-
-def _captured(
-    module: Any, tensors: Mapping[str, Any], parameters: tuple[Parameter, ...] | None, free: dict[str, dict[int, Any]]
-) -> Any:
+def _captured(module: Any, tensors: Mapping[str, Any], parameters: tuple[Parameter, ...] | None, shapes: Any) -> Any:
     import torch
 
     args, kwargs = bound(tensors, parameters)
-    shapes = _shapes(free, by_name=parameters is not None)
     try:
         with _silently():
             return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)

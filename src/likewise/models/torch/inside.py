@@ -11,8 +11,8 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
+from likewise.data.clues import About, Clues
 from likewise.models.arrays import BUFFER, FOLDED, MODEL, NETWORK, PACKED, PREPROCESSING, Parameter
-from likewise.models.clues import About, Clues
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """The order in which ONNX wants the gates that torch has as 0, 1, 2 …"""
@@ -101,13 +101,9 @@ def _recurrent(name: str, part: Any) -> Iterator[Parameter]:
             found = [[getattr(part, f"{one}_{end}", None) for one in names] for end in ends]
             if any(tensor is None for row in found for tensor in row):
                 continue
-            packed = [np.concatenate([_reordered(_array(tensor), gates) for tensor in row]) for row in found]
+            split = [[np.split(_array(tensor), len(gates)) for tensor in row] for row in found]
+            packed = [np.concatenate([parts[gate] for parts in row for gate in gates]) for row in split]
             yield Parameter(name, f"{stem}_l{layer}", np.stack(packed), MODEL, PACKED)
-
-
-def _reordered(values: Array, gates: tuple[int, ...]) -> Array:
-    parts = np.split(values, len(gates))
-    return np.concatenate([parts[gate] for gate in gates])
 
 
 SEQUENCE, IMAGE = 16, 64

@@ -61,7 +61,8 @@ def inputs_of(module: Any, parameters: Sequence[Parameter] | None, dtype: str | 
     required = [p for p in parameters if not p.optional] or list(parameters[:1])
     lone = len(required) == 1
     if dtype is None:
-        wanted, indices = _weights_dtype(module), not lone or _has_embedding(module)
+        kinds = (getattr(part, "original_name", type(part).__name__) for part in module.modules())
+        wanted, indices = _weights_dtype(module), not lone or any("Embedding" in kind for kind in kinds)
     else:
         wanted, indices = _stated(dtype), False
     return tuple(
@@ -144,11 +145,6 @@ def device_of(module: Any) -> Any:
     return torch.device("cpu") if first is None else first.device
 
 
-def _has_embedding(module: Any) -> bool:
-    """Does it look rows up by whole numbers?"""
-    return any("Embedding" in getattr(part, "original_name", type(part).__name__) for part in module.modules())
-
-
 def _numpy_name(dtype: Any) -> str:
     """What numpy calls a type of torch."""
     return str(dtype).removeprefix("torch.")
@@ -201,15 +197,6 @@ def _evaluating(module: Any) -> Iterator[list[str]]:
         # Part by part, because some may have been in eval mode on purpose.
         for part in training.values():
             part.training = True
-
-
-def _ask(module: Any, arguments: Mapping[str, Array], parameters: Sequence[Parameter] | None, device: Any) -> Any:
-    """Call the module and give back what it returns."""
-    import torch
-
-    args, kwargs = bound({name: tensor_of(array).to(device) for name, array in arguments.items()}, parameters)
-    with torch.inference_mode():
-        return module(*args, **kwargs)
 
 
 def bound(tensors: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -297,16 +284,6 @@ def _array(name: str, value: Any) -> Array:
     return array
 
 
-def _growing_axes(one: Mapping[str, Array], other: Mapping[str, Array], rows: tuple[int, int]) -> dict[str, int]:
-    """The axis of the rows of every answer, from the answers to two numbers of rows: the one that follows them."""
-    axes = {}
-    for name, array in one.items():
-        again = other[name].shape if name in other else ()
-        following = [axis for axis, lengths in enumerate(zip(array.shape, again, strict=False)) if lengths == rows]
-        axes[name] = following[0] if following else 0
-    return axes
-
-
 class TorchAdapter(Adapter):
     """All knowledge of PyTorch."""
 
@@ -369,8 +346,14 @@ class TorchRunner:
         return rows
 
     def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
         try:
-            return _arrays_of(_ask(self._module, inputs, self._parameters, self._device))
+            tensors = {name: tensor_of(array).to(self._device) for name, array in inputs.items()}
+            args, kwargs = bound(tensors, self._parameters)
+            with torch.inference_mode():
+                answer = self._module(*args, **kwargs)
+            return _arrays_of(answer)
         except LikewiseError:
             raise
         except Exception as error:
@@ -396,9 +379,14 @@ class TorchRunner:
         others = rows - 1 if rows > 1 else 2
         fewer = {name: np.resize(array, (others, *array.shape[1:])) for name, array in inputs.items()}
         try:
-            return _growing_axes(answers, self._ask(self._laid_out(fewer)), (rows, others))
+            again = self._ask(self._laid_out(fewer))
         except ModelError:  # it takes this number of rows only
             return {}
+        axes = {}
+        for name, array in answers.items():
+            lengths = enumerate(zip(array.shape, again[name].shape if name in again else (), strict=False))
+            axes[name] = next((axis for axis, pair in lengths if pair == (rows, others)), 0)
+        return axes
 
     def _nothing(self, inputs: Mapping[str, Array]) -> Tensors:
         """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""

@@ -118,19 +118,10 @@ def reason(error: Exception) -> str:
     return text.strip()[:500].rstrip(".")
 
 
-class _Answers:
-    """What a model says to the same rows, each question asked once."""
-
+class _Answers(boosters.Answers):
     def __init__(self, model: Any, data: Any, facts: Facts) -> None:
-        self._model, self._data, self._facts = model, data, facts
-
-    @cached_property
-    def value(self) -> Array:
-        return self._model.predict(self._data)  # type: ignore[no-any-return]
-
-    @cached_property
-    def scores(self) -> Array:
-        return self._model.predict(self._data, output_margin=True)  # type: ignore[no-any-return]
+        super().__init__(model, data, output_margin=True)
+        self._facts = facts
 
 
 class _OfWrapper(_Answers):
@@ -221,11 +212,7 @@ class XgboostAdapter(Adapter):
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         require_known(model, OPTIONS)
-        target = boosters.loaded(model, _load)
-        if is_wrapper(target):
-            yield _open_wrapper(target, model)
-        else:
-            yield _open_booster(target, model)
+        yield _opened(boosters.loaded(model, _load), model)
 
 
 def _load(path: str | os.PathLike[str]) -> Any:
@@ -255,52 +242,45 @@ def _load(path: str | os.PathLike[str]) -> Any:
         raise boosters.unreadable(path, "XGBoost", reason(error)) from error
 
 
-def _open_wrapper(model: Any, described: Model) -> Runner:
-    from sklearn.exceptions import NotFittedError
-
-    try:
-        booster = model.get_booster()
-    except NotFittedError as error:
-        raise ModelError(f"{described.name} is not fitted", remedy="Call fit, then save the model again") from error
-    if (threads := _threads(described)) is not None:
-        model = copy.deepcopy(model)
-        model.n_jobs, booster = threads, model.get_booster()
-        booster.set_param({"nthread": threads})
-    facts = facts_of(booster)
-    if "missing" in described.options:
-        model = copy.copy(model)
-        model.missing = _missing(described)
-    inputs, table = boosters.inputs_of(facts.names, facts.features)
-    signature = Signature(inputs, _outputs_of_wrapper(model, facts), table=table)
-    ask = _categorical(booster, facts, signature)
-    return BoosterRunner(
-        model,
-        signature,
-        _details(booster, facts, model, used=facts.rounds if facts.best_round is None else facts.best_round + 1),
-        name=described.name,
-        ask=lambda batch: _OfWrapper(model, ask(batch), facts),
-        reason=reason,
-    )
-
-
-def _open_booster(booster: Any, described: Model) -> Runner:
+def _opened(target: Any, described: Model) -> Runner:
     import xgboost
 
-    if str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes"):
-        best = facts_of(booster).best_round
-        if best is None:
-            raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
-        booster = booster[: best + 1]
-    if (threads := _threads(described)) is not None:
-        booster = copy.deepcopy(booster)
+    wrapper = target if is_wrapper(target) else None
+    booster = target
+    threads = _threads(described)
+    if wrapper is not None:
+        from sklearn.exceptions import NotFittedError
+
+        try:
+            booster = wrapper.get_booster()
+        except NotFittedError as error:
+            raise boosters.unfitted(described.name) from error
+        if threads is not None:
+            wrapper = copy.deepcopy(wrapper)
+            wrapper.n_jobs, booster = threads, wrapper.get_booster()
+        if "missing" in described.options:
+            wrapper = copy.copy(wrapper)
+            wrapper.missing = _missing(described)
+    else:
+        if str(described.options.get("best_iteration", "")).lower() in ("1", "true", "yes"):
+            best = facts_of(booster).best_round
+            if best is None:
+                raise ModelError(f"{described.name} has no best iteration: its training did not stop early")
+            booster = booster[: best + 1]
+        if threads is not None:
+            booster = copy.deepcopy(booster)
+    if threads is not None:
         booster.set_param({"nthread": threads})
     facts = facts_of(booster)
     inputs, table = boosters.inputs_of(facts.names, facts.features)
-    signature = Signature(inputs, _outputs_of_booster(facts), table=table)
+    outputs = _outputs_of_booster(facts) if wrapper is None else _outputs_of_wrapper(wrapper, facts)
+    signature = Signature(inputs, outputs, table=table)
     data = _categorical(booster, facts, signature)
     types = None if categories_of(booster) else booster.feature_types
 
     def ask(batch: Batch) -> Any:
+        if wrapper is not None:
+            return _OfWrapper(wrapper, data(batch), facts)
         matrix = xgboost.DMatrix(
             data(batch),
             missing=_missing(described),
@@ -310,14 +290,10 @@ def _open_booster(booster: Any, described: Model) -> Runner:
         )
         return _OfBooster(booster, matrix, facts)
 
-    return BoosterRunner(
-        booster,
-        signature,
-        _details(booster, facts, None, used=facts.rounds),
-        name=described.name,
-        ask=ask,
-        reason=reason,
-    )
+    used = facts.rounds if wrapper is None or facts.best_round is None else facts.best_round + 1
+    details = _details(booster, facts, wrapper, used=used)
+    native = booster if wrapper is None else wrapper
+    return BoosterRunner(native, signature, details, name=described.name, ask=ask, reason=reason)
 
 
 def _categorical(booster: Any, facts: Facts, signature: Signature) -> Any:
@@ -394,31 +370,23 @@ WRONG = {
 """Objectives whose link function onnxmltools 1.16 does not convert."""
 
 
-class XgboostExporter:
-    """All knowledge of onnxmltools' XGBoost converter."""
+def _exported(request: ExportRequest) -> ModelProto:
+    with extra("boost", needed_for="the export of XGBoost models"):
+        import onnxmltools  # noqa: F401
+        import xgboost
+    wrapper = request.model if is_wrapper(request.model) else None
+    booster = booster_of(request.model)
+    facts = facts_of(booster)
+    _require_convertible(wrapper, booster, facts, request)
+    if wrapper is not None and facts.best_round is not None:
+        booster = booster[: facts.best_round + 1]
 
-    framework = "xgboost"
+    def clean() -> Any:
+        made = (xgboost.XGBClassifier if facts.objective in CLASSIFIED else xgboost.XGBRegressor)()
+        made.load_model(_anonymous(booster, facts))
+        return made
 
-    def claims(self, model: object) -> bool:
-        return is_model(model)
-
-    def export(self, request: ExportRequest) -> ModelProto:
-        with extra("boost", needed_for="the export of XGBoost models"):
-            import onnxmltools  # noqa: F401
-            import xgboost
-        wrapper = request.model if is_wrapper(request.model) else None
-        booster = booster_of(request.model)
-        facts = facts_of(booster)
-        _require_convertible(wrapper, booster, facts, request)
-        if wrapper is not None and facts.best_round is not None:
-            booster = booster[: facts.best_round + 1]
-
-        def clean() -> Any:
-            made = (xgboost.XGBClassifier if facts.objective in CLASSIFIED else xgboost.XGBRegressor)()
-            made.load_model(_anonymous(booster, facts))
-            return made
-
-        return boosters.to_onnx("xgboost", clean, facts.features, request, reason=reason)
+    return boosters.to_onnx("xgboost", clean, facts.features, request, reason=reason)
 
 
 def _anonymous(booster: Any, facts: Facts) -> bytearray:
@@ -482,4 +450,4 @@ def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: Expo
 
 
 EXTENSION = XgboostAdapter()
-EXPORTER = XgboostExporter()
+EXPORTER = boosters.BoosterExporter("xgboost", is_model, _exported)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from likewise.contracts.data import Array
 from likewise.data.random_values import Between, Cells, Normal, OneOf, Part, Values, WithGaps, Words
 
@@ -141,8 +143,6 @@ def _decided(ranked: Sequence[Clue], dtype: str) -> Part | None:
 
 
 def _between_cuts(clues: Sequence[Clue], scale: Clue | None) -> Part:
-    import numpy as np
-
     cuts = np.unique(np.array([cut for clue in clues for cut in clue.told], dtype=np.float64))
     cuts = cuts[np.isfinite(cuts)]
     if len(cuts) > MOST_CUTS:
@@ -194,8 +194,6 @@ def _whole(dtype: str) -> bool:
 
 def nodes_by_feature(features: Array) -> dict[int, Array]:
     """The nodes of trees that ask for each feature; a leaf has a feature below zero."""
-    import numpy as np
-
     order = np.argsort(features, kind="stable")
     asked, starts = np.unique(features[order], return_index=True)
     parts = np.split(order, starts[1:])
