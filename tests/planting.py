@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
+import runpy
 import subprocess
 import sys
 import uuid
@@ -138,17 +140,36 @@ def here(*arguments, folder):
     """
     from likewise.cli import main
 
-    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     with (
-        mock.patch("sys.argv", ["likewise", *map(str, arguments)]),
         mock.patch("likewise.cli.supervisor.supervise", _answered_here),
         mock.patch("likewise.models.remote.worthwhile", return_value=False),
+    ):
+        return _called(main, ["likewise", *arguments], folder)
+
+
+def script(path, *arguments, folder):
+    """Run a script in this process, as `python path` would in its own; what it imports beside itself is forgotten."""
+    before, disabled = set(sys.modules), logging.root.manager.disable
+    with warnings.catch_warnings(action="ignore"), mock.patch("sys.path", [*sys.path]):
+        try:
+            return _called(lambda: runpy.run_path(str(path), run_name="__main__"), [path, *arguments], folder)
+        finally:
+            logging.disable(disabled)
+            for name in set(sys.modules) - before:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                    del sys.modules[name]
+
+
+def _called(function, arguments, folder):
+    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    with (
+        mock.patch("sys.argv", [*map(str, arguments)]),
         contextlib.chdir(folder),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
     ):
         try:
-            main()
+            function()
         except SystemExit as left:
             code = left.code or 0
     assert "Traceback" not in stdout.getvalue() + stderr.getvalue()

@@ -8,7 +8,7 @@ import pytest
 
 PLUGIN = ("-p", "no:cacheprovider")
 SUITE = """
-import joblib, pandas as pd
+import pandas as pd
 from pathlib import Path
 from likewise.pytest_plugin import assert_parity
 
@@ -17,20 +17,24 @@ ROWS = pd.read_parquet(EXAMPLE / "test.parquet")[:200]
 QUICK = dict(explain=False, edge="off")
 
 def test_faithful(parity):
-    report = parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS, **QUICK)
+    report = parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.onnx"), ROWS, **QUICK)
     assert report.samples == 200
 
 def test_quantised(parity):
-    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
+    parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
 
 def test_function():
-    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, abs_tol=0.5, **QUICK)
+    assert_parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.int8.onnx"), ROWS, abs_tol=0.5, **QUICK)
 
 def test_function_fails():
-    assert_parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
+    assert_parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.int8.onnx"), ROWS, **QUICK)
+
+def test_both(parity):
+    for name in ("model.onnx", "model.onnx"):
+        parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / name), ROWS, **QUICK)
 
 def test_no_rows(parity):
-    parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / "model.onnx"), ROWS[:0], **QUICK)
+    parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.onnx"), ROWS[:0], **QUICK)
 """
 
 
@@ -43,47 +47,32 @@ def suite(pytester, example_folder):
 @pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_failure_is_the_summary_and_the_report_is_kept(suite, more):
     done = suite.runpytest_subprocess(*PLUGIN, *more, "--likewise-reports", "reports")
-    done.assert_outcomes(passed=2, failed=3)
+    done.assert_outcomes(passed=3, failed=3)
     shown = done.stdout.str()
     assert "FAIL" in shown
     assert "mismatch_rate" in shown
     assert "INCONCLUSIVE" in shown
     assert "holds no rows" in shown
     assert "pytest_plugin.py" not in shown, "our frames stay out of the failure"
-    found = {path.parent.name: json.loads(path.read_text()) for path in suite.path.glob("reports/*/*.json")}
+    found = {path.parent.name: json.loads(path.read_text()) for path in suite.path.glob("reports/*/parity_report.json")}
     outcomes = {name.split("__")[-1]: report["outcome"] for name, report in found.items()}
     assert outcomes == {
         "test_faithful": "PASS",
         "test_quantised": "FAIL",
         "test_function": "PASS",
         "test_function_fails": "FAIL",
+        "test_both": "PASS",
         "test_no_rows": "INCONCLUSIVE",
     }
+    (second,) = suite.path.glob("reports/*/parity_report.2.json")
+    assert second.parent.name.endswith("test_both"), "two checks of a test keep two reports"
 
 
-def test_without_a_folder_the_report_lies_beside_the_files_of_the_test(suite):
-    done = suite.runpytest_subprocess(*PLUGIN, "-k", "quantised", "--basetemp", "kept")
-    done.assert_outcomes(failed=1, deselected=4)
+def test_without_a_folder_the_report_lies_beside_the_files_of_the_test_and_a_page_on_request(suite):
+    chosen = ("-k", "quantised or function_fails")
+    done = suite.runpytest_subprocess(*PLUGIN, *chosen, "--likewise-html", "--basetemp", "kept")
+    done.assert_outcomes(failed=2, deselected=4)
     assert (suite.path / "kept" / "test_quantised0" / "parity_report.json").is_file()
-
-
-def test_a_page_is_written_on_request_and_named_in_the_failure(suite):
-    done = suite.runpytest_subprocess(*PLUGIN, "-k", "function_fails", "--likewise-html", "--basetemp", "kept")
-    done.assert_outcomes(failed=1, deselected=4)
     page = suite.path / "kept" / "test_function_fails0" / "parity_report.html"
     assert page.read_text().startswith("<!doctype html>")
     assert "parity_report.html" in done.stdout.str()
-
-
-def test_two_checks_of_a_test_keep_two_reports(pytester, example_folder):
-    pytester.makepyfile(
-        SUITE.format(folder=str(example_folder)).split("def test_faithful")[0]
-        + """
-def test_both(parity):
-    for name in ("model.onnx", "model.onnx"):
-        parity(str(EXAMPLE / "model.joblib"), str(EXAMPLE / name), ROWS, **QUICK)
-"""
-    )
-    pytester.runpytest_subprocess(*PLUGIN, "--likewise-reports", "reports").assert_outcomes(passed=1)
-    names = sorted(path.name for path in pytester.path.glob("reports/*/*"))
-    assert names == ["parity_report.2.json", "parity_report.json"]

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 import likewise
 from likewise.errors import MissingExtraError, UsageError
 from likewise.testing import inputs_for, rows_for
+from planting import here
 
 PLAIN = settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 SHRINKING = settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -199,10 +200,7 @@ def test_the_page_on_generated_rows_is_true(example_folder, tmp_path, monkeypatc
         exec(block, known)
     assert capsys.readouterr().out.startswith("300 generated rows agree")
     *_, line = re.findall(r"^likewise (check .*)$", PAGE.read_text(), re.M)
-    command = [sys.executable, "-m", "likewise", *shlex.split(line), "--edge", "off"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "500 generated rows agree" in done.stdout
+    here(*shlex.split(line), "--edge", "off", folder=tmp_path).expect(0, "500 generated rows agree")
 
 
 def test_importing_it_needs_no_hypothesis():

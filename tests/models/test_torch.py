@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import subprocess
@@ -38,7 +37,7 @@ import likewise
 from likewise.contracts.models import Kind
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
 from likewise.registry import describe_model
-from planting import here
+from planting import here, script
 
 CODE = """
 import torch
@@ -942,12 +941,9 @@ def test_the_command_line_checks_weights_with_a_factory(zoo, file, network, tmp_
 
 
 @pytest.mark.parametrize(("words", "code", "last"), [([], 0, "✓"), (["--broken"], 1, "✗")])
-def test_the_example_runs_and_shows_what_failure_looks_like(words, code, last):
-    script = Path(__file__).parents[2] / "examples" / "pytorch" / "verify_export.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, script, *words], capture_output=True, text=True, encoding="utf-8", env=environment, check=False
-    )
+def test_the_example_runs_and_shows_what_failure_looks_like(tmp_path, words, code, last):
+    example = Path(__file__).parents[2] / "examples" / "pytorch" / "verify_export.py"
+    done = script(example, *words, folder=tmp_path)
     lines = done.stdout.splitlines()
     assert done.returncode == code, done.stderr
     assert lines[-1].startswith(last)
