@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -294,43 +294,40 @@ class _Known:
     def _pass_on(self, node: NodeProto) -> None:
         first = self.tensors[node.input[0]]
         others = [self.tensors[name].values for name in node.input[1:] if name]
-        attributes = {attribute.name: attribute for attribute in node.attribute}
         if node.op_type == "DequantizeLinear":
-            values, rounding = _dequantised(first.values, others, attributes)
-            self.tensors[node.output[0]] = replace(first, values=values, rounding=rounding)
-            return
-        self.tensors[node.output[0]] = replace(first, values=_passed(node.op_type, first.values, others, attributes))
+            values, rounding = _dequantised(node, first.values, others)
+        else:
+            values, rounding = _passed(node, first.values, others), first.rounding
+        self.tensors[node.output[0]] = replace(first, values=values, rounding=rounding)
 
 
-def _passed(operator: str, values: Array, others: Sequence[Array], attributes: Mapping[str, Any]) -> Array:
+def _passed(node: NodeProto, values: Array, others: Sequence[Array]) -> Array:
     from onnx import helper
 
+    operator = node.op_type
     if operator == "Transpose":
-        return np.transpose(values, list(attributes["perm"].ints) if "perm" in attributes else None)
+        return np.transpose(values, edits.attribute(node, "perm"))
     if operator == "Reshape":
         shape = [values.shape[axis] if size == 0 else int(size) for axis, size in enumerate(others[0].tolist())]
         return values.reshape(shape)
     if operator in ("Squeeze", "Unsqueeze"):
-        listed = list(attributes["axes"].ints) if "axes" in attributes else None
-        axes = tuple(others[0].tolist()) if others else None if listed is None else tuple(listed)
+        axes = others[0].tolist() if others else edits.attribute(node, "axes")
         if operator == "Squeeze":
-            return np.squeeze(values, axes)
-        return np.expand_dims(values, axes or ())
+            return np.squeeze(values, None if axes is None else tuple(axes))
+        return np.expand_dims(values, tuple(axes or ()))
     if operator == "Flatten":
-        axis = attributes["axis"].i if "axis" in attributes else 1
-        return values.reshape(int(np.prod(values.shape[:axis], dtype=np.int64)), -1)
+        return values.reshape(int(np.prod(values.shape[: edits.attribute(node, "axis", 1)], dtype=np.int64)), -1)
     if operator == "Cast" and values.dtype.kind in "biuf":
         try:
-            return values.astype(helper.tensor_dtype_to_np_dtype(attributes["to"].i))
+            return values.astype(helper.tensor_dtype_to_np_dtype(edits.attribute(node, "to")))
         except (KeyError, TypeError, ValueError):
             return values
     return values
 
 
-def _dequantised(values: Array, others: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, float]:
+def _dequantised(node: NodeProto, values: Array, others: Sequence[Array]) -> tuple[Array, float]:
     """The numbers that whole numbers stand for, and half the distance between two of them."""
-
-    axis = attributes["axis"].i if "axis" in attributes else 1
+    axis = edits.attribute(node, "axis", 1)
     scale = others[0].astype(np.float64)
     zero = others[1].astype(np.float64) if len(others) > 1 else np.zeros_like(scale)
     if scale.ndim == 1 and scale.size > 1 and scale.size == values.shape[axis]:
