@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +126,9 @@ def _steps(case: Case, batch: Batch) -> tuple[Part, ...]:
     found = []
     for step in steps:
         record = records.get(step.path)
-        gave = None if record is None or _size(record.gave) > LARGEST else record.output
+        # Once all numbers of a table are written out as doubles.
+        too_large = record is not None and 8 * prod(getattr(record.gave, "shape", ())) > LARGEST
+        gave = None if record is None or too_large else record.output
         before = _nearest(step.upstream, upstream)
         found.append(Part(step.path, type(step.estimator).__name__, before, gave, _detail(step.estimator)))
     last = innermost(case)
@@ -146,14 +149,6 @@ def _name_of_last(case: Case, steps: Sequence[Step]) -> str:
     named = getattr(model, "steps", None)
     name = str(named[-1][0]) if isinstance(named, list) and named else type(model).__name__
     return name if name not in {step.path for step in steps} else f"{name} (model)"
-
-
-def _size(table: Any) -> int:
-    """Bytes of a table once all its numbers are written out as doubles."""
-    size = 8
-    for length in getattr(table, "shape", ()):
-        size *= length
-    return size
 
 
 def _modules(case: Case, model: Any, batch: Batch) -> tuple[Part, ...]:
@@ -351,10 +346,6 @@ def most_likely(tables: Mapping[TensorPart, Array], expected: Array) -> list[lis
     return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
 
 
-ALIKE = 1e-3
-"""Tensors are the same step's output if they differ by at most this part of their largest value."""
-
-
 def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None:
     """The step a node belongs to, or the class of an estimator without steps; None where it cannot be told."""
     if case.framework("reference") != "sklearn":
@@ -378,20 +369,11 @@ def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None
 def _boundaries(case: Case) -> dict[str, str]:
     """For steps of the pipeline, the tensor that holds what they give."""
     batch = Trial.few(case).batch
-    inside, found = looked_into(case, batch), {}
+    inside = looked_into(case, batch)
     if inside is None:
         return {}
-    made = {name: rows_of(inside.values[name]) for name in inside.made_by if name in inside.values}
-    floats = {name: table for name, table in made.items() if table.dtype.kind == "f"}
-    for path, record in seen(case, batch).items():
-        alike = (name for name, table in floats.items() if record.output is not None and _alike(table, record.output))
-        if (name := next(alike, None)) is not None:
-            found[path.partition("__")[0]] = name
-    return found
-
-
-def _alike(table: Array, gave: Array) -> bool:
-    if table.shape != gave.shape:
-        return False
-    largest = max(float(np.nanmax(np.abs(gave), initial=0.0)), 1e-12)
-    return bool(np.nanmax(np.abs(table.astype(np.float64) - gave), initial=0.0) <= ALIKE * largest)
+    parts = _steps(case, batch)
+    places = places_of_steps(parts, {}, Opened.of(case.graph(), {}), inside.values)
+    # The first tensor of a step, and of a branch what is joined in the end.
+    first = {part.path: name for name, part in reversed(places.items())}
+    return {part.path.partition("__")[0]: first[part.path] for part in parts if part.path in first}

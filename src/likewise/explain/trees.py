@@ -20,7 +20,7 @@ from likewise.models.onnx.guess import Graph
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
 from likewise.models.sklearn.walk import names_after, steps_before
 from likewise.models.trees.differences import Differences, differences, partings
-from likewise.models.trees.ensemble import LEAF, Ensemble, as_compared, boundary
+from likewise.models.trees.ensemble import Ensemble, as_compared, boundary
 from likewise.models.trees.read import trees_of
 from likewise.models.xgboost import open as xgb
 
@@ -77,7 +77,7 @@ def _of_graph(case: Case, side: str) -> Reading | None:
     seen = _seen(case, side, proto, held)
     if seen is None:
         return Reading(held.ensemble, None, names, held)
-    held = _with_widths(held, {source: array.shape[1] for source, array in seen.items()})
+    held = held.laid_out({source: array.shape[1] for source, array in seen.items()})
     return Reading(held.ensemble, np.hstack([seen[source] for source in held.sources]), names, held)
 
 
@@ -98,17 +98,6 @@ def _with_indices(case: Case, columns: tuple[str, ...]) -> tuple[str, ...]:
     if array is None or array.ndim != 2 or array.shape[1] < 2:
         return columns
     return tuple(f"{columns[0]}[{index}]" for index in range(array.shape[1]))
-
-
-def _with_widths(held: onnx.GraphTrees, widths: Mapping[str, int]) -> onnx.GraphTrees:
-    """The same with the true number of columns of each source."""
-    starts = np.cumsum([0, *(widths[source] for source in held.sources)]).tolist()
-    offsets = dict(zip(held.sources, starts, strict=False))
-    sites = tuple(replace(site, offset=offsets[site.source]) for site in held.sites)
-    trees = held.ensemble
-    shift = np.array([site.offset for site in sites])[trees.place[trees.tree]]
-    feature = np.where(trees.column >= 0, trees.column + shift, LEAF)
-    return replace(held, ensemble=replace(trees, feature=feature), sites=sites, widths=dict(widths))
 
 
 def _seen(case: Case, side: str, proto: ModelProto, held: onnx.GraphTrees) -> Mapping[str, Array] | None:

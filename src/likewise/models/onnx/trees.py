@@ -213,8 +213,7 @@ class Site:
     """A node of the graph that holds trees.
 
     `node` is its position in the graph, `source` the tensor whose columns it sees, `columns` which of
-    them where it does not see all, `told` its attributes, `offset` where its columns begin among those of
-    all sources.
+    them where it does not see all, `told` its attributes.
     """
 
     node: int
@@ -223,7 +222,6 @@ class Site:
     source: str
     columns: Array | None
     told: Mapping[str, Any]
-    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +232,14 @@ class GraphTrees:
     sites: tuple[Site, ...]
     sources: tuple[str, ...]
     widths: Mapping[str, int]
+
+    def laid_out(self, widths: Mapping[str, int]) -> GraphTrees:
+        """The same with so many columns of each source, side by side."""
+        starts = np.cumsum([0, *(widths[source] for source in self.sources)]).tolist()
+        offsets = dict(zip(self.sources, starts, strict=False))
+        shift = np.array([offsets[site.source] for site in self.sites])[self.ensemble.place[self.ensemble.tree]]
+        feature = np.where(self.ensemble.column >= 0, self.ensemble.column + shift, LEAF)
+        return replace(self, ensemble=replace(self.ensemble, feature=feature), widths=widths)
 
 
 def holds_trees(proto: ModelProto) -> bool:
@@ -261,22 +267,20 @@ def read(proto: ModelProto) -> GraphTrees | None:
     if len(types) > 1:
         return None
     widths = {source: _width(source, found) for source in sources}
-    offsets = dict(zip(sources, np.cumsum([0, *widths.values()]).tolist(), strict=False))
-    sites = tuple(replace(site, offset=offsets[site.source]) for site, _ in found)
+    sites = tuple(site for site, _ in found)
     trees = [tree for _, part in found for tree in part]
     if len(sites) > 1:  # every node counts its trees from zero
         trees = [replace(tree, number=number) for number, tree in enumerate(trees)]
     base: Any = sites[0].told.get("base_values", ()) if len(sites) == 1 else ()
     outputs = max(outputs_of(site.told) for site in sites)
     read_ = ensemble_of(trees, outputs=outputs, dtype=types.pop(), base=base)
-    seen = np.array([site.offset for site in sites])[read_.place[read_.tree]]
     column = read_.feature.copy()
     for place, site in enumerate(sites):
         if site.columns is not None:
             here = (read_.place[read_.tree] == place) & (column >= 0)
             column[here] = site.columns[column[here]]
-    feature = np.where(read_.feature >= 0, column + seen, LEAF)
-    return GraphTrees(folded(replace(read_, column=column, feature=feature)), sites, sources, widths)
+    held = GraphTrees(replace(read_, column=column), sites, sources, widths).laid_out(widths)
+    return replace(held, ensemble=folded(held.ensemble))
 
 
 def _size(proto: ModelProto) -> int:
