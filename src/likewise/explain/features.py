@@ -206,20 +206,9 @@ def member_counts(case: Case) -> set[int]:
         count_of = getattr(model, name, None)
         if callable(count_of):
             found.add(int(count_of()))
-    return {count for count in found | _trees_in_graph(case) if count >= 2}
-
-
-def _trees_in_graph(case: Case) -> set[int]:
-    proto = case.graph()
-    if proto is None:
-        return set()
-    counts = set()
-    for node in proto.graph.node:
-        for name in ("nodes_treeids", "tree_roots"):
-            ids = edits.attribute(node, name)
-            if ids:
-                counts.add(len(set(ids)))
-    return counts
+    nodes = () if (proto := case.graph()) is None else proto.graph.node
+    trees = (edits.attribute(node, name) for node in nodes for name in ("nodes_treeids", "tree_roots"))
+    return {count for count in found | {len(set(ids)) for ids in trees if ids} if count >= 2}
 
 
 def _of_estimator(model: Any) -> Iterator[tuple[str, Array]]:

@@ -166,24 +166,22 @@ def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Tenso
     """The tensor whose values, given by the step, let the reference answer like the candidate."""
     case, trial, rows = watched.case, watched.trial, _rows_for(watched.case, expected.shape[1])
     for places in most_likely(tables, expected):
-        for only in (False, True):
-            change = _giving(tables[places[0]], only_what_differs=only)
-            answered = ask_changed(case, {step.path: change}, trial.batch)
-            if answered is None or not trial.effect(reference=answered).explains:
-                continue
-            reproduced = _reproduced(case, step, places[0], rows, expected.shape[1], only_what_differs=only)
-            if reproduced is None or not reproduced.explains:
-                continue
-            refuted = False
-            # Of equal tensors, one may be a by-product that nothing depends on.
-            for place in places[:ALSO_TRIED]:
-                repaired = _repaired(watched, step, place, rows, expected.shape[1])
-                if repaired is not None and repaired.explains:
-                    return WrongStep(step, place, watched, expected, tables[place], repaired, rows, injected=True)
-                refuted = refuted or repaired is not None
-            if not refuted:
-                place = places[0]
-                return WrongStep(step, place, watched, expected, tables[place], reproduced, rows, injected=False)
+        answered = ask_changed(case, {step.path: _giving(tables[places[0]])}, trial.batch)
+        if answered is None or not trial.effect(reference=answered).explains:
+            continue
+        reproduced = _reproduced(case, step, places[0], rows, expected.shape[1])
+        if reproduced is None or not reproduced.explains:
+            continue
+        refuted = False
+        # Of equal tensors, one may be a by-product that nothing depends on.
+        for place in places[:ALSO_TRIED]:
+            repaired = _repaired(watched, step, place, rows, expected.shape[1])
+            if repaired is not None and repaired.explains:
+                return WrongStep(step, place, watched, expected, tables[place], repaired, rows, injected=True)
+            refuted = refuted or repaired is not None
+        if not refuted:
+            place = places[0]
+            return WrongStep(step, place, watched, expected, tables[place], reproduced, rows, injected=False)
     return None
 
 
@@ -203,9 +201,7 @@ def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None
     return None
 
 
-def _reproduced(
-    case: Case, step: Step, place: TensorPart, rows: Array, width: int, *, only_what_differs: bool
-) -> Effect | None:
+def _reproduced(case: Case, step: Step, place: TensorPart, rows: Array, width: int) -> Effect | None:
     """The reference with the graph's tensor in the place of its step."""
     with reader(case, place.tensor) as read:
 
@@ -213,40 +209,27 @@ def _reproduced(
             array = read(batch)
             if array is None or len(array) != len(batch):
                 return None
-            change = _giving(place.of(array), only_what_differs=only_what_differs)
-            return ask_changed(case, {step.path: change}, batch)
+            return ask_changed(case, {step.path: _giving(place.of(array))}, batch)
 
         answered = in_parts(case, rows, width, answer)
     return None if answered is None else Trial(case, rows).effect(reference=answered)
 
 
 def _repaired(watched: Watched, step: Step, place: TensorPart, rows: Array, width: int) -> Effect | None:
-    """The graph with what the step gives in the place of its tensor; all of it, or only what differs from its own."""
-    effects = [_injected(watched, step, place, rows, width, only_what_differs=False)]
-    if effects[0] is not None and (effects[0].share < 1.0 or effects[0].damage):
-        effects.append(_injected(watched, step, place, rows, width, only_what_differs=True))
-    return max((effect for effect in effects if effect is not None), key=lambda e: e.share - e.damage, default=None)
-
-
-def _injected(
-    watched: Watched, step: Step, place: TensorPart, rows: Array, width: int, *, only_what_differs: bool
-) -> Effect | None:
+    """The graph with what the step gives in the place of its tensor, where that differs from its own."""
     case, tensor = watched.case, watched.inside.values[place.tensor]
     with injector(case, place.tensor, tensor.dtype) as inject, reader(case, place.tensor) as read:
 
         def answer(batch: Batch) -> Tensors | None:
             record = seen(case, batch).get(step.path)
             values = None if record is None else record.output
-            if values is None:
+            array = None if values is None else read(batch)
+            if values is None or array is None:
                 return None
-            if only_what_differs or place.columns is not None:
-                array = read(batch)
-                if array is None:
-                    return None
-                table = place.of(array)
-                if only_what_differs and table.shape == values.shape:
-                    values = np.where(differing(table, values), values, table)
-                values = place.put(values, array)
+            table = place.of(array)
+            if table.shape == values.shape:
+                values = np.where(differing(table, values), values, table)
+            values = place.put(values, array)
             shape = (len(values), *tensor.shape[1:])
             return inject(batch, values.reshape(shape) if values.size == np.prod(shape) else values)
 
@@ -254,12 +237,12 @@ def _injected(
     return None if answered is None else Trial(case, rows).effect(candidate=answered)
 
 
-def _giving(values: Array, *, only_what_differs: bool) -> Change:
-    """A step that gives these values; or only those that are not its own but for rounding, which is another cause."""
+def _giving(values: Array) -> Change:
+    """A step that gives those of these values that are not its own but for rounding, which is another cause."""
 
     def change(_: Any, gave: Any) -> Any:
         own = numbers(gave)
-        if not only_what_differs or own is None or own.shape != values.shape:
+        if own is None or own.shape != values.shape:
             return in_form_of(gave, values)
         return in_form_of(gave, np.where(differing(values, own), values, own))
 

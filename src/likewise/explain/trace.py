@@ -336,7 +336,7 @@ def order_of(values: Array, expected: Array) -> tuple[int, ...] | None:
     order: list[int] = []
     for column in range(expected.shape[1]):
         free = [k for k in range(values.shape[1]) if k not in used]
-        alike = [k for k in free if not differing(values[:, [k]], expected[:, [column]]).any()]
+        alike = [k for k in free if _same_column(values, k, expected, column)]
         if not alike:
             return None
         best = column if column in alike else alike[0]
@@ -348,17 +348,17 @@ def order_of(values: Array, expected: Array) -> tuple[int, ...] | None:
 def kept_columns(values: Array, expected: Array) -> tuple[int, ...] | None:
     """Which columns of what a step gave a narrower tensor holds, in order; None if it holds others."""
     kept: list[int] = []
-    start = 0
     for column in range(values.shape[1]):
-        found = next(
-            (k for k in range(start, expected.shape[1]) if not differing(values[:, [column]], expected[:, [k]]).any()),
-            None,
-        )
+        later = range(kept[-1] + 1 if kept else 0, expected.shape[1])
+        found = next((k for k in later if _same_column(values, column, expected, k)), None)
         if found is None:
             return None
         kept.append(found)
-        start = found + 1
     return tuple(kept)
+
+
+def _same_column(values: Array, column: int, expected: Array, other: int) -> bool:
+    return not differing(values[:, [column]], expected[:, [other]]).any()
 
 
 FLOATS = (1, 10, 11, 16)

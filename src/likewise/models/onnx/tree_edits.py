@@ -278,9 +278,7 @@ def _set(node: NodeProto, name: str, value: Any) -> None:
 
 def divisors(proto: ModelProto, node: int) -> dict[str, float]:
     """Constants that the sum of a node's trees is divided by, with their values."""
-    from onnx import numpy_helper
-
-    constants = {entry.name: entry for entry in proto.graph.initializer}
+    constants = edits.constants(proto.graph)
     reached = set(proto.graph.node[node].output)
     found: dict[str, float] = {}
     for _ in range(FARTHEST):
@@ -289,7 +287,7 @@ def divisors(proto: ModelProto, node: int) -> dict[str, float]:
             if not reached.intersection(user.input):
                 continue
             if user.op_type == "Div" and user.input[0] in reached and user.input[1] in constants:
-                value = numpy_helper.to_array(constants[user.input[1]])
+                value = constants[user.input[1]]
                 if value.size == 1 and float(value.reshape(-1)[0]) != 0:
                     found[user.input[1]] = float(value.reshape(-1)[0])
                     reached.update(user.output)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.models.onnx import edits
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of, folded
 
 if TYPE_CHECKING:
@@ -250,11 +251,13 @@ def read(proto: ModelProto) -> GraphTrees | None:
     """The trees; None where there are none, or where a node says something that cannot be followed."""
     if _size(proto) > MOST_NODES:
         return None
+    makers = {name: node for node in proto.graph.node for name in node.output if node.op_type in CHOOSING}
+    constants = edits.constants(proto.graph)
     found: list[tuple[Site, list[Tree]]] = []
     try:
         for index, node in enumerate(proto.graph.node):
             if node.op_type in OPERATORS:
-                source, columns = _source(proto, node.input[0])
+                source, columns = _source(node.input[0], makers, constants)
                 told = attributes(node)
                 site = Site(index, node.op_type, node.name or node.op_type, source, columns, told)
                 found.append((site, trees_of(told, place=len(found))))
@@ -299,15 +302,8 @@ def _width(source: str, found: list[tuple[Site, list[Tree]]]) -> int:
     return widest
 
 
-def _source(proto: ModelProto, tensor: str) -> tuple[str, Array | None]:
+def _source(tensor: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> tuple[str, Array | None]:
     """The tensor whose columns a node sees in the end, and which of them, past nodes that only choose columns."""
-    from onnx import numpy_helper
-
-    makers = {name: node for node in proto.graph.node for name in node.output if node.op_type in CHOOSING}
-    constants = {entry.name: entry for entry in proto.graph.initializer}
-    for node in proto.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            constants[node.output[0]] = node.attribute[0].t
     columns: Array | None = None
     while (node := makers.get(tensor)) is not None:
         if node.op_type == "Identity":
@@ -317,7 +313,7 @@ def _source(proto: ModelProto, tensor: str) -> tuple[str, Array | None]:
         gathers = node.op_type == "ArrayFeatureExtractor" or (node.op_type == "Gather" and axis in (1, -1))
         if not gathers or node.input[1] not in constants:
             break
-        chosen = numpy_helper.to_array(constants[node.input[1]]).reshape(-1).astype(np.int64)
+        chosen = constants[node.input[1]].reshape(-1).astype(np.int64)
         columns = chosen if columns is None else chosen[columns]
         tensor = node.input[0]
     return tensor, columns
