@@ -22,9 +22,9 @@ from torch import nn
 import data_only
 import likewise
 from likewise.contracts.report import Place
-from likewise.explain import facts, node_errors
+from likewise.explain import counterparts, facts
+from likewise.explain.counterparts import error
 from likewise.explain.locate import around, nodes_at
-from likewise.explain.node_errors import error
 from likewise.models.onnx import edits
 from likewise.models.onnx.inside import Opened
 
@@ -151,7 +151,7 @@ def test_a_graph_that_takes_one_batch_size_only_is_given_so_many_rows(side, no_h
 
 def test_where_the_optimiser_is_at_fault_its_own_graph_is_shown(monkeypatch):
     # No optimiser is known to be wrong on every machine: this one is taken to be.
-    monkeypatch.setattr(node_errors, "_differs_as_written", lambda *_: False)
+    monkeypatch.setattr(counterparts, "_differs_as_written", lambda *_: False)
     ask_only(monkeypatch, "weights")
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     found, nodes = view(exported_network(), wrong, {"x": rows()})

@@ -1,35 +1,44 @@
-"""Where both models meet: the parts of the reference (steps, modules, tensors), and what in the graph stands for each.
+"""Where both models meet: what in the graph stands for each part of the reference, and the error each node adds.
 
 Tensors of two graphs are known by name or by structure. What a step gives is looked for among the tensors of the
-graph: a whole one, or its columns of one that joins branches. A node before such a tensor, and not before the one of
-an earlier step, belongs to that step.
+graph. A node is run alone on the reference's own values; what it gives then is held against what the reference has
+there. Where the reference has nothing in the place of a node's inputs, the nodes before it are run along, back to the
+nearest values that it has. All parts of a graph run at once, in windows of bounded size.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from likewise.compare.differences import is_numeric, rows_of
+from likewise.compare.differences import is_numeric, rows_of, same_labels
+from likewise.compare.observe import align
+from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
-from likewise.explain.case import Case, made_once
+from likewise.contracts.models import Kind
+from likewise.data.columns import ArrayColumns
+from likewise.errors import ModelError
+from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.features import innermost
-from likewise.explain.trace import differing, likeness, looked_into, reference_steps, seen
+from likewise.explain.trace import differing, likeness, reference_steps, seen
 from likewise.explain.weights.matching import aligned
-from likewise.models.onnx.edits import module_of
-from likewise.models.onnx.inside import Opened
-from likewise.models.sklearn.inside import Seen, Step
+from likewise.models.arrays import RowLayout
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.describe import SHAPE_ONLY
+from likewise.models.onnx.inside import GIVEN, Cone, Opened, rewritten
+from likewise.models.onnx.open import open_session
+from likewise.models.sklearn.inside import Step
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 
 QUANTIZED_NAME = re.compile(r"(_(DequantizeLinear|QuantizeLinear)_(Output|Input)|_dequantized)(_\d+)?$")
@@ -51,7 +60,8 @@ def counterparts(reference: Opened, candidate: Opened) -> dict[str, str]:
         name: plain
         for name in theirs
         if (plain := QUANTIZED_NAME.sub("", name)) in ours
-        and not (readers.get(name) == {"QuantizeLinear"} and _other_makers(reference, candidate, name))
+        # A quantiser leaves out a Relu where writing in whole numbers does the same: what the name says comes behind.
+        and (readers.get(name) != {"QuantizeLinear"} or reference.made_by(name) in (None, candidate.made_by(name)))
     }
     if len(set(named.values())) >= KNOWN_BY_NAME * min(len(ours), len(theirs)):
         return named
@@ -63,31 +73,20 @@ def counterparts(reference: Opened, candidate: Opened) -> dict[str, str]:
     return found
 
 
-def _other_makers(reference: Opened, candidate: Opened, name: str) -> bool:
-    """Is a tensor made by another operator? A quantiser leaves out a Relu where writing in whole numbers does the same.
-
-    Then the tensor is what its name says only behind that.
-    """
-    if name not in reference.makers:
-        return False
-    maker, other = candidate.node(candidate.makers[name]), reference.node(reference.makers[name])
-    return maker.op_type != other.op_type
-
-
 def comparable(found: Mapping[str, str], ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, str]:
     """Those that hold the same kind of thing in the same shape, from the values of both on one row."""
+
+    def kind(values: Array) -> str:
+        return str(values.dtype.kind).replace("u", "i")
+
     return {
         name: other
         for name, other in found.items()
         if name in theirs
         and other in ours
         and theirs[name].shape == ours[other].shape
-        and _kind(theirs[name]) == _kind(ours[other])
+        and kind(theirs[name]) == kind(ours[other])
     }
-
-
-def _kind(values: Array) -> str:
-    return {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "marks"}.get(values.dtype.kind, "text")
 
 
 LARGEST = 16 * 2**20
@@ -111,10 +110,8 @@ def parts_of(case: Case, batch: Batch) -> tuple[Part, ...]:
     torch = sys.modules.get("torch")
     if case.framework("reference") == "sklearn":
         return _steps(case, batch)
-    if torch is not None and isinstance(model, torch.nn.Module):
-        found = _modules(case, model, batch)
-        if found:
-            return found
+    if torch is not None and isinstance(model, torch.nn.Module) and (found := _modules(case, model, batch)):
+        return found
     kind = case.plan.reference.framework if model is None else type(model).__name__
     return (Part(kind, kind, detail=_detail(model)),)
 
@@ -204,7 +201,7 @@ def owners(graph: Opened, paths: Sequence[str]) -> dict[int, str]:
     known = set(paths)
     found: dict[int, str] = {}
     for index in graph.computing:
-        said = module_of(graph.node(index))
+        said = edits.module_of(graph.node(index))
         holders = (name.rpartition(".")[0] for name in graph.reads[index])
         owner = said if said in known else next((holder for holder in holders if holder in known), None)
         if owner is not None:
@@ -259,121 +256,242 @@ def places_of_steps(
     return found
 
 
-MOST_TENSORS, ALSO_TRIED = 10, 4
-"""Tensors tried for one step: those that look most like what it gives, and some that are likely for where they are."""
+WINDOW = 64 * 2**20
+"""Bytes of inner values that are held at once, of either side."""
+
+
+PASSING_ON = (SHAPE_ONLY - {"Normalizer"}) | {"QuantizeLinear", "DequantizeLinear"}
+"""Operators that are not to blame for a part of the graph that was measured as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class TensorPart:
-    """A tensor, or some of its columns where a step's output is part of a wider one."""
+class Answer:
+    """What the reference answers in the place of an output of the graph."""
 
-    tensor: str
-    columns: range | None = None
-
-    def of(self, array: Array) -> Array:
-        """The values there, as a table of float64."""
-        table = array.reshape(len(array), -1)
-        if self.columns is not None:
-            table = table[:, self.columns.start : self.columns.stop]
-        return table.astype(np.float64)
-
-    def put(self, values: Array, array: Array) -> Array:
-        """The whole tensor with other values there."""
-        if self.columns is None:
-            return values
-        whole = array.reshape(len(array), -1).copy()
-        whole[:, self.columns.start : self.columns.stop] = values
-        return whole
+    spec: PairSpec
+    values: Array
 
 
-def places_of(
-    step: Step, steps: Sequence[Step], records: Mapping[str, Seen], tensors: Mapping[str, Array]
-) -> Iterator[TensorPart]:
-    """Tensors as wide as what the step gives, and its part of those as wide as a join that it leads to."""
-    width = wide(records[step.path])
-    sizes = {name: array.size // len(array) for name, array in tensors.items()}
-    for name, size in sizes.items():
-        if size == width:
-            yield TensorPart(name)
-    for join in steps:
-        part, whole = part_of_join(join, step.path, records), wide(records.get(join.path))
-        if part is not None and len(part) == width != whole:
-            for name, size in sizes.items():
-                if size == whole:
-                    yield TensorPart(name, part)
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the reference has in the place of tensors of the candidate, asked for by the candidate's names.
+
+    `tensors` have the same shape on both sides and may be given to the candidate; `answers` are only compared.
+    """
+
+    tensors: frozenset[str]
+    values: Callable[[Collection[str]], Mapping[str, Array]]
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
-def wide(record: Seen | None) -> int:
-    """How many columns a step gave; 0 if that is no table."""
-    shape: tuple[int, ...] = tuple(getattr(record.gave, "shape", ())) if record is not None else ()
-    return int(shape[1]) if len(shape) == 2 else 0
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What was measured of some nodes. `together` are all the nodes that the measurement of one is about."""
+
+    introduced: Mapping[int, float]
+    inherited: Mapping[int, float]
+    together: Mapping[int, tuple[int, ...]]
 
 
-def part_of_join(join: Step, path: str, records: Mapping[str, Seen]) -> range | None:
-    """The columns of a join that a step gives, if it is the last of a branch."""
-    if not join.joins or path not in join.upstream:
+def error(reference: Array, candidate: Array) -> float | None:
+    """The largest difference as a part of the largest value of either side; None where shapes do not allow it.
+
+    It is 1 at least where one side alone is not finite. Of text and truth values it is the share that differs.
+    """
+    if reference.size != candidate.size or not reference.size:
         return None
-    inside = [inner for inner in join.upstream if inner.startswith(f"{join.path}__")]
-    root = f"{join.path}__" if inside else ""
-    last_of = {inner[len(root) :].partition("__")[0]: inner for inner in inside or join.upstream}
-    branch = next((name for name, last in last_of.items() if last == path), None)
-    if branch is None:
+    candidate = candidate.reshape(reference.shape)
+    if not all(is_numeric(side) and side.dtype.kind != "b" for side in (reference, candidate)):
+        return float(1.0 - same_labels(reference, candidate).mean())
+    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64)
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    with np.errstate(invalid="ignore"):
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    broken = 1.0 if (~finite & ~same).any() else 0.0
+    ours, theirs = ours[finite], theirs[finite]
+    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    # Each is divided first: the difference of two huge numbers may be no number.
+    return max(float(np.abs(ours / scale - theirs / scale).max()) if scale else 0.0, broken)
+
+
+def answer_error(answer: Answer, candidate: Array) -> float | None:
+    """How far an output is from the reference's answer, with the columns put in the reference's order."""
+    aligned = align(answer.spec, answer.values, candidate) if len(candidate) == len(answer.values) else None
+    if aligned is None or isinstance(aligned, Mismatch):
         return None
-    slices = getattr(join.estimator, "output_indices_", None)
-    if slices is not None:
-        return range(slices[branch].start, slices[branch].stop) if branch in slices else None
-    start = 0
-    for name, *_ in getattr(join.estimator, "transformer_list", ()):
-        width = wide(records.get(last_of.get(name, "")))
-        if name == branch:
-            return range(start, start + width)
-        if not width:
-            return None
-        start += width
-    return None
+    if answer.spec.kind is Kind.LABEL:
+        return float(1.0 - same_labels(*aligned).mean())
+    return error(*aligned)
 
 
-def most_likely(tables: Mapping[TensorPart, Array], expected: Array) -> list[list[TensorPart]]:
-    """The places that look most like the step, its parts of wider tensors, and the last ones; equal ones together."""
-    order = {place: (place.columns is not None, index) for index, place in enumerate(tables)}
-    equal: dict[bytes, list[TensorPart]] = {}
-    for place in sorted(tables, key=lambda place: order[place]):
-        equal.setdefault(tables[place].tobytes(), []).append(place)
-    groups = list(equal.values())
-    ranked = sorted(groups, key=lambda places: (-round(likeness(tables[places[0]], expected), 3), order[places[0]]))
-    parts = [places for places in groups if places[0].columns is not None]
-    chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[-ALSO_TRIED:]]
-    return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
+def measured(
+    case: Case,
+    graph: Opened,
+    beside: Beside,
+    inputs: Mapping[str, Array],
+    *,
+    sizes: Mapping[str, int],
+    nodes: Collection[int],
+    suspects: Collection[int] = (),
+) -> Errors:
+    """The errors of these nodes, as far as the reference has something in their place.
+
+    `sizes` are the bytes of the candidate's tensors. The error of a part of several nodes is told of the suspects among
+    them, or else of the last one that does not only pass values on.
+    """
+    given = beside.tensors & graph.types.keys()
+    cones = [
+        graph.cone(name, given)
+        for index in sorted(nodes)
+        for name in graph.node(index).output
+        if (name in given or name in beside.answers) and name in graph.types
+    ]
+    introduced: dict[int, float] = {}
+    inherited: dict[int, float] = {}
+    together: dict[int, tuple[int, ...]] = {}
+    for window in _windows(cones, sizes):
+        sources = {name for cone in window for name in cone.sources}
+        theirs = inside(case, "candidate", graph, sources, inputs)
+        ours = beside.values(sources | {cone.tensor for cone in window if cone.tensor in given})
+        alone = _alone(case, graph, window, {**inputs, **_as_given(ours, theirs)})
+        for cone in window:
+            if cone.tensor not in alone:
+                continue
+            known, answer, gave = ours.get(cone.tensor), beside.answers.get(cone.tensor), alone[cone.tensor]
+            found = None if known is None else error(known, gave)
+            if known is None and answer is not None:
+                found = answer_error(answer, gave)
+            felt = [error(ours[name], theirs[name]) for name in cone.sources if name in ours and name in theirs]
+            for index in _blamed(graph, cone, suspects):
+                if found is not None:
+                    introduced[index] = max(found, introduced.get(index, 0.0))
+                inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
+                together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
+    return Errors(introduced, inherited, together)
 
 
-def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None:
-    """The step a node belongs to, or the class of an estimator without steps; None where it cannot be told."""
-    if case.framework("reference") != "sklearn":
-        return None
-    native = case.native("reference")
-    steps = [name for name, step in getattr(native, "steps", ()) if step not in (None, "passthrough")]
-    if not steps:
-        return type(native).__name__
-    if len(steps) == 1 or node is None:
-        return steps[0] if len(steps) == 1 else None
-    boundaries, graph = _boundaries(case), Opened.of(proto, {})
-    for name, tensor in boundaries.items():
-        before = graph.cone(tensor, ()).nodes if tensor in graph.makers else ()
-        if any(graph.node(index).name == node.name for index in before):
-            return name
-    # A node behind the last step found belongs to the last step only if no step in between is missing.
-    return steps[-1] if len(boundaries) == len(steps) - 1 else None
+def _as_given(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
+    """The reference's values in the types and shapes that the candidate computes with."""
+    found: dict[str, Array] = {}
+    for name, array in theirs.items():
+        if name in ours and ours[name].size == array.size:
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[name + GIVEN] = ours[name].astype(array.dtype).reshape(array.shape)
+    return found
 
 
-@made_once
-def _boundaries(case: Case) -> dict[str, str]:
-    """For steps of the pipeline, the tensor that holds what they give."""
-    batch = Trial.few(case).batch
-    inside = looked_into(case, batch)
-    if inside is None:
+def _alone(case: Case, graph: Opened, cones: Sequence[Cone], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the parts give, each on its own; one that does not run takes no other along."""
+    ready = [cone for cone in cones if all(name + GIVEN in inputs for name in cone.sources)]
+    if not ready:
         return {}
-    parts = _steps(case, batch)
-    places = places_of_steps(parts, {}, Opened.of(case.graph(), {}), inside.values)
-    # The first tensor of a step, and of a branch what is joined in the end.
-    first = {part.path: name for name, part in reversed(places.items())}
-    return {part.path.partition("__")[0]: first[part.path] for part in parts if part.path in first}
+    try:
+        return run(case, "candidate", graph.alone(ready), inputs)
+    except ModelError:
+        if len(ready) == 1:
+            return {}
+    half = len(ready) // 2
+    return {**_alone(case, graph, ready[:half], inputs), **_alone(case, graph, ready[half:], inputs)}
+
+
+def _computing(graph: Opened, cone: Cone) -> tuple[int, ...]:
+    computing = set(graph.computing)
+    return tuple(index for index in cone.nodes if index in computing)
+
+
+def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
+    """The nodes that the error of a part is told of."""
+    nodes = _computing(graph, cone)
+    suspected = [index for index in nodes if index in suspects]
+    if suspected or len(nodes) <= 1:
+        return suspected or list(nodes)
+    last = graph.makers[cone.tensor]
+    while graph.node(last).op_type in PASSING_ON:
+        before = graph.makers.get(graph.node(last).input[0])
+        if before is None or before not in nodes:
+            break
+        last = before
+    return [last]
+
+
+def _windows(cones: Sequence[Cone], sizes: Mapping[str, int]) -> Iterator[list[Cone]]:
+    """Parts whose values together stay within bounds, one after the other."""
+    window: list[Cone] = []
+    held = 0
+    for cone in cones:
+        needed = sum(sizes.get(name, 0) for name in (*cone.sources, cone.tensor))
+        if window and held + needed > WINDOW:
+            yield window
+            window, held = [], 0
+        window.append(cone)
+        held += needed
+    if window:
+        yield window
+
+
+SEEN_AS_WRITTEN = 0.5
+"""A graph is shown as it is written if running it so moves its answers by no more than this part of the difference."""
+
+
+def opened(case: Case, side: str, positions: Array) -> tuple[Opened, bool]:
+    """A side's graph in the form in which the difference is in it; and whether the runtime has rewritten that.
+
+    Names are those that its owner knows wherever the graph as it is written differs like the one that runs. Where it
+    does not, the optimiser is at fault, and only the graph that it makes shows where.
+    """
+    written = case.editable(side)
+    if written is None:
+        raise ModelError(f"the graph of the {side} is too large to be opened up")
+    options = case.plan.candidate.options
+    ours = options.get("runtime", "onnxruntime") == "onnxruntime" and options.get("optimization", "all") != "disable"
+    if side == "candidate" and ours and not _differs_as_written(case, positions):
+        made = rewritten(case.plan.candidate, written)
+        return Opened.of(made, edits.tensor_types(made)), True
+    return Opened.of(written, case.tensor_types(side)), False
+
+
+def _differs_as_written(case: Case, positions: Array) -> bool:
+    batch = case.rows(positions)
+    plain = case.ask_changed("candidate", options={"optimization": "disable"}, batch=batch)
+    # Asked about the same rows again: the answers of some models depend on the rows beside.
+    running = case.ask("candidate", batch)
+    if plain is None or running is None:
+        return True
+    apart = Trial(case, positions).gap()
+    return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
+
+
+def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
+    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
+    layout = RowLayout(case.model(side), describe.inputs(case.graph(side)), ())
+    return layout.feed(replace(batch, inputs=ArrayColumns(case.fed(side, batch))))
+
+
+def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
+    case.require_time()
+    model = case.model(side)
+    options = dict(model.options)
+    if options.get("runtime", "onnxruntime") == "onnxruntime":
+        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
+    session = open_session(replace(model, target=proto, options=options), proto)
+    wanted = {value.name for value in proto.graph.input}
+    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
+    return {
+        name: np.asarray(answer)
+        for name, answer in zip(session.outputs, answers, strict=True)
+        if answer is not None and not isinstance(answer, list | dict)
+    }
+
+
+def inside(
+    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The values of these tensors of a graph, its inputs among them."""
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = [name for name in names if name in graph.makers and name in graph.types]
+    if not made:
+        return given
+    proto = edits.exposed(graph.proto, made, graph.types)
+    found = run(case, side, proto, inputs)
+    return {**given, **{name: found[name] for name in made if name in found}}

@@ -10,16 +10,16 @@ Whether a step whose output differs is at fault itself, or rounding, or what it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.explain.case import Case, made_once
-from likewise.explain.counterparts import ALSO_TRIED, TensorPart, most_likely, places_of, wide
+from likewise.explain.counterparts import parts_of, places_of_steps
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.trace import (
     MOST_VALUES,
@@ -29,13 +29,19 @@ from likewise.explain.trace import (
     in_parts,
     injector,
     kept_columns,
+    likeness,
     looked_into,
     reader,
     reference_steps,
     same_as_one,
     seen,
 )
+from likewise.models.onnx.inside import Opened
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, numbers
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
 
 WIDEST = 60_000
 """Columns of a step that is looked at."""
@@ -365,3 +371,123 @@ def _moved(values: Array, ulp: float, way: Any) -> Array:
     ways = way if isinstance(way, float) else way.choice(np.array([-1.0, 1.0]), size=values.shape)
     moved: Array = values + 0.5 * ulp * ways * np.abs(values)
     return moved
+
+
+MOST_TENSORS, ALSO_TRIED = 10, 4
+"""Tensors tried for one step: those that look most like what it gives, and some that are likely for where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPart:
+    """A tensor, or some of its columns where a step's output is part of a wider one."""
+
+    tensor: str
+    columns: range | None = None
+
+    def of(self, array: Array) -> Array:
+        """The values there, as a table of float64."""
+        table = array.reshape(len(array), -1)
+        if self.columns is not None:
+            table = table[:, self.columns.start : self.columns.stop]
+        return table.astype(np.float64)
+
+    def put(self, values: Array, array: Array) -> Array:
+        """The whole tensor with other values there."""
+        if self.columns is None:
+            return values
+        whole = array.reshape(len(array), -1).copy()
+        whole[:, self.columns.start : self.columns.stop] = values
+        return whole
+
+
+def places_of(
+    step: Step, steps: Sequence[Step], records: Mapping[str, Seen], tensors: Mapping[str, Array]
+) -> Iterator[TensorPart]:
+    """Tensors as wide as what the step gives, and its part of those as wide as a join that it leads to."""
+    width = wide(records[step.path])
+    sizes = {name: array.size // len(array) for name, array in tensors.items()}
+    for name, size in sizes.items():
+        if size == width:
+            yield TensorPart(name)
+    for join in steps:
+        part, whole = part_of_join(join, step.path, records), wide(records.get(join.path))
+        if part is not None and len(part) == width != whole:
+            for name, size in sizes.items():
+                if size == whole:
+                    yield TensorPart(name, part)
+
+
+def wide(record: Seen | None) -> int:
+    """How many columns a step gave; 0 if that is no table."""
+    shape: tuple[int, ...] = tuple(getattr(record.gave, "shape", ())) if record is not None else ()
+    return int(shape[1]) if len(shape) == 2 else 0
+
+
+def part_of_join(join: Step, path: str, records: Mapping[str, Seen]) -> range | None:
+    """The columns of a join that a step gives, if it is the last of a branch."""
+    if not join.joins or path not in join.upstream:
+        return None
+    inside = [inner for inner in join.upstream if inner.startswith(f"{join.path}__")]
+    root = f"{join.path}__" if inside else ""
+    last_of = {inner[len(root) :].partition("__")[0]: inner for inner in inside or join.upstream}
+    branch = next((name for name, last in last_of.items() if last == path), None)
+    if branch is None:
+        return None
+    slices = getattr(join.estimator, "output_indices_", None)
+    if slices is not None:
+        return range(slices[branch].start, slices[branch].stop) if branch in slices else None
+    start = 0
+    for name, *_ in getattr(join.estimator, "transformer_list", ()):
+        width = wide(records.get(last_of.get(name, "")))
+        if name == branch:
+            return range(start, start + width)
+        if not width:
+            return None
+        start += width
+    return None
+
+
+def most_likely(tables: Mapping[TensorPart, Array], expected: Array) -> list[list[TensorPart]]:
+    """The places that look most like the step, its parts of wider tensors, and the last ones; equal ones together."""
+    order = {place: (place.columns is not None, index) for index, place in enumerate(tables)}
+    equal: dict[bytes, list[TensorPart]] = {}
+    for place in sorted(tables, key=lambda place: order[place]):
+        equal.setdefault(tables[place].tobytes(), []).append(place)
+    groups = list(equal.values())
+    ranked = sorted(groups, key=lambda places: (-round(likeness(tables[places[0]], expected), 3), order[places[0]]))
+    parts = [places for places in groups if places[0].columns is not None]
+    chosen = [*ranked[:MOST_TENSORS], *parts[:ALSO_TRIED], *groups[-ALSO_TRIED:]]
+    return [places for index, places in enumerate(chosen) if places not in chosen[:index]]
+
+
+def step_of(case: Case, proto: ModelProto, node: NodeProto | None) -> str | None:
+    """The step a node belongs to, or the class of an estimator without steps; None where it cannot be told."""
+    if case.framework("reference") != "sklearn":
+        return None
+    native = case.native("reference")
+    steps = [name for name, step in getattr(native, "steps", ()) if step not in (None, "passthrough")]
+    if not steps:
+        return type(native).__name__
+    if len(steps) == 1 or node is None:
+        return steps[0] if len(steps) == 1 else None
+    boundaries, graph = _boundaries(case), Opened.of(proto, {})
+    for name, tensor in boundaries.items():
+        before = graph.cone(tensor, ()).nodes if tensor in graph.makers else ()
+        if any(graph.node(index).name == node.name for index in before):
+            return name
+    # A node behind the last step found belongs to the last step only if no step in between is missing.
+    return steps[-1] if len(boundaries) == len(steps) - 1 else None
+
+
+@made_once
+def _boundaries(case: Case) -> dict[str, str]:
+    """For steps of the pipeline, the tensor that holds what they give."""
+    batch = Trial.few(case).batch
+    inside = looked_into(case, batch)
+    if inside is None:
+        return {}
+    parts = parts_of(case, batch)
+    places = places_of_steps(parts, {}, Opened.of(case.graph(), {}), inside.values)
+    # The first tensor of a step, and of a branch what is joined in the end.
+    first = {part.path: name for name, part in reversed(places.items())}
+    return {part.path.partition("__")[0]: first[part.path] for part in parts if part.path in first}

@@ -16,18 +16,10 @@ import numpy as np
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
+from likewise.explain import counterparts
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import (
-    Part,
-    comparable,
-    counterparts,
-    owners,
-    parts_of,
-    places_of_modules,
-    places_of_steps,
-)
+from likewise.explain.counterparts import Answer, Beside, Errors, Part, fed, inside, measured, opened
 from likewise.explain.first_wrong_step import first_wrong_step
-from likewise.explain.node_errors import PASSING_ON, WINDOW, Answer, Beside, Errors, fed, inside, measured, opened
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 
@@ -99,7 +91,9 @@ def _standing_out(found: Located) -> tuple[int, ...]:
     if not ranked or introduced[ranked[0]] < NOTICEABLE:
         return ()
     next_largest = introduced[ranked[1]] if len(ranked) > 1 else 0.0
-    together = [i for i in found.errors.together[ranked[0]] if found.graph.node(i).op_type not in PASSING_ON]
+    together = [
+        i for i in found.errors.together[ranked[0]] if found.graph.node(i).op_type not in counterparts.PASSING_ON
+    ]
     # A whole graph that could only be measured as one says nothing of its nodes.
     stands_out = introduced[ranked[0]] >= STANDS_OUT * next_largest and (len(ranked) > 1 or len(together) <= 1)
     return tuple(together or ranked[:1]) if stands_out and len(together) <= MOST_TOGETHER else ()
@@ -130,10 +124,10 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     """A reference that is a graph: tensor beside tensor."""
     graph, reference = found.graph, found.reference
     assert reference is not None
-    pairs = counterparts(reference, graph)
+    pairs = counterparts.counterparts(reference, graph)
     one = case.rows(_failing(case, 1))
     ours = inside(case, "reference", reference, set(pairs.values()), fed(case, "reference", one))
-    pairs = comparable(pairs, ours, found.values)
+    pairs = counterparts.comparable(pairs, ours, found.values)
     largest = max((array.nbytes for array in found.values.values()), default=1)
     batch, positions = _rows(case, largest)
     inputs = fed(case, "reference", batch)
@@ -151,7 +145,7 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
     """A reference that is no graph: what its steps or modules give, and its answers."""
     graph = found.graph
     batch, positions = _rows(case, sum(array.nbytes for array in found.values.values()))
-    parts = parts_of(case, batch)
+    parts = counterparts.parts_of(case, batch)
     places: dict[str, Part] = {}
     held: dict[str, list[int]] = {}
     if any(part.gave is not None for part in parts):
@@ -159,10 +153,10 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
         if case.framework("reference") == "sklearn":
             wrong = first_wrong_step(case)
             known = {} if wrong is None or wrong.place.columns is not None else {wrong.step.path: wrong.place.tensor}
-            places = places_of_steps(parts, known, graph, tensors)
+            places = counterparts.places_of_steps(parts, known, graph, tensors)
         else:
-            places = places_of_modules(parts, graph, tensors)
-            for index, path in owners(graph, [part.path for part in parts]).items():
+            places = counterparts.places_of_modules(parts, graph, tensors)
+            for index, path in counterparts.owners(graph, [part.path for part in parts]).items():
                 held.setdefault(path, []).append(index)
     for name, part in places.items():
         held.setdefault(part.path, [graph.makers[name]])
@@ -181,7 +175,7 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
 
 def _rows(case: Case, bytes_a_row: int) -> tuple[Batch, Array]:
     """As many failing rows as stay within bounds."""
-    positions = _failing(case, min(ROWS, WINDOW // max(bytes_a_row, 1)))
+    positions = _failing(case, min(ROWS, counterparts.WINDOW // max(bytes_a_row, 1)))
     return case.rows(positions), positions
 
 

@@ -19,8 +19,8 @@ from likewise.data.cells import listed
 from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import step_of
 from likewise.explain.experiment import Change, Effect, Trial
+from likewise.explain.first_wrong_step import step_of
 from likewise.explain.weights.matching import TREES
 from likewise.models.onnx import edits, widen
 

@@ -15,10 +15,9 @@ from likewise.data.cells import Field, listed, missing_in
 from likewise.data.columns import with_columns
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import part_of_join
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.features import fields_of
-from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, transformed, watched_steps
+from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, part_of_join, transformed, watched_steps
 from likewise.explain.trace import columns_behind, differing, order_of, reference_steps, same_as_one, seen, with_steps
 from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, passing
 

@@ -90,6 +90,10 @@ class Opened:
         found: NodeProto = self.proto.graph.node[index]
         return found
 
+    def made_by(self, tensor: str) -> str | None:
+        """The operator that gives a tensor; None if it is given from outside."""
+        return self.node(self.makers[tensor]).op_type if tensor in self.makers else None
+
     @property
     def tensors(self) -> list[str]:
         """What the computing nodes give, in their order."""
