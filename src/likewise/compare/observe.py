@@ -91,9 +91,9 @@ class Partial:
         )
 
 
-def prepare(plan: Plan, reference: Runner, candidate: Runner) -> Prepared | Incident:
-    """Decide how the data feeds both models and which outputs belong together."""
-    first = next(plan.source.batches(PROBE_ROWS), None)
+def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None = None) -> Prepared | Incident:
+    """Decide how the data, or other rows, feed both models and which outputs belong together."""
+    first = next(plan.source.batches(PROBE_ROWS), None) if rows is None else rows.slice(0, PROBE_ROWS)
     if first is None or not len(first):
         return Incident(
             "no-rows", f"{plan.source.location} holds no rows", "Give data to compare on; nothing passes on nothing"

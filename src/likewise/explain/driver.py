@@ -133,7 +133,7 @@ def _prepared(case: Case, known: Prepared | None) -> Prepared | Incident:
 
     The verdict stays what it is: only a user can say that the order means something.
     """
-    plan, runners = replace(case.plan, progress=None), case.runners
+    plan, runners = case.plan, case.runners
     if known is None:
         prepared = prepare(plan, runners["reference"], runners["candidate"])
     else:

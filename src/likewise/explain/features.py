@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from likewise.compare import feed as feeding
 from likewise.compare.call import answers
 from likewise.compare.observe import prepare
 from likewise.contracts.comparison import Incident
-from likewise.contracts.data import Array, Batch, Provenance, Source
+from likewise.contracts.data import Array, Batch
 from likewise.data.cells import WIDEST, Field
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
@@ -252,27 +252,6 @@ ROWS = 512
 """Rows on which both models are asked whether they agree."""
 
 
-@dataclass(frozen=True, slots=True)
-class Some:
-    """Rows in memory, as a source."""
-
-    batch: Batch
-    location: str = "some rows"
-    fingerprint: str = ""
-    provenance: Provenance = Provenance.REAL
-
-    @property
-    def rows(self) -> int:
-        return len(self.batch)
-
-    def batches(self, size: int) -> Iterator[Batch]:
-        for start in range(0, len(self.batch), size):
-            yield self.batch.slice(start, start + size)
-
-    def shards(self, count: int) -> Sequence[Source]:
-        return [self]
-
-
 def first_rows(case: Case, count: int = ROWS) -> Batch | None:
     """The first rows of the data, if they have a row axis."""
     try:
@@ -285,9 +264,8 @@ def first_rows(case: Case, count: int = ROWS) -> Batch | None:
 def agreement(case: Case, batch: Batch) -> float | None:
     """The share of the rows on which both models agree; None if one of them still cannot be asked."""
     case.require_time()
-    plan = replace(case.plan, source=Some(batch), progress=None)
     try:
-        prepared = prepare(plan, case.runners["reference"], case.runners["candidate"])
+        prepared = prepare(case.plan, case.runners["reference"], case.runners["candidate"], batch)
         if isinstance(prepared, Incident):
             return None
         ours, _ = answers(prepared.reference, batch)

@@ -24,9 +24,8 @@ from likewise.contracts.data import Array, Tensors
 from likewise.data.columns import numpy_dtype
 from likewise.explain.case import Case
 from likewise.explain.experiment import Effect
+from likewise.explain.weights.differences import reference_parameters
 from likewise.models.onnx import edits, widen
-from likewise.models.sklearn.inside import parameters
-from likewise.models.torch import inside
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -259,18 +258,8 @@ FEWEST_CORRELATED = 12
 
 def arrays_of(case: Case) -> list[tuple[str, Array]]:
     """Every array that the reference holds, by the name it has there."""
-    native, framework = case.native("reference"), case.framework("reference")
-    if native is None:
-        return []
-    if framework == "onnx":
-        found = list(edits.constants(case.graph("reference").graph).items())
-    elif framework == "torch":
-        found = [(entry.path, entry.values) for entry in inside.parameters_of(native)]
-    elif framework == "sklearn":
-        found = [(entry.path, entry.values) for entry in parameters(native, ())]
-    else:
-        return []
-    return [(name, array) for name, array in found if array.ndim and array.dtype.kind == "f"]
+    found = () if case.native("reference") is None else reference_parameters(case)
+    return [(entry.path, entry.values) for entry in found if entry.values.ndim and entry.values.dtype.kind == "f"]
 
 
 def counterpart(

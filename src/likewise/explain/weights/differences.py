@@ -140,7 +140,7 @@ def weights(case: Case) -> Weights | None:
     graph = case.graph("candidate") if case.runners.get("candidate") is not None else None
     if graph is None or case.native("reference") is None:
         return None
-    known = _parameters(case)
+    known = reference_parameters(case)
     twin = matching.twin(case)
     if not known and twin is None:
         return None
@@ -163,7 +163,8 @@ def weights(case: Case) -> Weights | None:
     return Weights(graph, tuple(found), tuple(differences), known, before, predicts)
 
 
-def _parameters(case: Case) -> tuple[Parameter, ...]:
+def reference_parameters(case: Case) -> tuple[Parameter, ...]:
+    """Every fitted array of the reference."""
     native = case.native("reference")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(native, torch.nn.Module):
