@@ -261,6 +261,8 @@ that cost beside a score that stayed the same:
 - "The last, short batch" as a culprit of its own: the evidence still says that one row was left over.
 - Eleven rows for outputs that cannot be put side by side, 2.02 half steps of a quantised weight: the few rows of every
   first try, and a whole step.
+- A square layer that the graph lacks, put in before the one that follows it: no exporter leaves one out. A layer that
+  was forgotten by hand is no longer named.
 
 Kept although it is a list written down: the names of the runtime's optimiser passes. Without it the natural fault
 `runtime/padding_merged_into_pooling` has no culprit.

@@ -107,11 +107,9 @@ def test_a_graph_by_hand_of_another_training_is_stale():
     assert top(logistic(80), by_hand(), patients()) == ("stale-weights", "model")
 
 
-def layers_by_hand(model, skipped=None):
+def layers_by_hand(model):
     nodes, stored, last = [], {}, "X"
     for number, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        if number == skipped:
-            continue
         stored |= {f"w{number}": weights, f"b{number}": bias}
         end = number == len(model.coefs_) - 1
         nodes.append(("Gemm", [last, f"w{number}", f"b{number}"], "variable" if end else f"sum{number}", {}))
@@ -137,11 +135,6 @@ def test_a_square_layer_by_hand_knows_which_way_round_it_is():
     assert data_only.check(regressing(), proto, scaled()).passed
     broken = with_constants(proto, {"w1": lambda old: old.T})
     assert top(regressing(), broken, scaled()) == ("weight-corruption", "coefs_[1] (constant 'w1')")
-
-
-def test_a_layer_that_was_left_out_by_hand_is_named():
-    cause, told = top(regressing(), layers_by_hand(regressing(), skipped=1), scaled())
-    assert (cause, told) == ("model-part-dropped", "layer 1 of MLPRegressor")
 
 
 def test_a_network_by_hand_of_another_training_is_stale():

@@ -190,14 +190,6 @@ def test_a_missing_batch_norm_is_named(exporter):
     assert top(trained("convolving"), proto, data("convolving")) == ("model-part-dropped", "normalisation bn2")
 
 
-def test_a_missing_layer_is_named(exporter):
-    module = trained("perceptron")
-    shorter = nn.Sequential(module[0], module[1], module[4]).eval()
-    values = rows("perceptron")
-    proto = exported(shorter, values) if exporter == "dynamo" else traced(shorter, values[:4])
-    assert top(module, proto, data("perceptron")) == ("model-part-dropped", "layer 2")
-
-
 def test_a_missing_activation_is_named():
     module = trained("perceptron")
     straight = nn.Sequential(module[0], module[1], module[2], nn.Identity(), module[4]).eval()

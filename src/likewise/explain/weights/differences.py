@@ -1,7 +1,7 @@
 """The weights of both sides laid beside one another: what is equal, what differs, what is nowhere to be found.
 
 Weights are put back into a copy of the candidate's graph, and parts that it lacks put in: a bias behind its weights,
-a batch norm folded into them, a layer or an activation between two others, the scaling of an input.
+a batch norm folded into them, an activation between two layers, the scaling of an input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 
 MOST_LOCATED, FEW_ENTRIES = 10_000, 3
@@ -305,7 +305,6 @@ def missing_parts(found: Weights) -> Iterator[Part]:
     for bias in [entry for entry in gone if entry.is_intercept and entry.values.any()][:MOST_TRIED]:
         yield from _with_bias(found, bias)
     yield from _with_normalisation(found, gone)
-    yield from _with_layer(found, gone)
     if not gone and not found.differences and any(map(_is_network, found.matches)):
         yield from _with_activation(found.graph)
 
@@ -371,66 +370,11 @@ def _with_normalisation(found: Weights, missing: Sequence[Parameter]) -> Iterato
                 yield Place(f"normalisation {norm}", path=norm, nodes=(changes[0][0].node_name,)), graph
 
 
-def _with_layer(found: Weights, missing: Sequence[Parameter]) -> Iterator[Part]:
-    """The graph with a linear layer that is missing, before the layer that follows it in the reference."""
-    used = {match.parameter.path: match for match in found.matches if match.parameter is not None}
-    paths = list(dict.fromkeys(parameter.path for parameter in found.known))
-    for weight in missing:
-        if weight.outputs_first is None or weight.values.ndim != 2 or len(set(weight.values.shape)) != 1:
-            continue
-        following = [used[path] for path in paths[paths.index(weight.path) + 1 :] if path in used]
-        multiplied = (m.constant for m in following if m.constant.operator in ("MatMul", "Gemm"))
-        before = next((constant for constant in multiplied if constant.place == 1), None)
-        bias = next((p for p in missing if p.is_intercept and _layer(p) == _layer(weight)), None)
-        if before is None:
-            continue
-        matrix = weight.values.T if weight.outputs_first else weight.values
-        shift = np.zeros(len(matrix)) if bias is None else bias.values
-        for activated in (True, False):
-            graph = _inserted(found.graph, before, matrix, shift, activated=activated)
-            if graph is not None:
-                yield Place(f"layer {_layer(weight)}", path=weight.step, nodes=(before.node_name,)), graph
-
-
 def _is_network(match: Match) -> bool:
     """Is it a weight of something with layers?"""
     return match.parameter is not None and (
         match.parameter.kind in (NETWORK, GRAPH) or match.parameter.attribute.startswith("coefs_")
     )
-
-
-def _layer(parameter: Parameter) -> str:
-    """What a weight and its bias have in common: their module, or their number."""
-    number = parameter.attribute.partition("[")[2].removesuffix("]")
-    return f"{number} of {parameter.step or parameter.kind}" if number else parameter.step
-
-
-def _inserted(
-    graph: ModelProto, before: Constant, weight: Array, shift: Array, *, activated: bool
-) -> ModelProto | None:
-    from onnx import helper
-
-    node = graph.graph.node[before.node]
-    dtype = before.values.dtype
-    if graph.ByteSize() > LARGEST:
-        return None
-    maker = next((n for n in graph.graph.node if node.input[0] in n.output), None)
-    activation = maker.op_type if maker is not None and maker.op_type in ACTIVATIONS else None
-    if activated and activation is None:
-        return None
-    copy = edits.copied(graph)
-    edits.set_constant(copy.graph, "likewise_weight", np.ascontiguousarray(weight.astype(dtype)))
-    edits.set_constant(copy.graph, "likewise_shift", shift.astype(dtype))
-    made = [
-        helper.make_node("MatMul", [node.input[0], "likewise_weight"], ["likewise_product"], "likewise_matmul"),
-        helper.make_node("Add", ["likewise_product", "likewise_shift"], ["likewise_sum"], "likewise_add"),
-    ]
-    if activated and activation is not None and maker is not None:
-        made.append(_like(maker, "likewise_sum", "likewise_activated"))
-    copy.graph.node[before.node].input[0] = made[-1].output[0]
-    for offset, entry in enumerate(made):
-        copy.graph.node.insert(before.node + offset, entry)
-    return copy
 
 
 def _with_activation(graph: ModelProto) -> Iterator[Part]:
@@ -449,8 +393,13 @@ def _with_activation(graph: ModelProto) -> Iterator[Part]:
     for index, node, kind in bare[:MOST_TRIED]:
         copy = edits.copied(graph)
         pattern = next((one for one in nodes if one.op_type == kind), helper.make_node(kind, [""], [""]))
-        copy.graph.node[index].input[0] = "likewise_activated"
-        copy.graph.node.insert(index, _like(pattern, node.input[0], "likewise_activated"))
+        copy.graph.node.insert(index, pattern)
+        added = copy.graph.node[index]
+        added.name = "likewise_activation"
+        del added.input[:], added.output[:]
+        added.input.append(node.input[0])
+        added.output.append("likewise_activated")
+        copy.graph.node[index + 1].input[0] = "likewise_activated"
         yield Place(f"activation {kind} before {node.name or node.op_type}", nodes=(node.name or node.output[0],)), copy
 
 
@@ -482,16 +431,3 @@ def _scaled(graph: ModelProto, given: str, shift: Parameter | None, scale: Param
     copy.graph.node.insert(0, divide)
     copy.graph.node.insert(0, helper.make_node("Sub", [given, "likewise_shift"], ["likewise_centred"]))
     return copy
-
-
-def _like(node: NodeProto, given: str, gives: str) -> NodeProto:
-    """A node of the same kind elsewhere."""
-    import onnx
-
-    again = onnx.NodeProto()
-    again.CopyFrom(node)
-    del again.input[:], again.output[:]
-    again.name = "likewise_activation"
-    again.input.append(given)
-    again.output.append(gives)
-    return again
