@@ -8,7 +8,7 @@ child a value chooses, and the leaf where a row ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -304,8 +304,9 @@ def goes_left(ensemble: Ensemble, nodes: Array, values: Array) -> Array:
 def leaves(ensemble: Ensemble, rows: Array) -> Array:
     """The leaf each row reaches in each tree."""
     found = np.empty((len(rows), ensemble.trees), dtype=np.int64)
-    for part in _parts(len(rows), ensemble.trees):
-        found[part] = _leaves(ensemble, as_compared(ensemble, rows[part]))
+    step = max(1, CELLS // max(ensemble.trees, 1))
+    for start in range(0, len(rows), step):
+        found[start : start + step] = _leaves(ensemble, as_compared(ensemble, rows[start : start + step]))
     return found
 
 
@@ -326,12 +327,6 @@ def _leaves(ensemble: Ensemble, rows: Array) -> Array:
         left = goes_left(ensemble, nodes, rows[row[going], ensemble.feature[nodes]])
         at[going] = np.where(left, ensemble.left[nodes], ensemble.right[nodes])
     return at
-
-
-def _parts(rows: int, trees: int) -> Iterator[slice]:
-    step = max(1, CELLS // max(trees, 1))
-    for start in range(0, rows, step):
-        yield slice(start, start + step)
 
 
 def _in_group(ensemble: Ensemble, group: Array, values: Array) -> Array:

@@ -92,12 +92,13 @@ def cuts(native: Any, fed: Mapping[str, Fed], *, most: int, seed: int) -> tuple[
     found = _of_graph(native, fed) if _is_graph(native) else _of_model(native, fed)
     if found is None:
         return ()
-    ensemble, known = found
+    ensemble, traces = found
     nodes = np.flatnonzero((ensemble.feature >= 0) & (ensemble.group < 0) & np.isfinite(ensemble.threshold))
     order = np.lexsort((np.random.default_rng(seed).random(len(nodes)), _depths(ensemble)[nodes]))
     chosen: dict[tuple[str, int | None, float], Cut] = {}
     for node in nodes[order].tolist():
-        trace = known(node)
+        feature = int(ensemble.feature[node])
+        trace = traces[feature] if feature < len(traces) else None
         if trace is None or trace.column is None or not trace.factor or len(chosen) >= most:
             continue
         value = trace.back(float(ensemble.threshold[node]))
@@ -111,35 +112,27 @@ def _is_graph(native: Any) -> bool:
     return type(native).__name__ == "ModelProto"
 
 
-def _of_graph(proto: ModelProto, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | None:
+def _of_graph(proto: ModelProto, fed: Mapping[str, Fed]) -> tuple[Ensemble, list[Trace | None]] | None:
+    """The trees of a graph, and where the columns that they see come from."""
     held = graphs.read(proto) if graphs.holds_trees(proto) else None
     if held is None:
         return None
-    graph = Graph(proto.graph, {name: len(features) for name, features in fed.items()})
-    trees = held.ensemble
-
-    def known(node: int) -> Trace | None:
-        site = held.sites[int(trees.place[trees.tree[node]])]
-        column, columns = int(trees.column[node]), graph.layouts.get(site.source, ())
-        return columns[column] if column < len(columns) else None
-
-    return trees, known
+    layouts = Graph(proto.graph, {name: len(features) for name, features in fed.items()}).layouts
+    traces: list[Trace | None] = []
+    for source in held.sources:
+        known, width = list(layouts.get(source, ())), held.widths[source]
+        traces += (known + [None] * width)[:width]
+    return held.ensemble, traces
 
 
-def _of_model(native: Any, fed: Mapping[str, Fed]) -> tuple[Ensemble, Any] | None:
+def _of_model(native: Any, fed: Mapping[str, Fed]) -> tuple[Ensemble, list[Trace | None]] | None:
     if native is None:
         return None
     before, model = steps_before(native)
     trees = None if before else trees_of(model)
     if trees is None or not trees.trees:
         return None
-    columns = [Trace(name, column) for name, features in fed.items() for column in range(len(features))]
-
-    def known(node: int) -> Trace | None:
-        column = int(trees.feature[node])
-        return columns[column] if column < len(columns) else None
-
-    return trees, known
+    return trees, [Trace(name, column) for name, features in fed.items() for column in range(len(features))]
 
 
 def _depths(ensemble: Ensemble) -> Array:
