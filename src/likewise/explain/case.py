@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
+NAMED = 20
+"""Rows of a diagnosis that are named."""
+
 Known = TypeVar("Known")
 Rest = ParamSpec("Rest")
 
@@ -87,9 +90,9 @@ class Sample:
     def __len__(self) -> int:
         return len(self.batch)
 
-    def names(self, mask: Array, limit: int = 20) -> tuple[int | str, ...]:
+    def names(self, mask: Array) -> tuple[int | str, ...]:
         """The first rows of a mask, as a person calls them."""
-        return tuple(self.batch.rows.name(int(position)) for position in np.flatnonzero(mask)[:limit])
+        return tuple(self.batch.rows.name(int(position)) for position in np.flatnonzero(mask)[:NAMED])
 
 
 @dataclass(slots=True)

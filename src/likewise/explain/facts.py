@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -179,19 +180,16 @@ def _joined(single: Sequence[_Statement], failing: Array) -> Iterator[_Statement
     merits = {id(atom): _association(atom.holds, failing) for atom in single}
     precise = sorted(single, key=lambda atom: -merits[id(atom)] - _precision(atom.holds, failing))[:JOINED]
     catching = sorted(single, key=lambda atom: -merits[id(atom)] - _recall(atom.holds, failing))[:JOINED]
-    for place, one in enumerate(precise):
-        for other in precise[place + 1 :]:
-            if one.columns == other.columns:
-                continue
+    for one, other in combinations(precise, 2):
+        if one.columns != other.columns:
             columns = (*one.columns, *other.columns)
             same = one.says == other.says
             text = f"{' or '.join(columns)} {one.says}" if same else f"{one.text} or {other.text}"
             yield _Statement(columns, "", one.holds | other.holds, text)
-    for place, one in enumerate(catching):
-        for other in catching[place + 1 :]:
-            both = one.holds & other.holds
-            if one.columns != other.columns and np.any(both):
-                yield _Statement((*one.columns, *other.columns), "", both, f"{one.text} and {other.text}")
+    for one, other in combinations(catching, 2):
+        both = one.holds & other.holds
+        if one.columns != other.columns and np.any(both):
+            yield _Statement((*one.columns, *other.columns), "", both, f"{one.text} and {other.text}")
 
 
 def _slice(one: _Statement, failing: Array) -> Slice:
