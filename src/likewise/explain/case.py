@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
@@ -44,9 +45,14 @@ Rest = ParamSpec("Rest")
 def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concatenate[Case, Rest], Known]:
     """A function of a case whose result is made once a case and kept."""
 
+    shape = signature(make)
+
     @wraps(make)
     def known(case: Case, /, *arguments: Rest.args, **named: Rest.kwargs) -> Known:
-        return case.once(make, *arguments, *named.values())
+        # What is left out is the same as its default.
+        given = shape.bind(case, *arguments, **named)
+        given.apply_defaults()
+        return case.once(make, *given.args[1:])
 
     return known
 
