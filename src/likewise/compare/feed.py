@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec, Signature
 from likewise.data.cells import cast
-from likewise.data.columns import ArrayColumns, numpy_dtype
+from likewise.data.columns import ArrayColumns, numpy_dtype, own_array
 from likewise.errors import FeedingError, nearest
 
 
@@ -49,12 +49,12 @@ class Feed:
 
     def __call__(self, batch: Batch) -> tuple[Batch, tuple[Cast, ...]]:
         """The batch as the model takes it, and what was lost on the way."""
+        # Each model gets memory of its own: what it writes there must reach neither the data nor the other model.
         if self.routes is None:
-            return _owned(batch), ()
+            return replace(batch, inputs=batch.inputs.copy()), ()
         if self.table and all(route.split is None for route in self.routes):
-            return Batch(
-                batch.rows, batch.inputs.select([route.columns[0] for route in self.routes]), batch.stacked
-            ), ()
+            taken = batch.inputs.select([route.columns[0] for route in self.routes])
+            return replace(batch, inputs=taken.copy()), ()
         inputs: dict[str, Array] = {}
         casts: list[Cast] = []
         for route in self.routes:
@@ -76,7 +76,7 @@ class Feed:
             array, name = array[:, route.split], f"{name}[{route.split}]"
         target = _target_dtype(spec, [array])
         fed = array if target is None else self._cast(array, target, spec.name, name, casts)
-        fed = fed.copy() if np.shares_memory(fed, array) else fed
+        fed = own_array(fed) if np.may_share_memory(fed, array) or fed.dtype.kind == "O" else fed
         return self._shaped(fed, spec) if batch.stacked else fed
 
     def _cast(self, array: Array, dtype: str, input_name: str, column: str, casts: list[Cast]) -> Array:
@@ -109,14 +109,6 @@ class Feed:
                 side=self.side,
             )
         return array
-
-
-def _owned(batch: Batch) -> Batch:
-    """Arrays of a model's own: what it writes into them must reach neither the data nor the other model."""
-    if not isinstance(batch.inputs, ArrayColumns):
-        return batch
-    copies = {name: array.copy() for name, array in batch.inputs.items()}
-    return Batch(batch.rows, ArrayColumns(copies), batch.stacked)
 
 
 def plan(

@@ -79,6 +79,10 @@ class Columns(Mapping[str, Array]):
         """The rows at these positions, in the form they came in."""
 
     @abstractmethod
+    def copy(self) -> Columns:
+        """The same rows in memory of their own: what is written into them is seen nowhere else."""
+
+    @abstractmethod
     def frame(self) -> Any:
         """The same rows as a DataFrame, as a user of the framework would have read them."""
 

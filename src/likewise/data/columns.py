@@ -7,6 +7,7 @@ the same rows are the same arrays whatever they were read from.
 
 from __future__ import annotations
 
+import copy
 import datetime
 import re
 from abc import abstractmethod
@@ -152,6 +153,18 @@ def _storage(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=column.type.storage_type)
 
 
+def own_array(array: Array) -> Array:
+    """The same values in memory of their own, down to the lists and arrays that an object array holds."""
+    import numpy as np
+
+    found = array.copy()
+    writable = (list, dict, set, bytearray, np.ndarray)
+    if found.dtype.kind == "O" and any(issubclass(kind, writable) for kind in set(map(type, found.flat))):
+        for place, value in np.ndenumerate(found):
+            found[place] = copy.deepcopy(value)
+    return found
+
+
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
 
@@ -216,6 +229,9 @@ class ArrayColumns(Columns):
 
     def take(self, positions: Array) -> Columns:
         return ArrayColumns({name: array[positions] for name, array in self.items()})
+
+    def copy(self) -> Columns:
+        return type(self)({name: own_array(array) for name, array in self.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What travels to another process is the rows of this window, and no more.
@@ -326,6 +342,10 @@ class ArrowColumns(_LazyColumns):
         table = pa.Table.from_arrays(older, schema=pa.schema(fields, metadata=schema.metadata))
         return ArrowColumns(table.take(positions), names=self._names)
 
+    def copy(self) -> Columns:
+        # Arrow's memory cannot be written to; only what was converted from it can.
+        return ArrowColumns(self._table, names=self._names)
+
     def __reduce__(self) -> tuple[Any, ...]:
         import pyarrow as pa
 
@@ -340,7 +360,8 @@ class ArrowColumns(_LazyColumns):
         shown_as_column = set(self._names).intersection(_index_columns(table.schema))
         if shown_as_column:
             table = _without_index(table, shown_as_column)
-        return table.to_pandas(split_blocks=True)
+        # As pandas reads it: columns that Arrow hands over without a copy could not be written to.
+        return table.to_pandas()
 
     def row(self, position: int) -> dict[str, Any]:
         return {name: plain(self._table.column(name)[position].as_py()) for name in self._names}
@@ -376,6 +397,17 @@ class FrameColumns(_LazyColumns):
 
     def take(self, positions: Array) -> Columns:
         return FrameColumns(self._frame[positions.tolist()].to_native())
+
+    def copy(self) -> Columns:
+        frame = self._frame.clone().to_native()
+        if hasattr(frame, "assign"):
+            for place, dtype in enumerate(frame.dtypes):
+                if getattr(dtype, "kind", None) == "O" and str(dtype) == "object":
+                    # As a Series: of an array of objects pandas would make text, and None would become NaN.
+                    column = frame.iloc[:, place]
+                    cells = own_array(column.to_numpy())
+                    frame.isetitem(place, type(column)(cells, index=frame.index, dtype=object))
+        return FrameColumns(frame)
 
     def frame(self) -> Any:
         return self._frame.to_native()

@@ -150,8 +150,11 @@ class PythonRunner:
             return array
         if value is None:
             raise ModelError(f"it returned None for {name!r}", remedy="Return an array with one answer a row")
+        if isinstance(value, np.ma.MaskedArray):
+            return _unmasked(name, value)
         try:
-            array = np.asarray(value)
+            # Copied: a function may give out memory that it writes into again in its next call.
+            array = np.array(value)
         except ValueError as error:
             raise ModelError(f"{name!r} is not an array: {one_line(error)}") from error
         return array.astype(object) if array.dtype.kind in "UT" else array
@@ -160,6 +163,19 @@ class PythonRunner:
         classes = self._classes.get(name)
         kind = Kind.PROBABILITY if classes else kind_of(name, str(array.dtype)) or Kind.VALUE
         return OutputSpec(name, kind, str(array.dtype), (None, *array.shape[1:]), classes)
+
+
+def _unmasked(name: str, answers: Any) -> Array:
+    """Masked answers are none: NaN where a type has it, as of a class that a row leaves out."""
+    import numpy as np
+
+    masked = int(np.count_nonzero(np.ma.getmaskarray(answers)))
+    if masked and answers.dtype.kind != "f":
+        raise ModelError(
+            f"{masked:,} of {answers.size:,} answers of {name!r} are masked, and {answers.dtype} has no missing value",
+            remedy="Return an answer for every row: answers.filled(VALUE)",
+        )
+    return np.array(answers.filled(np.nan) if masked else answers.data)
 
 
 def _argument(batch: Batch) -> Any:
