@@ -172,7 +172,7 @@ def test_a_faithful_export_passes_at_every_length_and_says_which(nets):
     assert report.passed, said(report)
     found = suites(report)
     assert list(found) == ["seq=1", "seq=5", "seq=7", "seq=12"]
-    assert all(suite.outcome == "PASS" and suite.rows == 8 and not suite.blocks for suite in found.values())
+    assert all(suite.outcome == "PASS" and suite.rows == 8 and suite.blocks for suite in found.values())
     # Several free axes: the batch is swept as ever.
     assert {facts.size for facts in report.comparison.batch_sizes} == {1, 2, 3, 4, 7, 8, 9, ROWS}
 
@@ -192,18 +192,46 @@ def test_the_rows_are_those_of_the_data_cut_or_repeated():
     assert shorter.rows.name(1) == "row 1, seq=2"
 
 
-def test_a_length_that_became_a_constant_passes_on_the_data_and_is_found_at_others(nets):
+def test_a_length_that_became_a_constant_fails_within_what_the_file_declares(nets):
+    # The file says `seq` may be anything, and is right at six alone.
     report = checked(*nets.traced, {"x": SERIES})
-    # Not asked for, so the verdict stands; but it is said.
-    assert report.passed, said(report)
+    assert report.outcome == "FAIL", said(report)
     found = suites(report)
     assert {name for name, suite in found.items() if suite.outcome == "FAIL"} == {"seq=1", "seq=5", "seq=7", "seq=12"}
-    warned = [finding for finding in report.verdict.findings if finding.code == "shape-suite"]
-    assert {finding.severity for finding in warned} == {"warning"}
+    told = [finding for finding in report.verdict.findings if finding.code == "shape-suite"]
+    assert {finding.severity for finding in told} == {"failure"}
+    assert all("--shapes none" in finding.remedy for finding in told)
     # At length 1 the sum is divided by 6: off by five sixths of the value.
     facts = next(suite.comparison for suite in report.comparison.suites if suite.name == "seq=1")
     rows = SERIES[np.arange(8) * ROWS // 8, 0]
     assert facts.outputs[0].measures["max_abs_diff"] == pytest.approx(np.abs(rows).max() * 5 / 6, rel=1e-5)
+    assert checked(*nets.traced, {"x": SERIES}, shapes={}).passed
+
+
+def test_a_file_that_runs_at_the_traced_length_alone_although_it_declares_the_axis_free_fails(nets):
+    report = checked(*nets.reshaped, {"x": SERIES})
+    assert report.outcome == "FAIL", said(report)
+    assert "failure shape-suite: seq=5: the candidate refuses 8 of 8 rows that the reference answers" in said(report)
+    assert checked(*nets.reshaped, {"x": SERIES}, shapes={}).passed
+
+
+def test_lengths_that_the_reference_alone_refuses_say_nothing_about_the_candidate(nets):
+    def fussy(x):
+        if x.shape[1] < LENGTH:
+            raise ValueError("too short for the window")
+        return {"value": x.mean(1)}
+
+    candidate = exported(Averaged(), {"x": SERIES}, {"x": {0: "rows", 1: "seq"}})
+    report = checked(fussy, candidate, {"x": SERIES})
+    assert report.passed, said(report)
+    outcomes = {name: (suite.outcome, suite.blocks) for name, suite in suites(report).items()}
+    assert outcomes["seq=5"] == ("INCONCLUSIVE", False)
+    assert outcomes["seq=7"] == ("PASS", True)
+    assert "note shape-suite: seq=5: the reference refuses 8 of 8 rows" in said(report)
+    # What was asked for and could not be compared decides nothing.
+    asked = checked(fussy, candidate, {"x": SERIES}, shapes={"seq": (5, 7)})
+    assert asked.outcome == "INCONCLUSIVE", said(asked)
+    assert "inconclusive shape-suite: seq=5: the reference refuses" in said(asked)
 
 
 def test_lengths_that_are_asked_for_block(nets):
@@ -225,18 +253,21 @@ def test_a_candidate_that_refuses_what_the_reference_answers_differs(nets):
     assert "seq=5: the candidate refuses 8 of 8 rows that the reference answers" in said(report)
 
 
-def test_a_length_that_both_refuse_agrees(nets):
+def test_a_length_that_both_refuse_is_inconclusive_where_it_was_asked_for(nets):
     # A kernel of 3 does not fit into an image that is 2 high.
     report = checked(*nets.pictures, {"x": IMAGES}, shapes={"height": (2,), "width": (3, 16)})
-    assert report.passed, said(report)
+    assert report.outcome == "INCONCLUSIVE", said(report)
+    assert "inconclusive shape-suite: height=2: both models refuse 8 of 8 rows" in said(report)
     found = suites(report)
     assert found["height=2"].refused == 8
-    assert found["width=16"].rows == 8
+    assert found["width=16"].outcome == "PASS"
 
 
 def test_images_are_tried_at_other_heights_and_widths(nets):
+    # One pixel is less than the kernel; both refuse it, and nobody has asked for it.
     report = checked(*nets.pictures, {"x": IMAGES})
     assert report.passed, said(report)
+    assert suites(report)["height=1"].headline == "both models refuse all of 8 rows"
     assert list(suites(report)) == [
         *("height=1", "height=7", "height=9", "height=16"),
         *("width=1", "width=9", "width=11", "width=20"),
@@ -331,8 +362,8 @@ def test_padding_that_is_masked_changes_nothing(nets):
 def test_a_candidate_that_pools_over_padding_is_found_although_the_data_has_none(nets):
     data = {"ids": TOKENS, "mask": REAL}
     report = checked(nets.right, nets.careless, data)
-    assert report.passed, said(report)
-    assert suites(report)["padding of mask"].outcome == "FAIL"
+    assert report.outcome == "FAIL", said(report)
+    assert {name for name, suite in suites(report).items() if suite.outcome == "FAIL"} == {"padding of mask"}
     assert "'pooled' of the candidate moves by up to" in said(report)
     # The tokens are masked as they should be, and only the pooled output is named.
     assert "'tokens' of the candidate" not in said(report)
@@ -422,7 +453,7 @@ def test_the_command_takes_lengths(nets, tmp_path):
     assert load_gates(tmp_path / "likewise.toml")["net"].shapes == {"seq": (2, 3)}
 
 
-def test_a_model_that_dies_at_another_length_takes_no_verdict_along_unless_it_was_asked_for(nets, tmp_path):
+def test_a_model_that_dies_at_another_length_decides_nothing_and_the_data_stays_in_the_report(nets, tmp_path):
     (tmp_path / "candidate.onnx").write_bytes(nets.traced[1])
     np.savez(tmp_path / "rows.npz", x=SERIES)
     (tmp_path / "dying.py").write_text(
@@ -435,8 +466,10 @@ def test_a_model_that_dies_at_another_length_takes_no_verdict_along_unless_it_wa
         return subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     unasked, asked = ran(), ran("--shapes", "seq=7")
-    assert unasked.returncode == 0, unasked.stdout + unasked.stderr
-    assert "exited with code 7" in " ".join(unasked.stdout.split())
+    assert unasked.returncode == 3, unasked.stdout + unasked.stderr
+    assert "exited with code 7 while trying seq=1" in " ".join(unasked.stdout.split())
+    assert "24 rows of rows.npz" in unasked.stdout
+    assert ran("--shapes", "none").returncode == 0
     assert asked.returncode == 3, asked.stdout + asked.stderr
     assert "trying seq=7" in " ".join(asked.stdout.split())
 

@@ -24,6 +24,9 @@ from likewise.models.remote import die_with_parent
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
 
+HUNG, HUNG_TIMES = 60.0, 20.0
+"""What follows a verdict hangs if it takes more seconds than this, and this many times what the data took."""
+
 
 class Channel:
     """Messages to the parent."""
@@ -102,7 +105,6 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     apart = remote.worthwhile()
     if apart:
         remote.prepare(job["settings"]["reference"])
-    from likewise.compare.variations import edge
     from likewise.report.files import render
     from likewise.tasks import check
     from likewise.tasks.settings import settings_from
@@ -111,7 +113,8 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
 
     def judged(report: Report, before: str) -> None:
-        within = {check.EXPLAINING: settings.explain_budget, check.EDGE: edge.SECONDS}.get(before)
+        spent = report.origin.run["seconds"].get("total", 0.0)
+        within = {check.EXPLAINING: settings.explain_budget, check.EDGE: HUNG + HUNG_TIMES * spent}.get(before)
         channel.send(type="judged", result=render(complete(report), "json"), before=before, within=within)
 
     look = job["look"]

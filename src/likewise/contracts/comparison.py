@@ -313,10 +313,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """How the run went: what may differ between two runs that give the same comparison."""
+    """How the run went, beside the comparison. `batch_size` are the rows of a call, by side."""
 
     batch_size: Mapping[str, int] = field(default_factory=dict)
-    concurrent: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, Json] = field(default_factory=dict)
 

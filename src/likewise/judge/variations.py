@@ -18,7 +18,8 @@ from likewise.judge.findings import Judgement, checked, in_words
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
 
-MADE = ("edge", "shape")
+SHAPE = "shape"
+MADE = ("edge", SHAPE)
 """Kinds of suites whose rows nobody sent."""
 
 ANY_ROWS = frozenset(
@@ -40,6 +41,11 @@ LONGEST = 240
 REFERENCE_REMEDY = (
     "No candidate can be like it at every size, and the candidate is not to blame; look for training mode, BatchNorm "
     "or other statistics of the batch in the reference, and call eval() before it is used"
+)
+
+SHAPE_REMEDY = (
+    "The file leaves this axis open: export it so that it holds at every length, or with a fixed one; if no other "
+    "length than that of the data comes, say --shapes none"
 )
 
 SETTING_REMEDY = (
@@ -155,7 +161,8 @@ def suite_finding(suite: SuiteVerdict) -> Finding | None:
     failed = suite.outcome is Outcome.FAIL
     blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
     severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
-    return Finding(f"{suite.kind}-suite", severity, f"{suite.name}: {suite.headline}")
+    remedy = SHAPE_REMEDY if suite.kind == SHAPE and suite.blocks else ""
+    return Finding(f"{suite.kind}-suite", severity, f"{suite.name}: {suite.headline}", None, remedy)
 
 
 def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerdict:

@@ -74,6 +74,15 @@ class RemoteRunner:
         tensors: Tensors = self._line.collect(self._line.post("run", (batch, outputs)))
         return tensors
 
+    def look(self, what: Callable[[Any], Any]) -> Any:
+        """What a function that any process knows says of the model's own object, over there."""
+        return self._line.collect(self._line.post("look", what))
+
+
+def look(runner: Runner, what: Callable[[Any], Any]) -> Any:
+    """What a function says of the framework's own open object, wherever that is."""
+    return runner.look(what) if isinstance(runner, RemoteRunner) else what(runner.native)
+
 
 @contextmanager
 def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
@@ -179,6 +188,7 @@ def serve() -> None:
     warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
     with ExitStack() as stack, contextlib.suppress(EOFError, BrokenPipeError):
         ask: Callable[[Batch, frozenset[str] | None], Tensors] | None = None
+        runner: Runner
         while True:
             what, question = _receive(questions)
             if what == "import":
@@ -194,6 +204,8 @@ def serve() -> None:
                     runner = stack.enter_context(adapter(model.framework).open(model))
                     ask = _ask_reference(runner) if side == "reference" else _ask_candidate(runner)
                     answer = runner.signature, dict(runner.details)
+                elif what == "look":
+                    answer = question(runner.native)
                 else:
                     assert ask is not None
                     answer = dict(ask(*question))

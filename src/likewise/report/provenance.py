@@ -47,7 +47,6 @@ def origin(
         settings=dict(stated),
         run={
             "call_sizes": dict(facts.batch_size),
-            "concurrent": facts.concurrent,
             "seconds": {name: round(value, 3) for name, value in facts.seconds.items()},
         },
     )

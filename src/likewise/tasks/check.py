@@ -31,7 +31,7 @@ MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_fro
 """Where an ONNX file says, by SHA-256, which file it was made from."""
 
 EDGE, SHAPES, EXPLAINING = "edge suites", "shapes", "explaining"
-"""What may follow a verdict that is known."""
+"""What may follow once the data was compared."""
 
 FULL_BUDGET = 120.0
 """Seconds that an investigation may take when it is asked for."""
@@ -115,12 +115,12 @@ def could_not_run(settings: Settings, error: LikewiseError) -> Report:
 
 
 def cut_short(report: Report, doing: str, message: str) -> Report:
-    """A verdict whose worker died at something that could not change it."""
+    """A report whose worker died at what comes after the data: other lengths decide with it, the rest does not."""
     if doing == EXPLAINING:
         return replace(report, explanation=Explanation(not_tested=(f"explaining was cut short: {message}",)))
     kind, title = ("shape", "Rows at other lengths") if doing == SHAPES else ("edge", "Inputs made to find trouble")
     nothing = Comparison(tolerance=report.comparison.tolerance)
-    lost = SuiteFacts(kind, doing, title, nothing, not_covered=f"cut short: {message}")
+    lost = SuiteFacts(kind, doing, title, nothing, doing == SHAPES, not_covered=f"cut short: {message}")
     comparison = replace(report.comparison, suites=(*report.comparison.suites, lost))
     return held_to_baseline(replace(report, comparison=comparison, verdict=judging.judge(comparison, report.policy)))
 
@@ -177,7 +177,7 @@ class _Gate:
         )
 
     def vary(self, plan: Plan, ran: Run) -> Run:
-        """What is tried beside the data: first all that can change the verdict, then, once that is told, the rest."""
+        """What is tried beside the data: first all that can change the verdict, then the rest."""
         began = time.perf_counter()
         compared = ran.comparison
         if ran.prepared is not None and not compared.incidents:
@@ -216,7 +216,8 @@ class _Gate:
 
         assert ran.prepared is not None
         skipped, seed = self.settings.skip_suites, self.settings.seed
-        return edge.run(plan, ran.prepared, ran.head, blocks=blocks, skipped=skipped, seed=seed)
+        rows = ran.comparison.rows
+        return edge.run(plan, ran.prepared, ran.head, blocks=blocks, rows=rows, skipped=skipped, seed=seed)
 
     def _tell(self, compared: Comparison, facts: RunFacts, following: str) -> None:
         if self.judged is not None:

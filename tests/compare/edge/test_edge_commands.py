@@ -187,3 +187,18 @@ def test_eight_bits_differ_only_outside_what_they_were_made_for(example_folder):
 def test_every_suite_is_in_the_guide():
     page = (Path(__file__).parents[3] / "docs" / "guide" / "edge-cases.md").read_text()
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == {suite.name for suite in edge.suites()}
+
+
+def test_the_same_rows_are_made_wherever_the_reference_runs(folder, trees):
+    """A command on more than one core opens the reference in a process of its own; its trees are read all the same."""
+    model, proto, rows = trees
+    joblib.dump(model, folder / "forest.joblib")
+    (folder / "forest.onnx").write_bytes(proto.SerializeToString())
+    np.savez(folder / "forest.npz", x=rows.astype(np.float64))
+    words = ["forest.joblib", "forest.onnx", "--data", "forest.npz", "--report", "forest.json", "--no-explain"]
+    run(folder, "check", *words, "--edge", "fail")
+    ours = data_only.check(folder / "forest.joblib", folder / "forest.onnx", folder / "forest.npz", edge="fail")
+    told = {suite.name: (suite.rows, suite.headline) for suite in ours.verdict.suites}
+    stored = report_files.load(folder / "forest.json")
+    assert {suite.name: (suite.rows, suite.headline) for suite in stored.verdict.suites} == told
+    assert told["rounded-thresholds"][0] > 100

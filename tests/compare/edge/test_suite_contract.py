@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_wide_tables_are_sampled_and_that_is_said():
     wide = {f"c{place}": rng.normal(size=50) for place in range(150)}
     with opened(total, total, wide) as (plan, prepared, head, seen):
         assert len(all_features(seen)) == 150
-        found = edge.run(plan, prepared, head, blocks=False)
+        found = edge.run(plan, prepared, head, blocks=True, rows=50)
     zeros = next(facts for facts in found if facts.name == "zeros")
     assert f"a sample: {COLUMNS} of 150 columns" in zeros.title
     assert zeros.comparison.rows == 2 * COLUMNS * 2
@@ -147,24 +148,39 @@ def test_thresholds_are_hit_to_the_last_digit(worlds, trees):
         assert above - threshold <= step
 
 
-def test_slow_models_get_fewer_rows_and_that_is_said(monkeypatch):
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_busy_machine_tries_the_same_rows(blocks, monkeypatch):
     """A clock that a model moves on by a second a row: no test has to wait for it."""
-    now = [0.0]
+    now, seconds = [0.0], [0.0]
 
-    def slow(rows):
-        now[0] += len(rows)
+    def model(rows):
+        now[0] += seconds[0] * len(rows)
         return rows.sum(axis=1)
 
     rows = np.random.default_rng(0).normal(size=(50, 40))
-    with opened(slow, slow, {"x": rows}, batch_sizes=()) as (plan, prepared, head, _):
-        monkeypatch.setattr(edge.time, "monotonic", lambda: now[0])
-        now[0] = 0.0
-        found = edge.run(plan, prepared, head, blocks=False)
-    assert now[0] < 3 * edge.SECONDS
-    assert any(facts.not_covered.startswith("there was no time left after 20 seconds") for facts in found)
-    tried = [facts for facts in found if facts.comparison.rows]
-    assert tried
-    assert all("a sample: " in facts.title for facts in tried if facts.name in ("beyond-range", "huge-numbers"))
+    with opened(model, model, {"x": rows}, batch_sizes=()) as (plan, prepared, head, _):
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        idle = edge.run(plan, prepared, head, blocks=blocks, rows=50)
+        seconds[0] = 1.0
+        busy = edge.run(plan, prepared, head, blocks=blocks, rows=50)
+    assert busy == idle
+    assert not [facts.not_covered for facts in busy if facts.not_covered]
+
+
+def test_what_blocks_is_tried_in_full_and_the_rest_by_the_rows_of_the_data():
+    rows = np.random.default_rng(0).normal(size=(50, 40))
+    with opened(lambda x: x.sum(axis=1), lambda x: x.sum(axis=1), {"x": rows}) as (plan, prepared, head, seen):
+        made = {name: len(names) for name, suite in SUITES.items() if (names := made_by(suite, seen))}
+        full = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=True, rows=50)}
+        few = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=False, rows=50)}
+    assert {name: facts.comparison.rows + facts.refused for name, facts in full.items()} == made
+    assert made["beyond-range"] == 320
+    assert few["beyond-range"].comparison.rows == 25
+    assert few["beyond-range"].title.endswith("(a sample: 25 of 320 rows)")
+
+
+def made_by(suite, seen):
+    return [name for batch in suite.batches(seen) for name in map(batch.rows.name, range(len(batch)))]
 
 
 def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
@@ -174,6 +190,6 @@ def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
     broken = Suite("broken", "A suite with a bug", buggy)
     monkeypatch.setattr(edge, "suites", lambda: (broken, SUITES["zeros"]))
     with opened(total, total, {"a": np.ones(9), "b": np.arange(9.0)}, batch_sizes=()) as (plan, prepared, head, _):
-        broken, zeros = edge.run(plan, prepared, head, blocks=True)
+        broken, zeros = edge.run(plan, prepared, head, blocks=True, rows=9)
     assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message
     assert zeros.comparison.rows

@@ -25,14 +25,18 @@ from likewise.models.remote import ModelProcessEnded, RemoteRunner
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
-CALL_SIZES = (256, 2_048)
-"""Sizes tried on the first chunk before a whole chunk a call."""
+"""Rows read at once, and what they may take. Columns of a table are asked about in calls of a whole chunk."""
+
+CALL_BYTES = 256 * 2**10
+LEAST_ROWS = 8
+"""Tensors are asked about in calls of so many bytes, but of so many rows at least: a network may make thousands of
+numbers of each that it is given."""
+
+FIRST_CALL = 256
+"""Rows of the very first call at most, so that something is seen of a slow model."""
 
 AHEAD = 2
 """Chunks that a model in its own process is given before its first answer is awaited."""
-
-CALL_SECONDS = 2.0
-"""A call should not take much longer than this, so that progress is seen and a hang is noticed."""
 
 
 class LocalEngine:
@@ -56,7 +60,8 @@ class LocalEngine:
         if not prepared.pairing.pairs:
             comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
             return Run(comparison, RunFacts(details=details), prepared)
-        return _Run(plan, prepared, isinstance(reference, RemoteRunner), Kept(prepared.row_bytes)).carry_out(details)
+        apart, kept = isinstance(reference, RemoteRunner), Kept(prepared.row_bytes)
+        return _Run(plan, prepared, apart, kept, call_sizes(plan, prepared)).carry_out(details)
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class _Run:
     prepared: Prepared
     apart: bool
     kept: Kept
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int]
     seconds: dict[str, float] = field(default_factory=lambda: {REFERENCE: 0.0, CANDIDATE: 0.0})
     concurrent: bool = False
     partial: Partial = field(default_factory=Partial)
@@ -83,7 +88,7 @@ class _Run:
             self.partial = self.partial.merge(_ended(error))
         comparison = finish(self.prepared, self.partial, self.plan)
         seconds = {**self.seconds, "total": time.perf_counter() - began}
-        facts = RunFacts(self.sizes, self.concurrent or self.apart, seconds, details)
+        facts = RunFacts(self.sizes, seconds, details)
         return Run(comparison, facts, self.prepared, self.head, self.kept)
 
     def _compare(self) -> None:
@@ -94,7 +99,7 @@ class _Run:
             try:
                 for number, chunk in enumerate(chunks):
                     began = time.perf_counter()
-                    pending.append(self._sized(pool, chunk) if number == 0 else self._start(pool, chunk))
+                    pending.append(self._begin(pool, chunk) if number == 0 else self._start(pool, chunk))
                     while len(pending) > self._ahead():
                         pending[0].wait()
                         self._reduce(pending.popleft())
@@ -143,41 +148,23 @@ class _Run:
         self._tell(side.name, chunk, finished=True)
         return _Answer(tensors, casts, began, ended)
 
-    def _sized(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
-        """Answer the first chunk while finding the call size that suits each model."""
+    def _begin(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
+        """Answer the first chunk, its first rows in a call of their own."""
         if self.apart:
-            reference = pool.submit(self._measured, self.prepared.reference, chunk)
+            reference = pool.submit(self._ask_first, self._ask_reference, chunk)
         else:
-            reference = _done(self._measured(self.prepared.reference, chunk))
-        answered = _Answers(chunk, reference, _done(self._measured(self.prepared.candidate, chunk)))
+            reference = _done(self._ask_first(self._ask_reference, chunk))
+        answered = _Answers(chunk, reference, _done(self._ask_first(self._ask_candidate, chunk)))
         answered.wait()
         return answered
 
-    def _measured(self, side: Side, chunk: Batch) -> _Answer:
-        ask = self._ask_reference if side is self.prepared.reference else self._ask_candidate
-        fixed = side.fixed_batch or self.plan.batch_size
-        if fixed is not None or not chunk.stacked:
-            self.sizes[side.name] = fixed or len(chunk)
+    def _ask_first(self, ask: Callable[[Batch], _Answer], chunk: Batch) -> _Answer:
+        side = self.prepared.reference if ask == self._ask_reference else self.prepared.candidate
+        size = self.sizes[side.name]
+        first = FIRST_CALL - FIRST_CALL % min(size, FIRST_CALL)
+        if self.plan.batch_size or side.fixed_batch or not chunk.stacked or len(chunk) <= first:
             return ask(chunk)
-        parts: list[_Answer] = []
-        paces: dict[int, float] = {}
-        start = 0
-        for size in (*CALL_SIZES, CHUNK_ROWS):
-            part = chunk.slice(start, min(start + size, len(chunk)))
-            if not len(part):
-                break
-            self.sizes[side.name] = size
-            parts.append(ask(part))
-            elapsed = parts[-1].ended - parts[-1].began
-            paces[size] = elapsed / len(part)
-            start += len(part)
-            # The next size is eight times as large, and may take eight times as long.
-            if elapsed > CALL_SECONDS / 2:
-                break
-        # A larger call is preferred unless a smaller one is clearly faster, so that runs repeat.
-        self.sizes[side.name] = max(size for size, pace in paces.items() if pace <= 1.5 * min(paces.values()))
-        if start < len(chunk):
-            parts.append(ask(chunk.slice(start, len(chunk))))
+        parts = [ask(chunk.slice(0, first)), ask(chunk.slice(first, len(chunk)))]
         tensors = joined(side, [part.tensors for part in parts])
         casts = tuple(cast for part in parts for cast in part.casts)
         return _Answer(tensors, casts, parts[0].began, parts[-1].ended)
@@ -192,10 +179,10 @@ class _Run:
         self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
 
     def _chunk_rows(self) -> int:
-        """Rows read at once: bounded in bytes, and a multiple of the batch size asked for."""
-        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // self.prepared.row_bytes))
-        step = self.prepared.candidate.fixed_batch or self.plan.batch_size
-        return step * max(1, rows // step) if step else rows
+        """Rows read at once: bounded in bytes, and full calls of the size that both models are asked with."""
+        rows = _bounded_rows(self.prepared)
+        step = self.prepared.candidate.fixed_batch or min(self.sizes.values())
+        return step * max(1, rows // step)
 
     def _tell(self, side: str, chunk: Batch, *, finished: bool = False) -> None:
         if len(chunk):
@@ -220,6 +207,27 @@ class _Answers:
         """Until both are there; the reference's error is the one that counts."""
         self.reference.result()
         self.candidate.result()
+
+
+def call_sizes(plan: Plan, prepared: Prepared) -> dict[str, int]:
+    """Rows of a call, by rule: where answers depend on them, they are part of the question, and no clock may choose.
+
+    Both models are asked in the same calls, unless one takes one size only and the other a table, whose rows
+    stand for themselves.
+    """
+    first = prepared.first
+    if not first.stacked:
+        return dict.fromkeys((REFERENCE, CANDIDATE), len(first))
+    rows = _bounded_rows(prepared)
+    fixed = prepared.candidate.fixed_batch or prepared.reference.fixed_batch
+    if any(array.ndim > 1 for array in first.inputs.values()):
+        rows = fixed or min(rows, max(LEAST_ROWS, CALL_BYTES // prepared.row_bytes))
+    rows = plan.batch_size or rows
+    return {side.name: side.fixed_batch or rows for side in (prepared.reference, prepared.candidate)}
+
+
+def _bounded_rows(prepared: Prepared) -> int:
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // prepared.row_bytes))
 
 
 def _faster_at_once(paces: list[float]) -> bool:

@@ -9,7 +9,6 @@ out again: each model is compared with its own answers to the rows as they are, 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,10 +16,10 @@ import numpy as np
 
 from likewise.compare.call import Side, answers
 from likewise.compare.feed import Feed, Route
-from likewise.compare.observe import Prepared, finish_beside, observe, paired, rows_beyond
+from likewise.compare.observe import REFERENCE, Prepared, finish_beside, observe, paired, rows_beyond
 from likewise.compare.session import Head
 from likewise.compare.variations.batches import drift, own_output
-from likewise.compare.variations.refusals import REFUSED, only_recorded, try_rows
+from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts
 from likewise.contracts.data import Array, Batch, RowIds, Tensors
 from likewise.contracts.words import figure
@@ -199,7 +198,7 @@ def padded(batch: Batch, axis: Axis, mask: Mask) -> Batch:
     return called(batch, arrays, f"{EXTRA} positions of padding")
 
 
-def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blocks: bool) -> tuple[SuiteFacts, ...]:
+def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tuple[SuiteFacts, ...]:
     """Both models on padded rows; nothing where no mask is among the inputs."""
     mask = mask_of(axis, batch)
     if mask is None:
@@ -208,7 +207,7 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blo
     nothing = plan.nothing
     batch = with_real_positions(batch, mask)
     if not len(batch):
-        return (SuiteFacts(*told, nothing, blocks, not_covered=f"{mask.column} leaves no position of any row"),)
+        return (SuiteFacts(*told, nothing, not_covered=f"{mask.column} leaves no position of any row"),)
     ours = _asked(prepared.reference, batch, axis, mask)
     if not isinstance(ours, LikewiseError) and _moved(prepared, batch, ours, reference=True):
         # The name of a mask does not always tell what it marks; what the reference ignores does.
@@ -218,13 +217,13 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blo
             mask, ours = other, again
     theirs = _asked(prepared.candidate, batch, axis, mask)
     if isinstance(ours, LikewiseError) or isinstance(theirs, LikewiseError):
-        return (_refused(told, nothing, len(batch), ours, theirs, blocks=blocks),)
+        return (_refused(told, nothing, len(batch), ours, theirs),)
     still = _moved(prepared, batch, ours, reference=True)
     moved = _moved(prepared, batch, theirs, reference=False)
     partial = observe(prepared, batch, ours.after, theirs.after)
     differing = frozenset(_not_invariant(name, by) for name, by in moved.items() if name not in still)
     comparison = finish_beside(prepared, replace(partial, mismatches=partial.mismatches | differing), plan)
-    found = (SuiteFacts(*told, comparison, blocks),)
+    found = (SuiteFacts(*told, comparison, blocks=True),)
     return found if not still else (*found, _reference_moves(mask, nothing, still))
 
 
@@ -253,15 +252,14 @@ def _refused(
     rows: int,
     ours: _Answered | LikewiseError,
     theirs: _Answered | LikewiseError,
-    *,
-    blocks: bool,
 ) -> SuiteFacts:
     if isinstance(ours, LikewiseError) and isinstance(theirs, LikewiseError):
-        return SuiteFacts(*told, nothing, blocks, refused=rows)
-    side, error = ("reference", ours) if isinstance(ours, LikewiseError) else ("candidate", theirs)
-    assert isinstance(error, LikewiseError)
-    alone = Mismatch(REFUSED, f"only the {side} refuses rows that are padded: {error.message}")
-    return SuiteFacts(*told, replace(nothing, mismatches=(alone,)), blocks)
+        return SuiteFacts(*told, nothing, refused=rows)
+    if isinstance(ours, LikewiseError):
+        return SuiteFacts(*told, nothing, not_covered=f"the reference refuses rows that are padded: {ours.message}")
+    assert isinstance(theirs, LikewiseError)
+    alone = Mismatch(REFUSED, f"only the candidate refuses rows that are padded: {theirs.message}")
+    return SuiteFacts(*told, replace(nothing, mismatches=(alone,)), blocks=True)
 
 
 def _asked(side: Side, batch: Batch, axis: Axis, mask: Mask) -> _Answered | LikewiseError:
@@ -320,8 +318,7 @@ MOST_BYTES = 2**30
 """A row of more bytes is not made, also if its length was asked for."""
 
 AXES = 4
-SECONDS = 20.0
-"""What was not asked for: at most so many axes, and no new length after so many seconds."""
+"""Axes that are tried without being asked for; of more, those behind are listed as not covered."""
 
 
 def require_known(plan: Plan, prepared: Prepared) -> None:
@@ -338,7 +335,11 @@ def applies(plan: Plan, prepared: Prepared, head: Head | None) -> bool:
 
 
 def run(plan: Plan, prepared: Prepared, head: Head | None) -> tuple[SuiteFacts, ...]:
-    """Every length that was asked for, which blocks; or, where nothing was said, some around those of the data."""
+    """Every length that was asked for; or, where nothing was said, some around those of the data. All of them block.
+
+    A file that leaves an axis open says that it may be of any length. Lengths that the reference refuses are no
+    length of the two: that is told, and keeps a verdict from passing only where they were asked for.
+    """
     if plan.shapes is None:
         return _unasked(plan, prepared, head) if applies(plan, prepared, head) and head is not None else ()
     reason = "the data is one test case, whose tensors have no rows to change" if head is None else _impossible(plan)
@@ -349,25 +350,23 @@ def run(plan: Plan, prepared: Prepared, head: Head | None) -> tuple[SuiteFacts, 
     found: list[SuiteFacts] = []
     for name, lengths in plan.shapes.items():
         axis = replace(named_axis(name, known, head.batch), name=name)
-        found.extend(_at(plan, prepared, head.batch, axis, length, blocks=True) for length in dict.fromkeys(lengths))
-        found.extend(_padding(plan, prepared, head.batch, axis, blocks=True))
+        found.extend(_at(plan, prepared, head.batch, axis, length, asked=True) for length in dict.fromkeys(lengths))
+        found.extend(_padding(plan, prepared, head.batch, axis))
     return tuple(found)
 
 
 def _unasked(plan: Plan, prepared: Prepared, head: Head) -> tuple[SuiteFacts, ...]:
-    until = time.monotonic() + SECONDS
     found: list[SuiteFacts] = []
-    for axis in _free(prepared, head.batch)[:AXES]:
-        for length in lengths_beside(axis, head.batch):
-            if time.monotonic() > until:
-                late = f"there was no time left after {SECONDS:g} seconds; ask for it with --shapes"
-                found.append(
-                    SuiteFacts(KIND, f"{axis.name}={length}", _title(axis, length), plan.nothing, not_covered=late)
-                )
-            else:
-                found.append(_at(plan, prepared, head.batch, axis, length, blocks=False))
-        if time.monotonic() <= until:
-            found.extend(_padding(plan, prepared, head.batch, axis, blocks=False))
+    free = _free(prepared, head.batch)
+    for axis in free[:AXES]:
+        wanted = lengths_beside(axis, head.batch)
+        found.extend(_at(plan, prepared, head.batch, axis, length, asked=False) for length in wanted)
+        found.extend(_padding(plan, prepared, head.batch, axis))
+    for axis in free[AXES:]:
+        left = f"{AXES} axes are tried unless others are asked for: --shapes {axis.name}=N"
+        found.append(
+            SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=left)
+        )
     return tuple(found)
 
 
@@ -378,12 +377,12 @@ def lengths_beside(axis: Axis, batch: Batch) -> tuple[int, ...]:
     return tuple(n for n in dict.fromkeys(wanted) if n > 0 and n != axis.length and sized[n] <= BYTES)
 
 
-def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *, blocks: bool) -> SuiteFacts:
+def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *, asked: bool) -> SuiteFacts:
     told = (KIND, f"{axis.name}={length}", _title(axis, length))
     size = _row_bytes(axis, batch, length)
     if size > MOST_BYTES:
         too_many = f"a row would take {size:,} bytes, too many to make up"
-        return SuiteFacts(*told, plan.nothing, blocks, not_covered=too_many)
+        return SuiteFacts(*told, plan.nothing, blocks=True, not_covered=too_many)
     # Which of the two is asked is known only when one of them answers.
     plan.tell(f"trying {axis.name}={length}", batch=batch)
     try:
@@ -393,24 +392,39 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
             rows = with_real_positions(rows, mask)
         tried = try_rows(plan, prepared, [rows] if len(rows) else [])
     except Exception as error:  # noqa: BLE001 - the data was compared: a length that breaks takes only itself along
-        return _broken(told, plan, error, blocks=blocks)
+        return _broken(told, plan, error)
     if not len(rows):
-        return SuiteFacts(*told, tried.comparison, blocks, not_covered="a mask leaves no position of any row")
-    return SuiteFacts(*told, tried.comparison, blocks, tried.refused)
+        return SuiteFacts(*told, tried.comparison, asked, not_covered="a mask leaves no position of any row")
+    return _without_reference(told, tried, asked=asked)
 
 
-def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, blocks: bool) -> tuple[SuiteFacts, ...]:
+def _without_reference(told: tuple[str, str, str], tried: Tried, *, asked: bool) -> SuiteFacts:
+    """What was found at a length, but for what the reference itself refuses: it says nothing about the candidate."""
+    alone = tried.alone.get(REFERENCE)
+    comparison = tried.comparison
+    if alone is not None:
+        comparison = replace(comparison, mismatches=tuple(m for m in comparison.mismatches if m != alone))
+    differs = comparison.rows_beyond or comparison.mismatches or comparison.incidents
+    reason = "" if alone is None else alone.message
+    if not reason and asked and tried.refused:
+        reason = f"both models refuse {tried.refused:,} of {tried.refused + comparison.rows:,} rows"
+    if differs or not reason or (comparison.rows and not asked):
+        return SuiteFacts(*told, comparison, blocks=True, refused=tried.refused)
+    return SuiteFacts(*told, comparison, asked, tried.refused, not_covered=reason)
+
+
+def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tuple[SuiteFacts, ...]:
     plan.tell(f"trying padding along {axis.name}", batch=batch)
     rows = _some(batch, _row_bytes(axis, batch, axis.length))
     try:
-        return try_padding(plan, prepared, rows, axis, blocks=blocks)
+        return try_padding(plan, prepared, rows, axis)
     except Exception as error:  # noqa: BLE001 - as above
-        return (_broken((KIND, f"padding of {axis.name}", "The same rows, padded"), plan, error, blocks=blocks),)
+        return (_broken((KIND, f"padding of {axis.name}", "The same rows, padded"), plan, error),)
 
 
-def _broken(told: tuple[str, str, str], plan: Plan, error: Exception, *, blocks: bool) -> SuiteFacts:
+def _broken(told: tuple[str, str, str], plan: Plan, error: Exception) -> SuiteFacts:
     incident = Incident("shape", f"{told[1]} broke: {one_line(error)}", "Tell us; --shapes none skips it")
-    return SuiteFacts(*told, replace(plan.nothing, incidents=(incident,)), blocks)
+    return SuiteFacts(*told, replace(plan.nothing, incidents=(incident,)), blocks=True)
 
 
 def _title(axis: Axis, length: int) -> str:

@@ -46,10 +46,14 @@ SHOWING = JUDGED | {"worst_rows"}
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was measured on the rows that both answered, and how many both refused."""
+    """What was measured on the rows that both answered, and how many both refused.
+
+    `alone` has by side what it refuses and the other answers, which is among the mismatches too.
+    """
 
     comparison: Comparison
     refused: int
+    alone: Mapping[str, Mismatch]
 
 
 @dataclass(slots=True)
@@ -106,8 +110,8 @@ def try_rows(
         refused += len(ours.refused.keys() & theirs.refused.keys())
         _note_refusals(batch, ours, theirs, one_sided)
         partial = partial.merge(_compared(prepared, batch, ours, theirs))
-    mismatches = frozenset(_mismatch(found, asked) for found in one_sided.values() if found.rows or found.together)
-    comparison = finish_beside(prepared, partial.merge(Partial(mismatches=mismatches)), plan)
+    alone = {side: _mismatch(found, asked) for side, found in one_sided.items() if found.rows or found.together}
+    comparison = finish_beside(prepared, partial.merge(Partial(mismatches=frozenset(alone.values()))), plan)
     known = frozenset(prepared.pairing.mismatches)
     comparison = replace(
         comparison,
@@ -116,7 +120,7 @@ def try_rows(
         incidents=(*comparison.incidents, *incidents),
         quantized_nodes=0,
     )
-    return Tried(comparison, refused)
+    return Tried(comparison, refused, alone)
 
 
 def _size(side: Side, size: int | None, *, apart: bool) -> int | None:

@@ -6,15 +6,13 @@ trees of a model, `rows`, with which all begin, at the batch as a whole and betw
 
 from __future__ import annotations
 
-import contextlib
-import time
 import warnings
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from likewise.compare.call import Side, answers
+from likewise.compare.call import Side
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, rows_beyond
 from likewise.compare.session import Head
 from likewise.compare.variations.edge.rows import COLUMNS, all_features
@@ -22,41 +20,18 @@ from likewise.compare.variations.refusals import only_recorded, try_rows
 from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts
 from likewise.contracts.data import Array, Batch
 from likewise.data.rows import rows_at
-from likewise.errors import LikewiseError, UsageError, nearest, one_line
+from likewise.errors import UsageError, nearest, one_line
 from likewise.registry import extensions
 
 ROWS = 512
 BYTES = 16 * 2**20
-"""A suite tries at most so many rows, and rows of at most so many bytes."""
+"""A suite that does not block tries at most so many rows, of at most so many bytes; one that blocks is tried in full,
+so many bytes at a time."""
 
-SECONDS = 20.0
-"""All suites together begin no new one after this."""
-
-FEW = 2
-"""Rows of a suite that are always tried, however slow the models are."""
-
-TIMED = 8
-"""Rows by which the models are timed before the first suite."""
+LEAST = 16
+"""Rows of a suite that are tried however few rows the data has; of more data half as many."""
 
 KIND = "edge"
-
-
-@dataclass(slots=True)
-class _Time:
-    """What is left of it, and how much of it a row takes."""
-
-    until: float
-    a_row: float = 0.0
-
-    def rows(self) -> int:
-        """As many as take a quarter of what is left, so that slow models meet more than the first suites."""
-        left = (self.until - time.monotonic()) / 4
-        return ROWS if self.a_row * ROWS <= left else max(FEW, int(left / self.a_row))
-
-    def took(self, seconds: float, rows: int) -> None:
-        """Keep the pace of the last rows, and do not forget at once that others were slower."""
-        if rows:
-            self.a_row = max(self.a_row / 2, seconds / rows)
 
 
 def run(
@@ -65,10 +40,15 @@ def run(
     head: Head | None,
     *,
     blocks: bool,
+    rows: int,
     skipped: Collection[str] = (),
     seed: int = 0,
 ) -> tuple[SuiteFacts, ...]:
-    """Both models on every suite that makes sense for them, but for those to be skipped."""
+    """Both models on every suite that makes sense for them, but for those to be skipped.
+
+    What blocks is tried in full. The rest costs about as much as the data, of which there are so many `rows`: how
+    much is tried is a rule, and no matter of how fast the models are, so that two runs give one report.
+    """
     if head is None:
         return _nothing(plan, "the data is one test case, which has no rows to make others from", blocks=blocks)
     if reason := _impossible(plan):
@@ -77,12 +57,11 @@ def run(
     if not len(seen.batch):
         return _nothing(plan, "no row of the data agrees, so that none shows more", blocks=blocks)
     chosen = [suite for suite in suites() if suite.name not in skipped]
-    clock = _Time(time.monotonic() + SECONDS)
-    _time_models(prepared, seen, clock)
+    most = None if blocks else min(ROWS, max(LEAST, rows // 2))
     # What models say about rows that nobody sent them is no news about the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [_facts(suite, plan, prepared, seen, blocks=blocks, clock=clock) for suite in chosen]
+        found = [_facts(suite, plan, prepared, seen, blocks=blocks, most=most) for suite in chosen]
     applying = tuple(facts for facts in found if facts is not None)
     return applying or _nothing(plan, "no suite applies to this data", blocks=blocks)
 
@@ -94,16 +73,6 @@ def require_known(names: Iterable[str]) -> None:
         if name not in known:
             remedy = f"Suites: {', '.join(known)}"
             raise UsageError(f"there is no edge suite {name!r} to skip{nearest(name, known)}", remedy=remedy)
-
-
-def _time_models(prepared: Prepared, seen: Seen, clock: _Time) -> None:
-    """How long both take for a few rows that they have answered before."""
-    began = time.monotonic()
-    few = seen.batch.slice(0, TIMED)
-    with contextlib.suppress(LikewiseError):
-        for side in (prepared.reference, prepared.candidate):
-            answers(side, few)
-    clock.took(time.monotonic() - began, len(few))
 
 
 def suites() -> tuple[Suite, ...]:
@@ -168,54 +137,61 @@ def _features(batch: Batch, name: str) -> Fed:
 
 
 def _facts(
-    suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, clock: _Time
+    suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, most: int | None
 ) -> SuiteFacts | None:
     """What a suite found; None where it does not apply."""
     nothing = plan.nothing
     facts = SuiteFacts(KIND, suite.name, suite.title, nothing, blocks)
-    began = time.monotonic()
-    if began > clock.until:
-        return replace(facts, not_covered=f"there was no time left after {SECONDS:g} seconds")
     plan.tell(f"trying the edge suite {suite.name!r}")
     try:
-        batches, made = _bounded(suite.batches(seen), clock.rows())
-        tried = try_rows(plan, prepared, batches, apart=not suite.about_batches)
+        made = [batch for batch in suite.batches(seen) if len(batch)]
+        batches = made if most is None else _sampled(suite, made, most, seen.seed)
+        asked = batches if suite.about_batches else [part for batch in batches for part in _parts(batch)]
+        tried = try_rows(plan, prepared, asked, apart=not suite.about_batches)
     except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
         incident = Incident(
             "suite", f"the suite {suite.name!r} broke: {one_line(error)}", "Tell us; --edge off skips it"
         )
         return replace(facts, comparison=replace(nothing, incidents=(incident,)))
-    rows = sum(map(len, batches))
-    clock.took(time.monotonic() - began, rows)
-    if not rows:
+    if not batches:
         return None
-    title = suite.title + _sample(suite, seen, rows, made)
+    title = suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made)))
     return replace(facts, title=title, comparison=tried.comparison, refused=tried.refused)
 
 
-def _sample(suite: Suite, seen: Seen, rows: int, made: int) -> str:
+def _left_out(suite: Suite, seen: Seen, rows: int, made: int) -> str:
     """Words for what was left out."""
     told = []
     count = len(all_features(seen))
     if suite.by_column and count > COLUMNS:
         told.append(f"{COLUMNS} of {count:,} columns")
     if rows < made:
-        told.append(f"the first {rows:,} rows of them")
+        told.append(f"{rows:,} of {made:,} rows")
     return f" (a sample: {', '.join(told)})" if told else ""
 
 
-def _bounded(batches: Iterable[Batch], rows: int) -> tuple[list[Batch], int]:
-    """The first rows of a suite, as many as are allowed, and how many it made until then."""
-    kept: list[Batch] = []
-    left, room, made = rows, BYTES, 0
-    for batch in batches:
-        if not len(batch):
-            continue
-        made += len(batch)
-        if left <= 0 or room <= 0:
-            break
-        width = max(1, sum(array.nbytes for array in batch.inputs.values()) // len(batch))
-        count = min(len(batch), left, max(1, room // width))
-        kept.append(batch if count == len(batch) else rows_at(batch, np.arange(count)))
-        left, room = left - count, room - count * width
-    return kept, made
+def _sampled(suite: Suite, batches: Sequence[Batch], most: int, seed: int) -> list[Batch]:
+    """Rows from all over a suite, as many as are allowed; of a suite about batches the first batches, whole."""
+    made = sum(map(len, batches))
+    most = min(most, max(1, BYTES // max(map(_row_bytes, batches), default=1)))
+    if made <= most:
+        return list(batches)
+    ends = np.cumsum([len(batch) for batch in batches])
+    if suite.about_batches:
+        return list(batches[: max(1, int(np.searchsorted(ends, most, side="right")))])
+    chosen = np.sort(np.random.default_rng(seed).choice(made, size=most, replace=False))
+    parts = [
+        chosen[(chosen >= end - len(batch)) & (chosen < end)] - (end - len(batch))
+        for batch, end in zip(batches, ends, strict=True)
+    ]
+    return [rows_at(batch, part) for batch, part in zip(batches, parts, strict=True) if len(part)]
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """The rows in calls that are not too large."""
+    step = max(1, BYTES // _row_bytes(batch))
+    return [batch.slice(start, start + step) for start in range(0, len(batch), step)] if step < len(batch) else [batch]
+
+
+def _row_bytes(batch: Batch) -> int:
+    return max(1, sum(array.nbytes for array in batch.inputs.values()) // len(batch))

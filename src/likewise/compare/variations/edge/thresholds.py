@@ -14,6 +14,7 @@ from likewise.compare.variations.edge.rows import FLOAT, INTEGER, all_features, 
 from likewise.contracts.comparison import Seen, Suite
 from likewise.contracts.data import Batch
 from likewise.data.cells import Edit, Field, edited, holds, named
+from likewise.models.remote import look
 from likewise.models.trees.read import Cut, cuts
 
 MOST = 96
@@ -49,7 +50,7 @@ def _cuts(seen: Seen) -> tuple[Cut, ...]:
     """Thresholds on numbers of the data; the reference's, or the candidate's where the reference cannot be read."""
     known = {(field.column, field.index) for field in all_features(seen) if kind(seen, field) in (FLOAT, INTEGER)}
     for side, runner in seen.runners.items():
-        found = cuts(runner.native, seen.fed.get(side, {}), most=MOST, seed=seen.seed)
+        found = look(runner, partial(cuts, fed=seen.fed.get(side, {}), most=MOST, seed=seen.seed))
         if usable := tuple(cut for cut in found if (cut.column, cut.index) in known):
             return usable
     return ()
