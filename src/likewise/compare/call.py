@@ -84,7 +84,9 @@ def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
 
 def _call(side: Side, fed: Batch) -> Tensors:
     try:
-        return side.runner.run(fed, outputs=side.outputs)
+        given = side.runner.run(fed, outputs=side.outputs)
+        # What a model keeps and writes to again in its next call is not ours.
+        return {name: array if array.flags.owndata else array.copy() for name, array in given.items()}
     except SystemExit as stop:
         raise ModelError(
             f"the {side.name} ({side.model}) tried to end the process on {rows_text(fed)}: sys.exit({stop.code!r})",

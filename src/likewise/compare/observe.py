@@ -50,7 +50,10 @@ REFERENCE, CANDIDATE = "reference", "candidate"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Two models that can be compared, and how; `first` are the rows by which that was decided."""
+    """Two models that can be compared, and how; `first` are the rows by which that was decided.
+
+    `answered` has by side what it answered to them.
+    """
 
     reference: Side
     candidate: Side
@@ -60,6 +63,7 @@ class Prepared:
     notes: tuple[str, ...]
     outputs: frozenset[str] = frozenset()
     nan_equal: bool = True
+    answered: Mapping[str, Tensors] = field(default_factory=dict)
 
     @property
     def row_bytes(self) -> int:
@@ -126,6 +130,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
         tuple(notes),
         frozenset(candidate_answers),
         plan.nan_equal,
+        {REFERENCE: reference_answers, CANDIDATE: candidate_answers},
     )
 
 

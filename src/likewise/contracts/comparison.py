@@ -27,6 +27,16 @@ class Tolerance:
     absolute: float
     relative: float
 
+    @property
+    def in_other_batches(self) -> Tolerance:
+        """What is asked of the same rows in other batches. Another size is another order of summation: where not a bit
+        may differ on the data, float32 rounding may there."""
+        return KERNELS if self == Tolerance(0.0, 0.0) else self
+
+
+KERNELS = Tolerance(1e-4, 1e-3)
+"""The rule of the preset `float32`."""
+
 
 @dataclass(frozen=True, slots=True)
 class PairSpec:
@@ -162,7 +172,8 @@ class BatchSizeFacts:
     """The candidate at one batch size: against the reference, and against itself at the main size.
 
     `order` says how the rows were put into other places, if they were. `reference` is what kept the
-    reference from answering there, which is not the candidate's fault.
+    reference from answering there, which is not the candidate's fault. `same_batch`: the reference depends on
+    the batch, and the candidate was compared with its answers in the same one.
     """
 
     size: int
@@ -172,6 +183,7 @@ class BatchSizeFacts:
     incidents: tuple[Incident, ...] = ()
     order: str = ""
     reference: tuple[Incident, ...] = ()
+    same_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +284,8 @@ class Progress:
 class Plan:
     """All an engine needs to compare two models; a description, so that any worker can carry it out.
 
-    `shapes` are lengths by the name of an axis; None leaves the choice to us, none at all tries none.
+    `shapes` are lengths by the name of an axis; None leaves the choice to us, none at all tries none. So do
+    `batch_sizes`.
     """
 
     reference: Model
@@ -281,7 +294,7 @@ class Plan:
     tolerance: Tolerance
     nan_equal: bool = True
     batch_size: int | None = None
-    batch_sizes: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] | None = ()
     shapes: Mapping[str, tuple[int, ...]] | None = None
     pair: Mapping[str, str] = field(default_factory=dict)
     feed: Mapping[str, str] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from likewise.compare.variations import matrix
-from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts, Tolerance
-from likewise.contracts.verdict import Check, Finding, Outcome, Policy, Severity, SuiteVerdict, Verdict
+from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts
+from likewise.contracts.verdict import Check, Finding, Limit, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
 from likewise.judge.findings import Judgement, checked, in_words
 
@@ -39,8 +39,8 @@ LONGEST = 240
 """Characters of what a mismatch says that are repeated; models can be wordy."""
 
 REFERENCE_REMEDY = (
-    "No candidate can be like it at every size, and the candidate is not to blame; look for training mode, BatchNorm "
-    "or other statistics of the batch in the reference, and call eval() before it is used"
+    "The candidate is not to blame; look for training mode, BatchNorm or other statistics of the batch in the "
+    "reference, and call eval() before it is used"
 )
 
 SHAPE_REMEDY = (
@@ -57,11 +57,7 @@ def judge_batches(case: Judgement) -> None:
     """The candidate at other sizes and in other places of a batch, and whether the reference holds still there."""
     comparison, policy = case.comparison, case.policy
     if comparison.fixed_batch is not None and not policy.fixed_batch:
-        case.doubt(
-            "fixed-batch",
-            f"the candidate takes batches of {comparison.fixed_batch} only, and was checked at that size alone",
-            remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
-        )
+        _judge_fixed(case, comparison.fixed_batch)
     for facts in comparison.batch_sizes:
         _judge_structure(case, facts)
         for check in _checks(case, facts):
@@ -79,6 +75,22 @@ def judge_batches(case: Judgement) -> None:
     _judge_reference(case)
 
 
+def _judge_fixed(case: Judgement, size: int) -> None:
+    """A candidate that takes one size only is decided on data of that size, and on no other."""
+    if case.comparison.rows in (0, size):
+        case.warn(
+            "fixed-batch",
+            f"the candidate takes batches of {size} only, as the data has; it cannot be asked about more or fewer rows",
+            remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
+        )
+        return
+    case.doubt(
+        "fixed-batch",
+        f"the candidate takes batches of {size} only, and was checked at that size alone",
+        remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
+    )
+
+
 def _judge_structure(case: Judgement, facts: BatchSizeFacts) -> None:
     where = f"at batch size {facts.size}" + (f", {facts.order}" if facts.order else "")
     for mismatch in facts.mismatches:
@@ -88,17 +100,26 @@ def _judge_structure(case: Judgement, facts: BatchSizeFacts) -> None:
 
 
 def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
-    if _bit_equal(case):
-        return
-    for limit in case.policy.limits:
+    there = _in_other_batches(case)
+    for limit in there.policy.limits:
         for output in facts.outputs if limit.measure in ELEMENTWISE else ():
             if limit.output in (None, output.name, output.pair.candidate):
-                yield from checked(case, limit, output, batch_size=facts.size)
+                yield from checked(there, limit, output, batch_size=facts.size)
+    case.findings.extend(there.findings)
 
 
-def _bit_equal(case: Judgement) -> bool:
-    """Bit equality is asked for at the main size only: another batch size is another order of summation."""
-    return case.policy.tolerance == Tolerance(0.0, 0.0)
+def _in_other_batches(case: Judgement) -> Judgement:
+    """The same facts under what is asked of other batches: never bit equality, and never nothing."""
+    comparison, policy = case.comparison, case.policy
+    tolerance, limits = policy.tolerance.in_other_batches, policy.limits
+    if tolerance != policy.tolerance:
+        given = (limit for limit in limits if limit.bound > 0)
+        limits = (
+            *(Limit(measure, 0.0) for measure in ("mismatch_rate", "material_flips", "nonfinite_mismatch")),
+            *given,
+        )
+    measured = replace(comparison, tolerance=comparison.tolerance.in_other_batches)
+    return Judgement(measured, replace(policy, tolerance=tolerance, limits=limits))
 
 
 def _judge_reference(case: Judgement) -> None:
@@ -112,8 +133,6 @@ def _judge_reference(case: Judgement) -> None:
             f"at batch size {refused[0].size} {refused[0].reference[0].message}{others}",
             remedy=REFERENCE_REMEDY,
         )
-    if _bit_equal(case):
-        return
     for output in case.comparison.outputs:
         moved = [(facts, found) for facts in everything for found in facts.outputs if found.name == output.name]
         moved = [entry for entry in moved if entry[1].details.get("reference_drift", {}).get("rows_beyond")]
@@ -122,11 +141,13 @@ def _judge_reference(case: Judgement) -> None:
         facts, worst = max(moved, key=lambda entry: entry[1].measures["reference_drift"])
         sizes = sorted({entry[0].size for entry in moved})
         order = f" with its {facts.order}" if facts.order else ""
+        same = any(entry[0].same_batch for entry in moved)
+        told = "; the candidate was compared with its answers in the same batch" if same else ""
         case.warn(
             "reference-batch",
             f"the reference's own {output.name!r} depends on the batch: it moves by up to "
             f"{figure(worst.measures['reference_drift'])} in a batch of {facts.size}{order}, and beyond tolerance at "
-            f"batch size{'s' * (len(sizes) > 1)} {runs(sizes)}",
+            f"batch size{'s' * (len(sizes) > 1)} {runs(sizes)}{told}",
             output=output.name,
             remedy=REFERENCE_REMEDY,
         )

@@ -294,6 +294,7 @@ def _advice(code: str) -> str:
         "extra-output": "Say --pair candidate_output=reference_output, or leave it out with --ignore NAME",
         "row-count": "Every output needs one answer a row along its first axis",
         "classes": "Export the model that was trained on these classes",
+        "unstable": "Look for dropout, random numbers and state that one call leaves to the next, before comparing",
     }.get(code, "")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.compare.session import Engine, Run, Session
-from likewise.compare.variations import batches, lengths
+from likewise.compare.variations import batches, lengths, repeats
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts
 from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
@@ -158,7 +158,6 @@ class _Gate:
         self.source = _source(settings, session)
         self.hashing = threading.Thread(target=provenance.fingerprint_of, args=(self.source,), daemon=True)
         self.hashing.start()
-        sizes = batches.DEFAULT_SIZES if settings.batch_sizes is None else settings.batch_sizes
         return Plan(
             reference=self.models["reference"],
             candidate=self.models["candidate"],
@@ -166,7 +165,7 @@ class _Gate:
             tolerance=self.policy.tolerance,
             nan_equal=self.policy.nan_equal,
             batch_size=settings.batch_size,
-            batch_sizes=() if settings.fixed_batch else sizes,
+            batch_sizes=() if settings.fixed_batch else settings.batch_sizes,
             shapes=settings.shapes,
             pair=settings.pair,
             feed=settings.feed,
@@ -180,9 +179,11 @@ class _Gate:
         """What is tried beside the data: first all that can change the verdict, then the rest."""
         began = time.perf_counter()
         compared = ran.comparison
-        if ran.prepared is not None and not compared.incidents:
-            if ran.head is not None and plan.batch_sizes:
+        if ran.prepared is not None and ran.head is not None and not compared.incidents:
+            if plan.batch_sizes != ():
                 compared = batches.run(plan, ran.prepared, ran.head, compared)
+            compared = repeats.run(plan, ran.prepared, ran.head, compared)
+        if ran.prepared is not None and not compared.incidents:
             compared = replace(compared, suites=self._suites(plan, ran, compared))
         seconds = dict(ran.facts.seconds)
         if "total" in seconds:

@@ -3,13 +3,13 @@
 A bounded number of rows is given to the candidate again, at several batch sizes and in other places of a
 batch, and compared twice: with the reference, and with the candidate's own answers in the main run
 (`batch_drift`, `position_drift`). The reference is asked too, and compared with itself (`reference_drift`):
-where it depends on the batch, no candidate can be like it at every size.
+where it depends on the batch, the candidate is compared with its answers in the same batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +31,7 @@ from likewise.compare.session import Head
 from likewise.contracts.comparison import BatchSizeFacts, Comparison, Incident, Mismatch, OutputFacts, PairSpec, Plan
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.words import runs
 from likewise.errors import LikewiseError
 from likewise.registry import adapter
 
@@ -49,40 +50,107 @@ LEFT_OVER = "one row left over"
 DRIFTS = ("batch_drift", "position_drift", "reference_drift")
 
 
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """The candidate in other batches: the facts, the rows with their answers in the main run, and those it gave now."""
+
+    facts: BatchSizeFacts
+    part: Head
+    again: Tensors = field(default_factory=dict)
+
+
 def run(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> Comparison:
     """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
+    if prepared.candidate.fixed_batch is not None:
+        return replace(comparison, batch_sizes=_not_taken(plan, prepared.candidate.fixed_batch))
+    prepared = replace(prepared, tolerance=plan.tolerance.in_other_batches)
+    wanted = DEFAULT_SIZES if plan.batch_sizes is None else plan.batch_sizes
     tell = partial(plan.tell, "batch sizes", batch=head.batch, done=comparison.rows)
     tell(CANDIDATE)
-    sizes, orders = _sweep(prepared, head, plan.batch_sizes), _sweep_orders(prepared, head, plan.batch_sizes)
+    swept = (*_sweep(prepared, head, wanted), *_sweep_orders(prepared, head, wanted))
     tell(CANDIDATE, finished=True)
-    if not adapter(plan.reference.framework).answers_only:
+    if not adapter(plan.reference.framework).answers_only and prepared.reference.fixed_batch is None:
         tell(REFERENCE)
-        sizes, orders = _with_reference(prepared, head, sizes), _with_reference(prepared, head, orders)
+        swept = _with_reference(prepared, head, swept)
         tell(REFERENCE, finished=True)
-    drifted = _with_drift(comparison.outputs, (*sizes, *orders))
-    return replace(comparison, batch_sizes=sizes, batch_orders=orders, outputs=drifted)
+    facts = [found.facts for found in swept]
+    return replace(
+        comparison,
+        batch_sizes=tuple(found for found in facts if not found.order),
+        batch_orders=tuple(found for found in facts if found.order),
+        outputs=_with_drift(comparison.outputs, facts),
+    )
 
 
-def _sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+def _not_taken(plan: Plan, fixed: int) -> tuple[BatchSizeFacts, ...]:
+    """Sizes that were asked for of a candidate that takes another one only."""
+    others = [size for size in plan.batch_sizes or () if size != fixed]
+    told = f"batch sizes {runs(sorted(others))} were asked for, and the candidate takes batches of {fixed} only"
+    incident = Incident("batch-size", told, "Export it with a dynamic batch axis, or say --batch-sizes none", CANDIDATE)
+    return (BatchSizeFacts(others[0], 0, incidents=(incident,)),) if others else ()
+
+
+def _sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[_Swept, ...]:
     """The candidate at every size. Of a size that the rows do not fill, all rows in one call are what is covered."""
     known = dict.fromkeys(min(size, len(head.batch)) for size in sizes)
     return tuple(_at(prepared, head.slice(rows_swept(len(head.batch), size)), size) for size in known)
 
 
-def _sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[BatchSizeFacts, ...]:
+def _sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[_Swept, ...]:
     """The candidate with rows in other places of a batch, among others, and alone in the last call."""
     size = _size_of_orders(head, sizes)
-    if size < 2 or prepared.candidate.fixed_batch is not None:
+    if size < 2:
         return ()
     found = _orders(len(head.batch), size)
     return tuple(_at(prepared, head.at(positions), size, order=order) for order, positions in found.items())
 
 
-def _with_reference(prepared: Prepared, head: Head, swept: Sequence[BatchSizeFacts]) -> tuple[BatchSizeFacts, ...]:
-    """The same sizes and orders, with how far the reference's own answers move there: one call each."""
-    if prepared.reference.fixed_batch is not None:
-        return tuple(swept)
-    return tuple(_beside(prepared, head, facts) for facts in swept)
+def _with_reference(prepared: Prepared, head: Head, swept: Sequence[_Swept]) -> tuple[_Swept, ...]:
+    """The same sizes and orders, with how far the reference's own answers move there: one call each.
+
+    A candidate need not be like a reference that moves: it may answer as that did in the main run, or as it does in
+    the same batch. Where the reference refuses such a batch, it cannot be told.
+    """
+    found = [replace(entry, facts=_beside(prepared, head, entry.facts)) for entry in swept]
+    if not any(moves(entry.facts) for entry in found):
+        return tuple(found)
+    return tuple(_in_the_same_batch(prepared, entry) if differs(entry.facts) else entry for entry in found)
+
+
+def moves(facts: BatchSizeFacts) -> bool:
+    """Are the reference's own answers others there?"""
+    return any(output.details.get("reference_drift", {}).get("rows_beyond") for output in facts.outputs)
+
+
+def differs(facts: BatchSizeFacts) -> bool:
+    """Does the candidate not answer there what it was compared with?"""
+    measures = ("mismatch_rate", "material_flips", "nonfinite_mismatch")
+    return bool(facts.mismatches) or any(output.measures.get(name) for output in facts.outputs for name in measures)
+
+
+def _in_the_same_batch(prepared: Prepared, entry: _Swept) -> _Swept:
+    facts, part = entry.facts, entry.part
+    if facts.reference:
+        return replace(entry, facts=replace(facts, outputs=(), mismatches=()))
+    if not entry.again:
+        return entry
+    try:
+        own, _ = answers(prepared.reference, part.batch, facts.size)
+    except LikewiseError as error:
+        refused = (Incident("reference-batch", error.message, error.remedy, error.side),)
+        return replace(entry, facts=replace(facts, outputs=(), mismatches=(), reference=refused))
+    there = _compared(prepared, replace(part, reference=own), entry.again, facts.size, facts.order)
+    before = {output.name: output for output in facts.outputs}
+    kept = tuple(_with_drifts_of(before[output.name], output) for output in there.outputs)
+    return replace(entry, facts=replace(there, outputs=kept, same_batch=True))
+
+
+def _with_drifts_of(before: OutputFacts, output: OutputFacts) -> OutputFacts:
+    """How far each model's own answers move is what it was."""
+    drifts = {name: before.measures[name] for name in DRIFTS if name in before.measures}
+    moved = before.details.get("reference_drift")
+    details = {**output.details, **({"reference_drift": moved} if moved else {})}
+    return replace(output, measures={**output.measures, **drifts}, details=details)
 
 
 def rows_swept(available: int, size: int) -> int:
@@ -119,15 +187,21 @@ def _size_of_orders(head: Head, sizes: Sequence[int]) -> int:
     return min(len(head.batch), max((size for size in sizes if size <= PLACES), default=min(sizes)))
 
 
-def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> BatchSizeFacts:
+def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> _Swept:
     where = f"at batch size {size}" + (f", {order}," if order else "")
     try:
         again, _ = answers(prepared.candidate, part.batch, size)
     except RowCountError as error:
-        return BatchSizeFacts(size, 0, mismatches=(Mismatch(error.code, error.message),), order=order)
+        mismatch = Mismatch(error.code, error.message)
+        return _Swept(BatchSizeFacts(size, 0, mismatches=(mismatch,), order=order), part)
     except LikewiseError as error:
         incident = Incident("batch-size", f"{where} {error.message}", error.remedy, error.side)
-        return BatchSizeFacts(size, 0, incidents=(incident,), order=order)
+        return _Swept(BatchSizeFacts(size, 0, incidents=(incident,), order=order), part)
+    return _Swept(_compared(prepared, part, again, size, order), part, again)
+
+
+def _compared(prepared: Prepared, part: Head, again: Tensors, size: int, order: str) -> BatchSizeFacts:
+    """The candidate's answers now against the reference's, and against its own in the main run."""
     observed = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
     measure = "position_drift" if order and order != LEFT_OVER else "batch_drift"
     facts = tuple(
