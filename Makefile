@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench explain-score clean
+.PHONY: demo test lint format bench determinism explain-score clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -29,6 +29,10 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
+
+# One command, one report: 20 runs of each gate, half of them under load. RUNS=4 for fewer
+determinism: $(READY)
+	$(BIN)/python benchmarks/determinism.py $(if $(RUNS),--runs $(RUNS))
 
 # Fails below the figures of benchmarks/explain_score.toml.
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md

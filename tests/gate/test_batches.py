@@ -238,6 +238,27 @@ def test_a_model_that_writes_into_its_inputs_changes_nobody_elses_question():
             assert not [suite.name for suite in report.verdict.suites if suite.outcome == "FAIL"]
 
 
+def test_a_model_that_writes_into_a_frame_changes_neither_the_data_nor_the_other_models_question():
+    import pandas as pd
+
+    def writing(frame):
+        values = frame["a"].to_numpy()
+        values.flags.writeable = True
+        values += 100.0
+        return values + frame["b"].to_numpy()
+
+    def without(frame):
+        return frame["a"].to_numpy() + frame["b"].to_numpy()
+
+    frame = pd.DataFrame({"a": np.linspace(0, 1, COUNT), "b": np.linspace(1, 2, COUNT)})
+    kept = frame.copy()
+    for pair in ((writing, without), (without, writing)):
+        expect(data_only.check(*pair, frame), "FAIL", f"{COUNT} of {COUNT} rows")
+    for pair in ((writing, lambda f: without(f) + 100.0), (lambda f: without(f) + 100.0, writing)):
+        expect(data_only.check(*pair, frame, batch_size=7), "PASS")
+    pd.testing.assert_frame_equal(frame, kept)
+
+
 def test_a_label_that_depends_on_the_batch_fails():
     def candidate(X):
         return {"label": (X.astype(int) + (len(X) == 4)) % 3}

@@ -410,7 +410,8 @@ class FrameColumns(_LazyColumns):
         return FrameColumns(frame)
 
     def frame(self) -> Any:
-        return self._frame.to_native()
+        # A copy: a model that writes into it must reach neither the user's data nor the other model's question.
+        return self._frame.clone().to_native()
 
     def row(self, position: int) -> dict[str, Any]:
         cells = self._frame[position : position + 1].iter_columns()
