@@ -410,8 +410,7 @@ class FrameColumns(_LazyColumns):
         return FrameColumns(frame)
 
     def frame(self) -> Any:
-        # A copy: a model that writes into it must reach neither the user's data nor the other model's question.
-        return self._frame.clone().to_native()
+        return self._frame.to_native()
 
     def row(self, position: int) -> dict[str, Any]:
         cells = self._frame[position : position + 1].iter_columns()
