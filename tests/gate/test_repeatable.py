@@ -48,7 +48,8 @@ def test_the_rows_of_a_call_are_chosen_by_rule_and_told(monkeypatch):
     assert compared(idle) == compared(slow)
     # 256 KiB of forty float32 numbers a row are 1,638 rows; the very first call is smaller, so that something is seen.
     assert idle.origin.run["call_sizes"] == {"reference": 1_638, "candidate": 1_638}
-    assert calls == [32, 256, 1_638, 3_000 - 256 - 1_638]
+    # The first rows again at the end, because some are beyond tolerance.
+    assert calls == [32, 256, 1_638, 3_000 - 256 - 1_638, 32]
 
 
 @pytest.mark.parametrize(
