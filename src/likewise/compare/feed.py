@@ -72,6 +72,9 @@ class Feed:
             return stacked
         name = route.columns[0]
         array = batch.inputs[name]
+        if not hasattr(array, "dtype"):
+            # A sequence or an absent optional value of a test case, which is fed as it is.
+            return array
         if route.split is not None:
             array, name = array[:, route.split], f"{name}[{route.split}]"
         target = _target_dtype(spec, [array])

@@ -68,7 +68,8 @@ class Prepared:
     @property
     def row_bytes(self) -> int:
         """What the inputs of one row take."""
-        return max(1, sum(array.nbytes for array in self.first.inputs.values()) // len(self.first))
+        sizes = [getattr(value, "nbytes", 0) for value in self.first.inputs.values()]
+        return max(1, sum(sizes) // len(self.first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,8 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
             for text in side.runner.details.get("warnings", ())
         ),
         strata=_listed_strata(partial.strata, plan.stratify),
-        fixed_batch=prepared.candidate.fixed_batch,
+        # A test case is run whole, in the shapes it was recorded in: no other batch was asked for.
+        fixed_batch=prepared.candidate.fixed_batch if prepared.first.stacked else None,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
     )
 

@@ -66,7 +66,7 @@ def hash_files(paths: Iterable[str]) -> str:
     paths = sorted(paths)
     if len(paths) == 1:
         return hash_file(paths[0])
-    folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths] or ["."])
     digest = hashlib.sha256()
     for path in paths:
         name = os.path.relpath(path, folder).replace(os.sep, "/")

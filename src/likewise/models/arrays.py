@@ -191,11 +191,25 @@ def array_of_dicts(
 
 
 def widened(array: Array) -> Array:
-    """bfloat16 and its narrower kin as float32, which holds all their values and which numpy can reckon with."""
+    """bfloat16, int4 and their kin as float32 or int8, which hold all their values and which numpy can reckon with."""
     import numpy as np
 
-    exotic = array.dtype.kind == "V" and array.dtype.name.startswith(("bfloat", "float"))
-    return array.astype(np.float32) if exotic else array
+    if array.dtype.type.__module__ != "ml_dtypes":
+        return array
+    return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
+
+
+def array_of_sequence(values: Sequence[Any] | None) -> Array:
+    """A sequence as one array: stacked where its tensors are alike, else end to end; an absent optional is empty."""
+    import numpy as np
+
+    if values is None:
+        return np.empty(0, dtype=object)
+    arrays = [widened(np.asarray(value)) for value in values]
+    if not arrays or len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays) if arrays else np.empty(0)
+    shapes = np.array([extent for array in arrays for extent in (array.ndim, *array.shape)])
+    return np.concatenate([shapes, *(array.ravel() for array in arrays)])
 
 
 def arrays_of_list(name: str, tensors: Sequence[Any]) -> dict[str, Array]:

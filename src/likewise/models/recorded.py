@@ -21,6 +21,7 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.data.files import replacing
 from likewise.data.readers import onnx_testdata
 from likewise.errors import ModelError, one_line
+from likewise.models.arrays import array_of_sequence, kind_of, widened
 
 KEY = b"likewise.recorded"
 ROW, NAME = "row", "name"
@@ -53,8 +54,10 @@ class DataSetRunner:
     native = None
 
     def __init__(self, path: Path) -> None:
-        self._answers = onnx_testdata.recorded_outputs(str(path))
-        self.signature = Signature(inputs=(), outputs=None)
+        recorded = onnx_testdata.recorded_outputs(str(path))
+        self._answers = [{name: _answer(value) for name, value in values.items()} for values in recorded]
+        specs = [_observed(name, value) for name, value in (recorded[0] if recorded else {}).items()]
+        self.signature = Signature(inputs=(), outputs=tuple(specs))
         self.details: Mapping[str, Any] = {"data_sets": len(self._answers)}
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
@@ -62,6 +65,16 @@ class DataSetRunner:
         if number >= len(self._answers) or not self._answers[number]:
             raise ModelError(f"there are no recorded outputs for {batch.rows.name(0)!r}")
         return self._answers[number]
+
+
+def _answer(value: Any) -> Array:
+    return array_of_sequence(value) if value is None or isinstance(value, list) else widened(value)
+
+
+def _observed(name: str, value: Any) -> OutputSpec:
+    """What is recorded, by the type it was recorded in."""
+    dtype = str(getattr(value, "dtype", "")) or None
+    return OutputSpec(name, kind_of(name, dtype) or Kind.VALUE, dtype)
 
 
 class Writer:

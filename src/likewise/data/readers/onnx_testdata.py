@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
-from likewise.contracts.data import Array, Batch, Provenance, Source
+from likewise.contracts.data import Batch, Provenance, Source
 from likewise.data import files
 from likewise.data.columns import CaseColumns
 from likewise.data.rows import Span
@@ -49,42 +50,80 @@ def _tensor_files(data_set: str, role: str) -> list[str]:
     return [os.path.join(data_set, f"{role}_{number}.pb") for number in numbers]
 
 
-def recorded_outputs(folder: str) -> list[dict[str, Array]]:
-    """The answers that were recorded with the test cases, a dict for each; `output_0` where a name is missing."""
-    return [_tensors(data_set, "output") for data_set in data_sets(folder)]
+def recorded_outputs(folder: str) -> list[dict[str, Any]]:
+    """The answers that were recorded with the test cases, a dict for each; `output_0` where a name is missing.
+
+    A sequence is a list of arrays, an optional value that is not there None.
+    """
+    return [_values(data_set, "output") for data_set in data_sets(folder)]
 
 
-def _tensors(data_set: str, role: str) -> dict[str, Array]:
-    tensors: dict[str, Array] = {}
+def _values(data_set: str, role: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    kinds = _declared(data_set, role)
     for number, path in enumerate(_tensor_files(data_set, role)):
-        name, array = _tensor(path)
+        name, value = _value(path, kinds[number] if number < len(kinds) else "")
         name = name or f"{role}_{number}"
-        if name in tensors:
+        if name in values:
             raise DataError(f"{path} holds a second tensor called {name!r}", remedy="Give each tensor its own name")
-        tensors[name] = array
-    return tensors
+        values[name] = value
+    return values
 
 
-def _tensor(path: str) -> tuple[str, Array]:
+@lru_cache(maxsize=64)
+def _declared(data_set: str, role: str) -> tuple[str, ...]:
+    """What the model beside a data set says its inputs or outputs are: tensors, sequences, optional values.
+
+    The files do not tell: a sequence of one tensor and an optional tensor are the same bytes.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
+    beside = os.path.dirname(os.path.abspath(data_set))
+    models = [name for name in os.listdir(beside) if name.endswith(".onnx")]
+    if len(models) != 1:
+        return ()
+    try:
+        graph = onnx.load(os.path.join(beside, models[0]), load_external_data=False).graph
+    except (DecodeError, OSError, ValueError):
+        return ()
+    return tuple(str(value.type.WhichOneof("value")) for value in getattr(graph, role))
+
+
+def _value(path: str, kind: str) -> tuple[str, Any]:
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import numpy_helper
+
     with open(path, "rb") as file:
         content = file.read()
-    proto = onnx.TensorProto()
     try:
-        proto.ParseFromString(content)
-        # A sequence or an optional value parses as a tensor too: its values land in the field `segment`.
-        if proto.HasField("segment"):
-            raise DataError(f"{path} holds a sequence or an optional value", remedy="Only tensors can be compared")
+        if kind == "optional_type":
+            optional = onnx.OptionalProto.FromString(content)
+            return optional.name, _plain(numpy_helper.to_optional(optional), path)
+        proto = onnx.TensorProto.FromString(content) if kind != "sequence_type" else None
+        # Without a model beside it, a sequence parses as a tensor too: its values land in the field `segment`.
+        if proto is None or proto.HasField("segment"):
+            sequence = onnx.SequenceProto.FromString(content)
+            return sequence.name, _plain(numpy_helper.to_list(sequence), path)
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             raise DataError(f"{path} keeps its values in another file", remedy="Store the values in the file itself")
-        array = onnx.numpy_helper.to_array(proto)
+        return proto.name, _plain(numpy_helper.to_array(proto), path)
     except (DecodeError, ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"{path} holds no tensor: {one_line(error).rstrip('.')}", remedy="Write the file again"
         ) from error
-    return proto.name, array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Arrays, lists of them, or None; text as objects."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_plain(entry, path) for entry in value]
+    if not hasattr(value, "dtype"):
+        raise DataError(f"{path} holds a {type(value).__name__}", remedy="Only tensors and sequences can be compared")
+    return value.astype(object) if value.dtype.kind == "U" else value
 
 
 @dataclass(frozen=True)
@@ -109,7 +148,7 @@ class RecordedCases(Span):
         for rows in self.numbered(1):
             folder = self.sets[rows.numbers[0]]
             name = np.array([os.path.basename(os.path.abspath(folder))], dtype=object)
-            yield Batch(replace(rows, names=name), CaseColumns(_tensors(folder, "input")), stacked=False)
+            yield Batch(replace(rows, names=name), CaseColumns(_values(folder, "input")), stacked=False)
 
 
 class RecordedCasesReader:

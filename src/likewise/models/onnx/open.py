@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
-from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, widened
+from likewise.models.arrays import RowLayout, array_of_dicts, array_of_sequence, arrays_of_list, widened
 from likewise.models.onnx import describe
 
 if TYPE_CHECKING:
@@ -31,6 +31,22 @@ OPTIONS = {
     "onnxruntime": (*SHARED, "providers", "optimization", "threads", "inter_threads", "disabled_optimizers"),
     "reference": SHARED,
 }
+
+
+NARROW = {
+    "bfloat16": 16,
+    "float8e4m3fn": 8,
+    "float8e4m3fnuz": 8,
+    "float8e5m2": 8,
+    "float8e5m2fnuz": 8,
+    "float8e8m0": 8,
+    "float4e2m1": 4,
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+}
+"""Types that numpy does not have, as ONNX Runtime calls them, and their bits: such tensors pass as bytes."""
 
 
 class Session(Protocol):
@@ -103,18 +119,23 @@ class OrtSession:
     def __init__(self, model: Model) -> None:
         self._session, self.settings = _ort_session(model)
         self.outputs = [value.name for value in self._session.get_outputs()]
-        values = [*self._session.get_inputs(), *self._session.get_outputs()]
-        # numpy and ONNX Runtime have no common bfloat16: such tensors pass as bytes, by a slower way.
-        self._plain = all("bfloat16" not in value.type for value in values)
+        self._types = {value.name: _element(value.type) for value in self._session.get_inputs()}
+        given = [_element(value.type) for value in self._session.get_outputs()]
+        self._plain = not NARROW.keys() & {*self._types.values(), *given}
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
         try:
             if self._plain:
                 return list(self._session.run(self.outputs, dict(inputs)))
-            given = {name: _to_ort(array) for name, array in inputs.items()}
+            given = {name: _to_ort(array, self._types[name]) for name, array in inputs.items()}
             return [_from_ort(value) for value in self._session.run_with_ort_values(self.outputs, given)]
         except Exception as error:  # the runtime raises many types; all mean that it did not answer
             raise ModelError(f"ONNX Runtime could not run it: {one_line(error)}") from error
+
+
+def _element(kind: str) -> str:
+    """`bfloat16` of `tensor(bfloat16)`."""
+    return kind.rpartition("(")[2].rstrip(")")
 
 
 class ReferenceSession:
@@ -201,30 +222,70 @@ def _listed(value: Any) -> list[str]:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
 
 
-def _to_ort(array: Array) -> Any:
+def _to_ort(array: Array, kind: str) -> Any:
+    """An input by the type that the graph declares."""
     import numpy as np
     import onnxruntime as ort
-    from onnx import TensorProto
 
-    if array.dtype.name != "bfloat16":
+    if kind not in NARROW:
         return ort.OrtValue.ortvalue_from_numpy(array)
-    bits = np.ascontiguousarray(array).view(np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, TensorProto.BFLOAT16)
+    element, bits = _narrow(kind)
+    raw = np.ascontiguousarray(array).view(np.uint16 if bits == 16 else np.uint8)
+    if bits < 8:
+        # ONNX Runtime reads packed values from the beginning of a buffer of the full shape.
+        packed = _packed(raw.ravel() & (2**bits - 1), bits)
+        raw = np.zeros_like(raw)
+        raw.ravel()[: len(packed)] = packed
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, element)
 
 
 def _from_ort(value: Any) -> Any:
+    """An output as numpy, of the type that only machine learning has where it is one."""
     import ctypes
 
-    import ml_dtypes
     import numpy as np
+    from onnx.helper import tensor_dtype_to_np_dtype
 
-    if value.data_type() != "tensor(bfloat16)":
+    kind = str(value.data_type()).removeprefix("tensor(").removesuffix(")")
+    if kind not in NARROW:
         return value.numpy()
+    element, bits = _narrow(kind)
     shape = tuple(value.shape())
     size = int(np.prod(shape, dtype=np.int64))
-    bits: Any = (ctypes.c_uint16 * size).from_address(value.data_ptr()) if size else []
+    length = -(-size * bits // 8)
     # A copy: the memory is the runtime's own and goes with the value.
-    return np.array(bits, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
+    content = np.frombuffer(ctypes.string_at(value.data_ptr(), length) if length else b"", np.uint8)
+    dtype = tensor_dtype_to_np_dtype(element)
+    if bits >= 8:
+        return content.view(dtype).reshape(shape)
+    codes = _unpacked(content, bits)[:size].reshape(shape)
+    if kind.startswith("int"):
+        codes = ((codes.astype(np.int8) ^ 2 ** (bits - 1)) - 2 ** (bits - 1)).astype(np.int8)
+    return codes.astype(dtype) if "int" in kind else codes.view(dtype)
+
+
+def _narrow(kind: str) -> tuple[int, int]:
+    """The ONNX type of a name of ONNX Runtime, and how many bits a value of it has."""
+    from onnx import TensorProto
+
+    return getattr(TensorProto, kind.upper()), NARROW[kind]
+
+
+def _packed(codes: Array, bits: int) -> Array:
+    import numpy as np
+
+    each = 8 // bits
+    padded = np.zeros(-(-len(codes) // each) * each, np.uint8)
+    padded[: len(codes)] = codes
+    shifted = padded.reshape(-1, each) << (np.arange(each, dtype=np.uint8) * bits)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=1), np.uint8)
+
+
+def _unpacked(content: Array, bits: int) -> Array:
+    import numpy as np
+
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    return np.asarray((content[:, None] >> shifts) & (2**bits - 1)).ravel()
 
 
 class OnnxAdapter(Adapter):
@@ -281,9 +342,11 @@ class OnnxRunner:
         if isinstance(answer, list):
             if answer and isinstance(answer[0], dict):
                 return {name: array_of_dicts(answer, self._classes[name])[0]}
-            return arrays_of_list(name, answer)
+            return arrays_of_list(name, answer) if stacked else {name: array_of_sequence(answer)}
         if answer is None:
-            raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
+            if stacked:
+                raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
+            return {name: array_of_sequence(None)}
         return {name: self._layout.rows_of(name, widened(np.asarray(answer)), stacked=stacked)}
 
 
