@@ -208,7 +208,7 @@ def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | 
     """One input from columns of other names: the lone array of the data, or the columns side by side."""
     available = list(first.inputs)
     whole = len(spec.shape) == 1 if spec.shape is not None else not spec.stackable
-    if len(available) == 1 and (whole or first.inputs[available[0]].ndim > 1):
+    if len(available) == 1 and (whole or not first.stacked or first.inputs[available[0]].ndim > 1):
         note = f"{side}: input {spec.name!r} is fed from {available[0]!r}, the only column of the data"
         return Feed(side, (Route(spec, (available[0],)),), notes=(note,))
     rank = len(spec.shape) if spec.shape is not None else 2 if spec.stackable else None

@@ -45,6 +45,9 @@ PROBE_ROWS = 32
 JUDGED = frozenset({"closeness", "agreement"})
 """The metrics whose limits hold for any rows; the others speak of rows as they come, and take longer."""
 
+SHAPES_SHOWN = 6
+"""Inputs of a sample whose shapes are told."""
+
 REFERENCE, CANDIDATE = "reference", "candidate"
 
 
@@ -118,6 +121,8 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
     )
     ignored = columns_used([ours, theirs], first.inputs)
     notes = [*ours.notes, *theirs.notes]
+    if not first.stacked:
+        notes.append(f"no rows: every call is one sample, as {_shapes(first)}")
     if ignored:
         notes.append(f"columns that neither model takes were ignored: {', '.join(map(repr, ignored))}")
     if plan.ignore:
@@ -351,6 +356,11 @@ def _answers_one_row(side: Side, first: Batch) -> bool:
     except LikewiseError:
         return False
     return True
+
+
+def _shapes(sample: Batch) -> str:
+    listed = [f"{name} {tuple(getattr(value, 'shape', ()))}" for name, value in sample.inputs.items()]
+    return ", ".join(listed[:SHAPES_SHOWN]) + (", …" if len(listed) > SHAPES_SHOWN else "") or "no inputs"
 
 
 def _varied(first: Batch) -> bool:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Label: TypeAlias = bool | int | float | str
 Shape: TypeAlias = tuple[int | str | None, ...]
-BatchAxis: TypeAlias = int | str | Mapping[str, int]
-"""Where the rows lie: one axis for every tensor, or one a name; `1`, `x:1,lengths:0`, or a mapping."""
+BatchAxis: TypeAlias = int | str | Mapping[str, int | None]
+"""Where the rows lie: one axis for every tensor, or one a name; `1`, `x:1,rate:none`, `none`, or a mapping."""
 
 
 NOTE = "likewise.note"

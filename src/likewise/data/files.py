@@ -79,8 +79,9 @@ def hash_arrays(arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(repr((name, array.dtype.str, array.shape)).encode())
-        for start in range(0, len(array), BLOCK):
-            digest.update(_bytes(array[start : start + BLOCK]))
+        rows = array.reshape(1) if array.ndim == 0 else array
+        for start in range(0, len(rows), BLOCK):
+            digest.update(_bytes(rows[start : start + BLOCK]))
     return digest.hexdigest()
 
 

@@ -26,12 +26,20 @@ NAMED_KINDS = (
 LABEL_NAME = re.compile(r"label|class|cluster|pred", re.I)
 
 
+NO_ROWS = "none"
+"""What a user says of a tensor that has no axis of rows: a sample rate, a loss, the nodes of a graph."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowAxes:
-    """What `batch_axis` says: one axis for every tensor that has it, or one for each name."""
+    """What `batch_axis` says: one axis for every tensor that has it, or one for each name; None where there is none.
+
+    `rowless`: nothing has rows, every call is one sample.
+    """
 
     everywhere: int | None = None
-    named: Mapping[str, int] = field(default_factory=dict)
+    named: Mapping[str, int | None] = field(default_factory=dict)
+    rowless: bool = False
 
     @staticmethod
     def said_of(model: Model) -> RowAxes:
@@ -40,19 +48,27 @@ class RowAxes:
 
     @staticmethod
     def parse(option: BatchAxis | None) -> RowAxes:
-        """`1`, `x:1,h0:1`, or the same as a number or a mapping."""
+        """`1`, `x:1,sr:none`, `none`, or the same as a number or a mapping."""
         named: Mapping[str, Any] | None = option if isinstance(option, Mapping) else None
         if isinstance(option, str) and ":" in option:
             named = dict(entry.strip().rpartition(":")[::2] for entry in option.split(","))
         try:
             if named is not None:
                 return RowAxes(named={str(name): _axis(axis) for name, axis in named.items()})
-            return RowAxes(None if option is None else _axis(option))
+            if option is None:
+                return RowAxes()
+            everywhere = _axis(option)
+            return RowAxes(everywhere, rowless=everywhere is None)
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"batch_axis is {option!r}",
-                remedy="Give the axis of the rows, such as 1, or one a tensor: x:1,lengths:0",
+                remedy="Give the axis of the rows, such as 1, or one a tensor: x:1,lengths:0,rate:none; "
+                "none alone says that every call is one sample",
             ) from error
+
+    def has_rows(self, name: str) -> bool:
+        """Does the tensor lie along the rows, or is it one value for a whole call?"""
+        return not self.rowless and self.named.get(name, 0) is not None
 
     def of(self, name: str, rank: int) -> int | None:
         """The axis of the rows of a tensor; None where nothing was said."""
@@ -69,8 +85,8 @@ class RowAxes:
         """Axis 0, unless the file declares another: by name, or as the only free one (one block a target)."""
         shape = shape or ()
         free = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
-        if name in self.named:
-            return self.named[name]
+        if (said := self.named.get(name)) is not None:
+            return said
         if (called := _declared(shape)) is not None:
             return called
         # Where the inputs fix the batch, a free axis is a length, not the rows.
@@ -78,6 +94,37 @@ class RowAxes:
             return free[0]
         stated = self.of(name, len(shape))
         return stated if stated in free else 0
+
+    def rows_first(self, name: str, shape: Shape | None, axis: int) -> Shape | None:
+        """A declared shape as the data has it, rows at the front."""
+        if shape is None:
+            return None
+        if not self.has_rows(name):
+            return (None, *shape)
+        return (shape[axis], *shape[:axis], *shape[axis + 1 :]) if axis and len(shape) > axis else shape
+
+    def placed(self, name: str, array: Array, axis: int) -> Array:
+        """Rows of an input where the model has them; of one that has none, the value that all rows share."""
+        if self.has_rows(name):
+            return from_front(array, axis)
+        import numpy as np
+
+        if not len(array):
+            return np.zeros(array.shape[1:], array.dtype)
+        if not np.array_equal(array, np.broadcast_to(array[:1], array.shape), equal_nan=array.dtype.kind == "f"):
+            raise ModelError(
+                f"input {name!r} is said to have no rows, and is not the same for all of them",
+                remedy=f"Leave {name}:{NO_ROWS} out of --batch-axis, or give one value for the whole call",
+            )
+        return np.asarray(array[0])
+
+    def answered(self, name: str, array: Array, axis: int, rows: int) -> Array:
+        """Answers with their rows at the front; of an output that has none, the same for every row of the call."""
+        import numpy as np
+
+        if self.has_rows(name):
+            return to_front(array, axis)
+        return np.broadcast_to(array, (rows, *array.shape))
 
 
 class RowLayout:
@@ -95,13 +142,14 @@ class RowLayout:
         called: Mapping[str, Shape | None] | None = None,
     ) -> None:
         said, shapes = RowAxes.said_of(model), called or {}
+        self._said = said
         self._fed_along = {s.name: said.of_input(s.name, shapes.get(s.name, s.shape)) for s in inputs}
-        fed = tuple(replace(s, shape=_rows_first(s.shape, self._fed_along[s.name])) for s in inputs)
-        fixed = only_batch(fed)
+        fed = tuple(replace(s, shape=said.rows_first(s.name, s.shape, self._fed_along[s.name])) for s in inputs)
+        fixed = only_batch([spec for spec in fed if said.has_rows(spec.name)])
         self._row_axis = {
             s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs
         }
-        given = tuple(replace(s, shape=_rows_first(s.shape, self._row_axis[s.name])) for s in outputs)
+        given = tuple(replace(s, shape=said.rows_first(s.name, s.shape, self._row_axis[s.name])) for s in outputs)
         self.signature = Signature(fed, given, batch=fixed)
 
     def feed(self, batch: Batch) -> dict[str, Array]:
@@ -109,11 +157,11 @@ class RowLayout:
         inputs = dict(batch.inputs)
         if not batch.stacked:
             return inputs
-        return {name: from_front(array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
+        return {name: self._said.placed(name, array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
 
-    def rows_of(self, name: str, array: Array, *, stacked: bool) -> Array:
+    def rows_of(self, name: str, array: Array, batch: Batch) -> Array:
         """An answer with its rows at the front."""
-        return to_front(array, self._row_axis[name]) if stacked else array
+        return self._said.answered(name, array, self._row_axis[name], len(batch)) if batch.stacked else array
 
 
 def only_batch(inputs: Sequence[InputSpec] | None) -> int | None:
@@ -146,11 +194,9 @@ def _declared(shape: Shape | None) -> int | None:
     return found[0]
 
 
-def _rows_first(shape: Shape | None, axis: int) -> Shape | None:
-    return shape if shape is None or not axis else (shape[axis], *shape[:axis], *shape[axis + 1 :])
-
-
-def _axis(value: Any) -> int:
+def _axis(value: Any) -> int | None:
+    if value is None or value == NO_ROWS:
+        return None
     axis = int(value)
     if axis < 0:
         raise ValueError(value)

@@ -86,7 +86,7 @@ class OpenvinoRunner:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
         # Copied: the arrays are views of memory that the next call writes to.
         arrays = {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
-        return {name: self._layout.rows_of(name, array, stacked=batch.stacked) for name, array in arrays.items()}
+        return {name: self._layout.rows_of(name, array, batch) for name, array in arrays.items()}
 
     def _array(self, name: str, array: Array) -> Array:
         # OpenVINO hands out bfloat16 under the name of the other type of two bytes.

@@ -17,10 +17,12 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
+from likewise.data.readers.arrays import laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
 from likewise.data.selection import Stratified
 from likewise.errors import LikewiseError, UsageError, nearest
 from likewise.judge import verdict as judging
+from likewise.models.arrays import RowAxes
 from likewise.registry import describe_model, extensions, open_source
 from likewise.report import provenance
 from likewise.report.files import save
@@ -287,7 +289,8 @@ def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: st
 
 
 def _source(settings: Settings, session: Session) -> selection.Selection:
-    found = open_source(settings.data)
+    said = RowAxes.parse(settings.batch_axis)
+    found = laid_along(open_source(settings.data), said.named, rowless=said.rowless)
     if isinstance(found, NamedOnly):
         from likewise.compare.variations import generated
 

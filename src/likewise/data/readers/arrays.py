@@ -1,23 +1,25 @@
-"""Arrays: .npy and .npz files, live numpy arrays, dicts of arrays, a list of texts.
+"""Arrays: .npy and .npz files, folders and globs of .npz files, live arrays, dicts and lists of dicts, a list of texts.
 
 A lone array is called `X`; rows lie along axis 0. Batches are views. Text arrays become object
-arrays of `str`; arrays of Python objects are never unpickled from a file.
+arrays of `str`; arrays of Python objects are never unpickled from a file. Arrays that cannot share
+rows are one sample, which is asked in one call; files, dicts, and members called `x/0001`, are many.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import IO, Any
 
 from likewise.contracts.data import Array, Batch, Source
 from likewise.data import files
-from likewise.data.columns import ArrayColumns
+from likewise.data.columns import ArrayColumns, CaseColumns
 from likewise.data.rows import Span
 from likewise.errors import DataError, nearest, one_line
 
@@ -77,6 +79,69 @@ class ArraySource(Span):
         return self.cut(ArrayColumns(self.arrays), size)
 
 
+@dataclass(frozen=True)
+class Samples(Span):
+    """Arrays without a common axis of rows: each sample is asked in one call."""
+
+    location: str
+    calls: Sequence[Mapping[str, Array]]
+    names: tuple[str, ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        stored = [call.path for call in self.calls if isinstance(call, StoredArrays)]
+        if len(stored) == len(self.calls):
+            return files.hash_files(stored)
+        return files.hash_arrays(
+            {f"{name}/{key}": a for name, c in zip(self.names, self.calls, strict=True) for key, a in c.items()}
+        )
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """One sample a batch, whatever the size asked for."""
+        import numpy as np
+
+        for rows in self.numbered(1):
+            number = int(rows.numbers[0])
+            name = np.array([self.names[number]], dtype=object)
+            yield Batch(replace(rows, names=name), CaseColumns(self.calls[number]), stacked=False)
+
+
+def laid_along(source: Source, named: Mapping[str, int | None], *, rowless: bool) -> Source:
+    """Arrays by where a user says their rows are: moved to the front, shared by all rows, or nowhere."""
+    if isinstance(source, ArraySource):
+        arrays = source.arrays
+    elif isinstance(source, Samples) and len(source.calls) == 1:
+        arrays = source.calls[0]
+    else:
+        return source
+    if rowless:
+        return Samples(source.location, (arrays,), (os.path.basename(source.location),), stop=1)
+    if not named.keys() & set(arrays):
+        return source
+    placed = _rows_first(arrays, named, source.location)
+    return ArraySource(source.location, placed, stop=_length({n: a.shape for n, a in placed.items()}, source.location))
+
+
+def _rows_first(arrays: Mapping[str, Array], named: Mapping[str, int | None], location: str) -> dict[str, Array]:
+    import numpy as np
+
+    axes = {name: named.get(name, 0) for name in arrays}
+    known = sorted((axis, name) for name, axis in axes.items() if axis is not None and arrays[name].ndim > axis)
+    if not known:
+        raise DataError(f"no array of {location} has rows", remedy="Say --batch-axis none: every call is one sample")
+    rows = arrays[known[0][1]].shape[known[0][0]]
+    placed = {}
+    for name, axis in axes.items():
+        array = arrays[name]
+        if axis is None:
+            array = np.broadcast_to(array, (rows, *array.shape))
+        # Rows first is how data is given; what is laid out as the model takes it is moved there.
+        elif axis and array.ndim > axis and array.shape[0] != rows == array.shape[axis]:
+            array = np.moveaxis(array, axis, 0)
+        placed[name] = array
+    return placed
+
+
 class ArraysReader:
     """Reads array files and takes live arrays."""
 
@@ -84,19 +149,66 @@ class ArraysReader:
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
-            return str(os.fspath(target)).lower().endswith((".npy", ".npz"))
+            path = str(os.fspath(target))
+            return path.lower().endswith((".npy", ".npz")) or bool(_array_files(path))
         if isinstance(target, list):
-            return bool(target) and all(value is None or isinstance(value, str) for value in target)
+            if not target:
+                return False
+            texts = all(value is None or isinstance(value, str) for value in target)
+            return texts or all(isinstance(value, Mapping) for value in target)
         return isinstance(target, Mapping) or _is_array(target)
 
     def open(self, target: object) -> Source:
         if isinstance(target, str | os.PathLike):
             location = str(os.fspath(target))
+            found = _array_files(location)
+            if found:
+                return Samples(
+                    location,
+                    [StoredArrays(path) for path in found],
+                    tuple(map(os.path.basename, found)),
+                    stop=len(found),
+                )
             stored = StoredArrays(os.path.expanduser(location))
-            return ArraySource(location, stored, stop=_length(stored.headers, location))
+            return _by_member(stored) or _rows_or_sample(location, stored, stored.headers)
+        if isinstance(target, list) and isinstance(target[0], Mapping):
+            calls = [_live(call) for call in target]
+            return Samples("list of samples", calls, tuple(f"sample {n}" for n in range(len(calls))), stop=len(calls))
         arrays = _live(target)
         location = "list of texts" if isinstance(target, list) else type(target).__name__
-        return ArraySource(location, arrays, stop=_length({n: a.shape for n, a in arrays.items()}, location))
+        return _rows_or_sample(location, arrays, {name: array.shape for name, array in arrays.items()})
+
+
+def _rows_or_sample(location: str, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Source:
+    """Rows along the first axis of every array, where there are as many in each; else one sample."""
+    if not shapes:
+        raise DataError(f"{location} holds no arrays", remedy="Give at least one array")
+    if all(shapes.values()) and len({shape[0] for shape in shapes.values()}) == 1:
+        return ArraySource(location, arrays, stop=_length(shapes, location))
+    return Samples(location, (arrays,), (os.path.basename(location),), stop=1)
+
+
+def _array_files(path: str) -> list[str]:
+    """The .npz files of a folder or a glob, in the order of their names."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        found = [os.path.join(path, name) for name in os.listdir(path) if name.lower().endswith(".npz")]
+        others = [name for name in os.listdir(path) if not name.startswith(".") and not name.lower().endswith(".npz")]
+        return [] if others else sorted(found)
+    return sorted(name for name in glob.glob(path) if name.lower().endswith(".npz")) if glob.has_magic(path) else []
+
+
+def _by_member(stored: StoredArrays) -> Samples | None:
+    """Samples kept in one file, their arrays called `x/0001`, `x/0002`."""
+    numbers = [name.rpartition("/")[2] for name in stored]
+    if not all("/" in name and number.isdigit() for name, number in zip(stored, numbers, strict=True)):
+        return None
+    names = tuple(sorted(set(numbers), key=int))
+    calls = [
+        {name.rpartition("/")[0]: stored[name] for name in stored if name.rpartition("/")[2] == number}
+        for number in names
+    ]
+    return Samples(stored.path, calls, names, stop=len(names))
 
 
 def _is_array(target: object) -> bool:

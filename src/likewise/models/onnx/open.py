@@ -331,10 +331,10 @@ class OnnxRunner:
         answers = self._session.run(self._layout.feed(batch))
         tensors: dict[str, Array] = {}
         for name, answer in zip(self._session.outputs, answers, strict=True):
-            tensors.update(self._decode(name, answer, stacked=batch.stacked))
+            tensors.update(self._decode(name, answer, batch))
         return tensors
 
-    def _decode(self, name: str, answer: Any, *, stacked: bool) -> dict[str, Array]:
+    def _decode(self, name: str, answer: Any, batch: Batch) -> dict[str, Array]:
         import numpy as np
 
         if isinstance(answer, dict):
@@ -342,12 +342,12 @@ class OnnxRunner:
         if isinstance(answer, list):
             if answer and isinstance(answer[0], dict):
                 return {name: array_of_dicts(answer, self._classes[name])[0]}
-            return arrays_of_list(name, answer) if stacked else {name: array_of_sequence(answer)}
+            return arrays_of_list(name, answer) if batch.stacked else {name: array_of_sequence(answer)}
         if answer is None:
-            if stacked:
+            if batch.stacked:
                 raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
             return {name: array_of_sequence(None)}
-        return {name: self._layout.rows_of(name, widened(np.asarray(answer)), stacked=stacked)}
+        return {name: self._layout.rows_of(name, widened(np.asarray(answer)), batch)}
 
 
 EXTENSION = OnnxAdapter()

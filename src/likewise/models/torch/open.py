@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -20,7 +20,7 @@ from likewise.contracts.models import Adapter, InputSpec, Model, Signature
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known
-from likewise.models.arrays import RowAxes, from_front, only_batch, to_front
+from likewise.models.arrays import RowAxes, only_batch
 from likewise.models.torch import load
 
 AS_THE_DATA = "data"
@@ -327,10 +327,11 @@ class TorchRunner:
         self.details = details
         self._parameters = parameters
         self._device = device_of(module)
-        self._fed_along = RowAxes.said_of(model)
+        self._said = RowAxes.said_of(model)
         self._row_axes: dict[str, int] | None = None
         self._seen: dict[str, Array] = {}
-        self.signature = Signature(inputs, None, batch=only_batch(inputs))
+        fed = None if inputs is None else tuple(self._rows_first(spec) for spec in inputs)
+        self.signature = Signature(fed, None, batch=only_batch([s for s in fed or () if self._said.has_rows(s.name)]))
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         inputs = dict(batch.inputs)
@@ -341,9 +342,14 @@ class TorchRunner:
         answers = self._ask(self._laid_out(inputs))
         if self._row_axes is None:
             self._row_axes = self._learnt(inputs, answers)
-        rows = {name: to_front(array, self._row_axes.get(name, 0)) for name, array in answers.items()}
+        axes = self._row_axes
+        rows = {n: self._said.answered(n, array, axes.get(n, 0), len(batch)) for n, array in answers.items()}
         self._seen = {name: array[:0] for name, array in rows.items() if array.ndim}
         return rows
+
+    def _rows_first(self, spec: InputSpec) -> InputSpec:
+        axis = self._said.of(spec.name, len(spec.shape or ())) or 0
+        return replace(spec, shape=self._said.rows_first(spec.name, spec.shape, axis))
 
     def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
@@ -366,8 +372,8 @@ class TorchRunner:
 
     def _laid_out(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Rows where the module has them."""
-        axes = self._fed_along
-        return {name: from_front(array, axes.of(name, array.ndim) or 0) for name, array in inputs.items()}
+        said = self._said
+        return {name: said.placed(name, array, said.of(name, array.ndim) or 0) for name, array in inputs.items()}
 
     def _learnt(self, inputs: Mapping[str, Array], answers: Mapping[str, Array]) -> dict[str, int]:
         """Where the rows of each answer lie, found by asking for one row less: hidden states hide them inside."""
@@ -392,7 +398,8 @@ class TorchRunner:
         """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""
         try:
             answers = self._ask(self._laid_out(inputs))
-            return {name: to_front(a, (self._row_axes or {}).get(name, 0)) for name, a in answers.items()}
+            axes = self._row_axes or {}
+            return {name: self._said.answered(name, a, axes.get(name, 0), 0) for name, a in answers.items()}
         except ModelError:
             if not self._seen:
                 raise
