@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench determinism explain-score clean
+.PHONY: demo test lint format bench conformance determinism explain-score clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -33,6 +33,10 @@ bench: $(READY)
 # One command, one report: 20 runs of each gate, half of them under load. RUNS=4 for fewer
 determinism: $(READY)
 	$(BIN)/python benchmarks/determinism.py $(if $(RUNS),--runs $(RUNS))
+
+# Every case of ONNX's backend suite through the gate, beside an oracle; `make test` runs a part of them.
+conformance: $(READY)
+	LIKEWISE_CONFORMANCE=all $(BIN)/python -m pytest -q tests/conformance
 
 # Fails below the figures of benchmarks/explain_score.toml.
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md

@@ -147,7 +147,7 @@ data_options = _stacked(
 batch_axis_option = click.option(
     "--batch-axis",
     metavar="N",
-    help="Axis of a model's tensors that holds the rows, if not the first: 1, or x:1,lengths:0.",
+    help="Axis of a model's tensors that holds the rows, if not the first: 1, or x:1,rate:none; none: no rows.",
 )
 
 

@@ -20,6 +20,8 @@ from likewise.compare import pair as pairing
 from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts
 from likewise.compare.differences import SHARED, is_numeric, row_distances
 from likewise.contracts.comparison import (
+    ROWS,
+    SAMPLES,
     Cast,
     Comparison,
     Incident,
@@ -240,6 +242,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         # A test case is run whole, in the shapes it was recorded in: no other batch was asked for.
         fixed_batch=prepared.candidate.fixed_batch if prepared.first.stacked else None,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
+        unit=ROWS if prepared.first.stacked else SAMPLES,
     )
 
 
@@ -264,8 +267,11 @@ def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
     }
 
 
-def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Array] | Mismatch:
+def align(
+    spec: PairSpec, reference: Array, candidate: Array, *, stacked: bool = True
+) -> tuple[Array, Array] | Mismatch:
     """Both answers in one shape, without broadcasting; or why they cannot be."""
+    reference, candidate = _as_reals(reference), _as_reals(candidate)
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
     if spec.expand is not None and reference.size == len(reference):
@@ -278,8 +284,8 @@ def align(spec: PairSpec, reference: Array, candidate: Array) -> tuple[Array, Ar
     if reference.shape != candidate.shape:
         return Mismatch(
             "shape",
-            f"output {spec.name!r} has shape {_row_shape(reference)} in the reference "
-            f"and {_row_shape(candidate)} in the candidate",
+            f"output {spec.name!r} has shape {_row_shape(reference, stacked=stacked)} in the reference "
+            f"and {_row_shape(candidate, stacked=stacked)} in the candidate",
             spec.name,
         )
     if spec.kind is not Kind.LABEL and is_numeric(reference) != is_numeric(candidate):
@@ -313,7 +319,7 @@ def paired(
     if spec.candidate not in candidate or spec.reference not in reference:
         name = spec.candidate if spec.candidate not in candidate else spec.reference
         return Mismatch("missing-output", f"output {name!r} is no longer given", spec.name)
-    aligned = align(spec, reference[spec.reference], candidate[spec.candidate])
+    aligned = align(spec, reference[spec.reference], candidate[spec.candidate], stacked=batch.stacked)
     if isinstance(aligned, Mismatch):
         return aligned
     margin, noise = None, None
@@ -399,8 +405,14 @@ def _type(array: Array) -> str:
     return "text" if array.dtype.kind in "OUST" else str(array.dtype)
 
 
-def _row_shape(array: Array) -> str:
-    return "(" + ", ".join(["n", *map(str, array.shape[1:])]) + ("," if array.ndim == 1 else "") + ")"
+def _as_reals(array: Array) -> Array:
+    """Complex numbers as real and imaginary parts along a last axis, which is how ONNX writes them."""
+    return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
+
+
+def _row_shape(array: Array, *, stacked: bool) -> str:
+    shape = ["n"] * stacked + [str(extent) for extent in array.shape[1:]]
+    return "(" + ", ".join(shape) + ("," if len(shape) == 1 else "") + ")"
 
 
 def _ordered(mismatches: list[Mismatch]) -> tuple[Mismatch, ...]:

@@ -1,7 +1,7 @@
 """Which output of the reference is compared with which of the candidate.
 
-By kind, then by name, then by shape; never silently by position. Every decision is written down.
-What cannot be decided is an incident (inconclusive); an output of the candidate that has no
+By kind, then by name, then by shape; by position where nothing else is left, which is a finding. Every decision is
+written down. What cannot be decided is an incident (inconclusive); an output of the candidate that has no
 counterpart is a mismatch (failure).
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from likewise.contracts.comparison import Incident, Mismatch, PairSpec
+from likewise.contracts.comparison import POSITION, Incident, Mismatch, PairSpec
 from likewise.contracts.data import Tensors
-from likewise.contracts.models import Kind, Label, OutputSpec, Signature
+from likewise.contracts.models import Kind, Label, OutputSpec, Shape, Signature
 from likewise.errors import PairingError, nearest
 from likewise.models.arrays import kind_of
 
@@ -86,6 +86,7 @@ def pair(
         )
     by_class = _one_output_a_class(left_reference, left_candidate)
     _across(left_reference, left_candidate, match)
+    _in_order([spec for spec in left_reference.values() if not spec.view], list(left_candidate.values()), match)
 
     mismatches: list[Mismatch] = []
     pairs = [*by_class]
@@ -146,6 +147,14 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
         rivals = [other for other in candidate.values() if fitting and _fits(fitting[0], other)]
         if len(fitting) == len(rivals) == 1:
             match(fitting[0], spec, "shape")
+
+
+def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:
+    """What is left of both, by position, where there is as much of it and each fits: a tuple names nothing."""
+    fitting = [_comparable(one, other) and _fits(one, other) for one, other in zip(ours, theirs, strict=False)]
+    if len(ours) == len(theirs) and all(fitting):
+        for one, other in zip(ours, theirs, strict=True):
+            match(one, other, POSITION)
 
 
 def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec]) -> list[PairSpec]:
@@ -302,11 +311,16 @@ def _columns_of(spec: OutputSpec) -> int | None:
 
 def _fits(ours: OutputSpec, theirs: OutputSpec) -> bool:
     """May these two be the same thing, going by the shape of a row?"""
-    if (ours.shape or ())[1:] == (theirs.shape or ())[1:]:
+    if _real_shape(ours) == _real_shape(theirs):
         return True
     columns = (_columns_of(ours), _columns_of(theirs))
     one_of_two_classes = {ours.kind, theirs.kind} & {Kind.PROBABILITY, Kind.SCORE}
     return columns == (1, 1) or (columns in ((1, 2), (2, 1)) and bool(one_of_two_classes))
+
+
+def _real_shape(spec: OutputSpec) -> Shape:
+    """The shape of a row, of complex numbers as ONNX writes them: real and imaginary part along a last axis."""
+    return (*(spec.shape or ())[1:], *((2,) if (spec.dtype or "").startswith("complex") else ()))
 
 
 def _comparable(ours: OutputSpec, theirs: OutputSpec) -> bool:

@@ -38,6 +38,13 @@ KERNELS = Tolerance(1e-4, 1e-3)
 """The rule of the preset `float32`."""
 
 
+ROWS, SAMPLES = "rows", "samples"
+"""What a comparison counts."""
+
+POSITION = "position"
+"""How outputs were paired that neither side names."""
+
+
 @dataclass(frozen=True, slots=True)
 class PairSpec:
     """Which output is compared with which, and how that was decided.
@@ -241,7 +248,8 @@ class SuiteFacts:
 class Comparison:
     """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other.
 
-    `generated` describes the columns of rows that are not real; it is empty where the rows are.
+    `generated` describes the columns of rows that are not real; it is empty where the rows are. `unit` is what was
+    counted: samples where inputs share no axis of rows.
     """
 
     rows: int = 0
@@ -265,6 +273,7 @@ class Comparison:
     generated: tuple[GeneratedColumn, ...] = ()
     fixed_batch: int | None = None
     quantized_nodes: int = 0
+    unit: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)

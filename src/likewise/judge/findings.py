@@ -214,11 +214,11 @@ def _named(columns: list[str]) -> str:
     return ", ".join(columns[:NAMED]) + (f" and {len(columns) - NAMED} more" if len(columns) > NAMED else "")
 
 
-def generated_confidence(violations: int, rows: int, level: float) -> Confidence | None:
+def generated_confidence(violations: int, rows: int, level: float, unit: str) -> Confidence | None:
     """The count without a claim: generated rows are like no others, so no rate is ruled out."""
     if rows == 0:
         return None
-    statement = f"{violations:,} of {rows:,} generated rows beyond tolerance: nothing is claimed about real ones"
+    statement = f"{violations:,} of {rows:,} generated {unit} beyond tolerance: nothing is claimed about real ones"
     return Confidence(level, rows, violations, 1.0, statement)
 
 

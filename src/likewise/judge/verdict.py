@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from likewise.contracts.comparison import Cast, Comparison, OutputFacts, SuiteFacts
+from likewise.contracts.comparison import POSITION, ROWS, Cast, Comparison, OutputFacts, SuiteFacts
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import (
@@ -73,13 +73,14 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     if comparison.rows:
         _judge_limits(case)
         _judge_outputs(case)
+        _judge_pairing(case)
     judge_batches(case)
     case.findings.extend(noise_findings(comparison, policy))
     case.findings.extend(wide_tolerance_findings(comparison, policy))
     _judge_inputs(case)
     beyond = rows_beyond(case)
     state = generated_confidence if comparison.generated else confidence
-    bound = None if beyond is None else state(beyond, comparison.rows, policy.confidence)
+    bound = None if beyond is None else state(beyond, comparison.rows, policy.confidence, comparison.unit)
     case.findings.extend(generated_findings(comparison, policy))
     _judge_reach(case, bound)
     suites = tuple(_suite(facts, policy) for facts in comparison.suites)
@@ -171,6 +172,19 @@ def _judge_outputs(case: Judgement) -> None:
         case.note("not-compared", f"the candidate does not give {name!r}, which was therefore not compared")
 
 
+def _judge_pairing(case: Judgement) -> None:
+    """Outputs that only their order says belong together."""
+    pairs = [output.pair for output in case.comparison.outputs if output.pair.matched_by == POSITION]
+    if pairs:
+        told = ", ".join(f"{pair.candidate!r} with {pair.reference!r}" for pair in pairs[:6])
+        case.warn(
+            "paired-by-position",
+            f"outputs of the candidate are compared with those of the reference by their order, as neither names nor "
+            f"shapes tell which belong together: {told}{', …' * (len(pairs) > 6)}",
+            remedy=f"If another belongs there, say so: --pair {pairs[0].candidate}=NAME",
+        )
+
+
 def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
     facts = output.details.get("closeness") or output.details.get("agreement") or {}
     constant = [side for side in ("reference", "candidate") if facts.get(f"constant_{side}")]
@@ -237,17 +251,17 @@ def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
         return
     if bound.upper_bound <= rate:
         return
+    unit = case.comparison.unit
     if bound.violations:
-        message = (
-            f"{bound.violations:,} of {bound.rows:,} rows are beyond tolerance, which does not rule out {percent(rate)}"
-        )
+        beyond = f"{bound.violations:,} of {bound.rows:,} {unit} are beyond tolerance"
+        message = f"{beyond}, which does not rule out {percent(rate)}"
     else:
-        message = f"{bound.rows:,} rows cannot show that fewer than {percent(rate)} are beyond tolerance"
+        message = f"{bound.rows:,} {unit} cannot show that fewer than {percent(rate)} are beyond tolerance"
     needed = rows_needed(rate, case.policy.confidence)
     case.doubt(
         "too-few-rows",
         message,
-        remedy=f"It takes {needed:,} rows, none beyond tolerance, at {100 * case.policy.confidence:.4g}% confidence",
+        remedy=f"It takes {needed:,} {unit}, none beyond tolerance, at {100 * case.policy.confidence:.4g}% confidence",
     )
 
 
@@ -268,12 +282,14 @@ def _headline(outcome: Outcome, case: Judgement) -> str:
         return _first(case.findings, Severity.INCONCLUSIVE) or "nothing was judged"
     if outcome is Outcome.FAIL:
         count = rows_beyond(case)
-        rows = "generated rows" if comparison.generated else "rows"
+        rows = f"generated {comparison.unit}" if comparison.generated else comparison.unit
         beyond = f"; {count:,} of {comparison.rows:,} {rows} are beyond tolerance" if count else ""
         return (_first(case.findings, Severity.FAILURE) or "") + beyond
     differences = [o.measures["max_abs_diff"] for o in comparison.outputs if "max_abs_diff" in o.measures]
     largest = f", largest difference {max(differences):.3g}" if differences else ""
-    return f"{comparison.rows:,} {'generated ' if comparison.generated else ''}rows agree{largest}"
+    kind = f"{'generated ' if comparison.generated else ''}{comparison.unit}"
+    agree = f"{kind} agree" if comparison.rows != 1 else f"{kind.removesuffix('s')} agrees"
+    return f"{comparison.rows:,} {agree}{largest}"
 
 
 def _first(findings: Iterable[Finding], severity: Severity) -> str | None:
@@ -324,14 +340,14 @@ def rows_needed(rate: float, level: float, violations: int = 0) -> int:
     return high
 
 
-def confidence(violations: int, rows: int, level: float) -> Confidence | None:
+def confidence(violations: int, rows: int, level: float, unit: str = ROWS) -> Confidence | None:
     """The bound and the sentence that states it; None where there are no rows to speak of."""
     if rows == 0:
         return None
     bound = upper_bound(violations, rows, level)
     statement = (
-        f"{violations:,} of {rows:,} rows beyond tolerance: at {level:.4g} confidence fewer than "
-        f"{percent(bound)} of rows like these are"
+        f"{violations:,} of {rows:,} {unit} beyond tolerance: at {level:.4g} confidence fewer than "
+        f"{percent(bound)} of {unit} like these are"
     ).replace(f"{level:.4g} confidence", f"{100 * level:.4g}% confidence")
     return Confidence(level, rows, violations, bound, statement)
 

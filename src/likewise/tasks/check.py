@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from likewise.compare.call import RowCountError
+from likewise.compare.observe import REFERENCE
 from likewise.compare.session import Engine, Run, Session
 from likewise.compare.variations import batches, lengths, repeats
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts
@@ -17,7 +19,7 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
-from likewise.data.readers.arrays import laid_along
+from likewise.data.readers.arrays import ArraySource, laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
 from likewise.data.selection import Stratified
 from likewise.errors import LikewiseError, UsageError, nearest
@@ -34,6 +36,9 @@ MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_fro
 
 EDGE, SHAPES, EXPLAINING = "edge suites", "shapes", "explaining"
 """What may follow once the data was compared."""
+
+WHOLE_ROWS = 65_536
+"""Rows that are asked in one call where a model gives no answer a row."""
 
 FULL_BUDGET = 120.0
 """Seconds that an investigation may take when it is asked for."""
@@ -99,6 +104,10 @@ def run(
             plan = gate.plan(session, progress)
             opened = plan, session
             ran = _engine("local").run(plan, session)
+            if gate.answers_no_rows(ran):
+                plan = gate.plan(session, progress, rowless=True)
+                opened = plan, session
+                ran = _engine("local").run(plan, session)
             ran = gate.vary(plan, ran)
         except UsageError:
             raise
@@ -154,10 +163,18 @@ class _Gate:
             edge.require_known(settings.skip_suites)
         return self.models["reference"], self.models["candidate"]
 
-    def plan(self, session: Session, progress: Follower | None) -> Plan:
-        """What an engine is to do; the data is hashed meanwhile."""
+    def answers_no_rows(self, ran: Run) -> bool:
+        """Does the reference give something else than one answer a row, as a loss is, to arrays nobody cut for us?"""
         settings = self.settings
-        self.source = _source(settings, session)
+        refused = any(i.code == RowCountError.code and i.side == REFERENCE for i in ran.comparison.incidents)
+        whole = settings.batch_axis is None and settings.batch_size is None and settings.samples is None
+        inner = self.source.source if self.source is not None else None
+        return refused and whole and not settings.id and isinstance(inner, ArraySource) and inner.stop <= WHOLE_ROWS
+
+    def plan(self, session: Session, progress: Follower | None, *, rowless: bool = False) -> Plan:
+        """What an engine is to do; the data is hashed meanwhile. `rowless`: all of it is asked in one call."""
+        settings = self.settings
+        self.source = _source(settings, session, rowless=rowless)
         self.hashing = threading.Thread(target=provenance.fingerprint_of, args=(self.source,), daemon=True)
         self.hashing.start()
         return Plan(
@@ -288,10 +305,12 @@ def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: st
     return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis, side=side)
 
 
-def _source(settings: Settings, session: Session) -> selection.Selection:
+def _source(settings: Settings, session: Session, *, rowless: bool) -> selection.Selection:
     said = RowAxes.parse(settings.batch_axis)
-    found = laid_along(open_source(settings.data), said.named, rowless=said.rowless)
-    if isinstance(found, NamedOnly):
+    found = laid_along(open_source(settings.data), said.named, rowless=rowless or said.rowless)
+    if isinstance(found, NamedOnly) and all(session.here(side).signature.inputs == () for side in session.models):
+        found = open_source({})
+    elif isinstance(found, NamedOnly):
         from likewise.compare.variations import generated
 
         planned = generated.planned_for(session.models, feed=settings.feed, opened=session.here)

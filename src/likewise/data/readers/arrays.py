@@ -181,9 +181,9 @@ class ArraysReader:
 
 def _rows_or_sample(location: str, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Source:
     """Rows along the first axis of every array, where there are as many in each; else one sample."""
-    if not shapes:
+    if not shapes and isinstance(arrays, StoredArrays):
         raise DataError(f"{location} holds no arrays", remedy="Give at least one array")
-    if all(shapes.values()) and len({shape[0] for shape in shapes.values()}) == 1:
+    if shapes and all(shapes.values()) and len({shape[0] for shape in shapes.values()}) == 1:
         return ArraySource(location, arrays, stop=_length(shapes, location))
     return Samples(location, (arrays,), (os.path.basename(location),), stop=1)
 

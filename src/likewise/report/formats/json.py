@@ -15,6 +15,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from likewise.contracts.comparison import (
+    ROWS,
     BatchSizeFacts,
     Cast,
     Comparison,
@@ -72,6 +73,7 @@ class Coverage:
     notes: tuple[str, ...]
     fixed_batch: int | None
     quantized_nodes: int
+    unit: str = ROWS
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
     strata: tuple[Stratum, ...] = ()

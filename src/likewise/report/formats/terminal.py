@@ -191,7 +191,7 @@ def _worst(report: Report) -> Iterator[RenderableType]:
         if not output.worst_rows:
             continue
         yield ""
-        yield Text(f"Worst rows of {output.name}, the furthest beyond tolerance first", style="dim")
+        yield Text(f"Worst {report.comparison.unit} of {output.name}, the furthest beyond tolerance first", style="dim")
         for row in output.worst_rows[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             apart = f", {figure(difference)} apart" if difference is not None else ""
@@ -244,7 +244,9 @@ def _reach(report: Report) -> Iterator[RenderableType]:
 
     origin, facts = report.origin, report.comparison
     swept = batches_told(facts)
-    yield Text(f"{facts.rows:,} rows of {end_of(origin.data.name, NAME)} ({origin.data.kind}){swept}", style="dim")
+    yield Text(
+        f"{facts.rows:,} {facts.unit} of {end_of(origin.data.name, NAME)} ({origin.data.kind}){swept}", style="dim"
+    )
     if report.verdict.confidence is not None:
         yield Text(sentence(report.verdict.confidence.statement), style="dim")
     made = generated_told(facts.generated, CHECKS_SHOWN)
