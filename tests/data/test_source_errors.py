@@ -241,17 +241,9 @@ def test_lazy_frame_is_asked_to_be_collected():
     assert "collect" in refusal(pl.LazyFrame({"a": [1]}), "LazyFrame").remedy
 
 
-def test_arrays_of_different_lengths(tmp_path):
-    arrays = {"x": np.zeros((3, 2)), "y": np.zeros(4)}
-    refusal(arrays, r"x \(3, 2\), y \(4,\)")
-    np.savez(tmp_path / "a.npz", **arrays)
-    refusal(tmp_path / "a.npz", r"a.npz .*x \(3, 2\), y \(4,\)")
-
-
 def test_arrays_that_are_none(tmp_path):
-    refusal({"x": np.zeros(3), "threshold": 0.5}, r"scalar.*threshold \(\)")
-    refusal(np.array(3.0), "scalar")
-    refusal({}, "no arrays")
+    np.savez(tmp_path / "none.npz")
+    refusal(tmp_path / "none.npz", "no arrays")
     refusal({"x": [[1], [2, 3]]}, "'x' is no array")
     refusal({"x": np.ma.masked_array([1.0, 2.0], mask=[True, False])}, "'x' is masked")
     refusal({"x": np.zeros(2, dtype=[("a", "f4")])}, "'x' is structured")

@@ -288,8 +288,6 @@ def test_test_cases_with_tables_beside_them_are_test_cases(cases):
 @pytest.mark.parametrize(
     ("proto", "word"),
     [
-        (numpy_helper.from_list([np.zeros(3, np.float32)], name="seq"), "sequence or an optional"),
-        (numpy_helper.from_optional(np.zeros(3, np.float32), name="opt"), "sequence or an optional"),
         (onnx.TensorProto(dims=[3], data_type=1, raw_data=b"\x00" * 5), "holds no tensor"),
         (onnx.TensorProto(dims=[3], data_type=1, data_location=1), "another file"),
         (onnx.TensorProto(), "holds no tensor"),
@@ -299,6 +297,20 @@ def test_what_is_no_tensor(tmp_path, proto, word):
     save_case(tmp_path / "test_data_set_0", [proto])
     with pytest.raises(DataError, match=rf"input_0\.pb.*{word}"):
         list(open_source(tmp_path).batches(1))
+
+
+def test_a_sequence_is_a_list_of_arrays(tmp_path):
+    proto = numpy_helper.from_list([np.zeros(3, np.float32), np.ones(2, np.float32)], name="seq")
+    save_case(tmp_path / "test_data_set_0", [proto])
+    (sample,) = open_source(tmp_path).batches(1)
+    assert [array.tolist() for array in sample.inputs["seq"]] == [[0, 0, 0], [1, 1]]
+
+
+def test_arrays_that_share_no_rows_are_one_sample(tmp_path):
+    for arrays in ({"x": np.zeros((3, 2)), "y": np.zeros(4)}, {"x": np.zeros(3), "rate": np.array(0.5)}, {}):
+        (sample,) = open_source(arrays).batches(8)
+        assert not sample.stacked
+        assert {name: array.shape for name, array in sample.inputs.items()} == {n: a.shape for n, a in arrays.items()}
 
 
 def test_incomplete_test_cases(tmp_path):

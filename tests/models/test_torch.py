@@ -481,7 +481,9 @@ def test_answers_that_cannot_be_compared_are_refused(form, message):
 
 def test_a_number_for_a_whole_batch_is_no_answer_for_rows():
     assert answers(Nested("scalar"), x=normal(4, 2))["temperature"] == 0.5
-    report = data_only.check(Nested("scalar"), Nested("scalar"), {"x": normal(4, 2)})
+    arrays = {"x": normal(4, 2)}
+    assert data_only.check(Nested("scalar"), Nested("scalar"), arrays).comparison.unit == "samples"
+    report = data_only.check(Nested("scalar"), Nested("scalar"), arrays, batch_size=2)
     assert report.outcome == "INCONCLUSIVE"
     assert "a single number in output 'temperature'" in said(report)
 
@@ -584,7 +586,7 @@ def test_the_command_line_exports_with_the_axis(time_first, tmp_path):
     assert likewise.inspect(tmp_path / "gru.onnx")["inputs"][0]["shape"] == ("batch", 6, 3)
 
 
-@pytest.mark.parametrize("axis", ["one", -1, "x:", {"x": None}, [1]])
+@pytest.mark.parametrize("axis", ["one", -1, "x:", {"x": "rows"}, [1]])
 def test_an_axis_that_is_none_is_a_usage_error(axis):
     with pytest.raises(UsageError, match="batch_axis"), opened(nn.GRU(3, 4), batch_axis=axis):
         pass

@@ -23,6 +23,12 @@ class RowCountError(LikewiseError):
     code = "row-count"
 
 
+class SingleAnswerError(RowCountError):
+    """A reference gave one number for all rows: it has none to lose."""
+
+    code = "single-answer"
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of the two models, open and ready to be fed."""
@@ -74,10 +80,11 @@ def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
     if name in side.ignored:
         return np.zeros((expected, 0))
     got = "a single number" if array.ndim == 0 else f"{len(array):,}"
-    raise RowCountError(
+    raise (SingleAnswerError if array.ndim == 0 and side.name == "reference" else RowCountError)(
         f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
         f"of shape {array.shape}",
-        remedy=f"Every output needs one answer a row along its first axis; leave it out with --ignore {name}",
+        remedy=f"Every output needs one answer a row along its first axis; leave it out with --ignore {name}, or say "
+        f"--batch-axis {name}:none, or none where every call is one sample",
         side=side.name,
     )
 

@@ -271,7 +271,8 @@ def align(
     spec: PairSpec, reference: Array, candidate: Array, *, stacked: bool = True
 ) -> tuple[Array, Array] | Mismatch:
     """Both answers in one shape, without broadcasting; or why they cannot be."""
-    reference, candidate = _as_reals(reference), _as_reals(candidate)
+    if "c" in (reference.dtype.kind, candidate.dtype.kind):
+        reference, candidate = _as_reals(reference, candidate), _as_reals(candidate, reference)
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
     if spec.expand is not None and reference.size == len(reference):
@@ -405,9 +406,10 @@ def _type(array: Array) -> str:
     return "text" if array.dtype.kind in "OUST" else str(array.dtype)
 
 
-def _as_reals(array: Array) -> Array:
-    """Complex numbers as real and imaginary parts along a last axis, which is how ONNX writes them."""
-    return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
+def _as_reals(array: Array, other: Array) -> Array:
+    """Complex numbers as real and imaginary parts along a last axis, as ONNX writes them, if the others are so too."""
+    written = other.dtype.kind == "c" or other.shape == (*array.shape, 2)
+    return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" and written else array
 
 
 def _row_shape(array: Array, *, stacked: bool) -> str:

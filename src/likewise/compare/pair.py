@@ -7,6 +7,7 @@ counterpart is a mismatch (failure).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,6 +19,9 @@ from likewise.errors import PairingError, nearest
 from likewise.models.arrays import kind_of
 
 Match: TypeAlias = Callable[[OutputSpec, OutputSpec, str], None]
+
+UNNAMED = re.compile(r"(output|out|getitem|y)?[._]?\d*")
+"""What a tuple's entries, or outputs that nobody named, are called."""
 
 PREFERENCE = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE, Kind.VALUE, Kind.EMBEDDING)
 """Of several views of one model, the one that an output of undeclared kind is compared with."""
@@ -152,7 +156,8 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
 def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:
     """What is left of both, by position, where there is as much of it and each fits: a tuple names nothing."""
     fitting = [_comparable(one, other) and _fits(one, other) for one, other in zip(ours, theirs, strict=False)]
-    if len(ours) == len(theirs) and all(fitting):
+    unnamed = any(specs and all(UNNAMED.fullmatch(spec.name) for spec in specs) for specs in (ours, theirs))
+    if unnamed and len(ours) == len(theirs) and all(fitting):
         for one, other in zip(ours, theirs, strict=True):
             match(one, other, POSITION)
 

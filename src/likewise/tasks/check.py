@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from likewise.compare.call import RowCountError
-from likewise.compare.observe import REFERENCE
+from likewise.compare.call import SingleAnswerError
 from likewise.compare.session import Engine, Run, Session
 from likewise.compare.variations import batches, lengths, repeats
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts
@@ -164,9 +163,9 @@ class _Gate:
         return self.models["reference"], self.models["candidate"]
 
     def answers_no_rows(self, ran: Run) -> bool:
-        """Does the reference give something else than one answer a row, as a loss is, to arrays nobody cut for us?"""
+        """Does the reference give one number for all rows of arrays that nobody asked us to cut, as a loss is?"""
         settings = self.settings
-        refused = any(i.code == RowCountError.code and i.side == REFERENCE for i in ran.comparison.incidents)
+        refused = any(incident.code == SingleAnswerError.code for incident in ran.comparison.incidents)
         whole = settings.batch_axis is None and settings.batch_size is None and settings.samples is None
         inner = self.source.source if self.source is not None else None
         return refused and whole and not settings.id and isinstance(inner, ArraySource) and inner.stop <= WHOLE_ROWS
