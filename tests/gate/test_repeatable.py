@@ -12,7 +12,7 @@ import data_only
 from likewise.compare.engines import local
 from planting import FLOAT, graph
 
-TENSORS = np.random.default_rng(8).normal(size=(3_000, 40)).astype(np.float32)
+TENSORS = np.random.default_rng(8).normal(size=(3_000, 400)).astype(np.float32)
 
 
 class Busy:
@@ -46,17 +46,19 @@ def test_the_rows_of_a_call_are_chosen_by_rule_and_told(monkeypatch):
     (idle, calls), (slow, same) = asked(0.0), asked(0.1)
     assert calls == same
     assert compared(idle) == compared(slow)
-    # 256 KiB of forty float32 numbers a row are 1,638 rows; the very first call is smaller, so that something is seen.
-    assert idle.origin.run["call_sizes"] == {"reference": 1_638, "candidate": 1_638}
+    # 1 MiB of four hundred float32 numbers a row are 655 rows; the very first call is smaller, to be seen soon.
+    assert idle.origin.run["call_sizes"] == {"reference": 655, "candidate": 655}
     # The first rows again at the end, because some are beyond tolerance.
-    assert calls == [32, 256, 1_638, 3_000 - 256 - 1_638, 32]
+    assert calls == [32, 256, *[655] * 4, 3_000 - 256 - 4 * 655, 32]
 
 
 @pytest.mark.parametrize(
-    ("width", "rows"), [(1, 16_384), (40, 1_638), (1_000, 65), (100_000, 8)], ids=["few", "some", "many", "images"]
+    ("width", "dtype", "rows"),
+    [(1, "f4", 16_384), (40, "f4", 6_553), (1_000, "f4", 262), (128, "i8", 256), (100_000, "f4", 8)],
+    ids=["few", "some", "many", "tokens", "images"],
 )
-def test_tensors_are_asked_by_their_bytes(width, rows):
-    data = {"x": np.zeros((12, width), dtype=np.float32)}
+def test_tensors_are_asked_by_their_bytes(width, dtype, rows):
+    data = {"x": np.zeros((12, width), dtype=dtype)}
     report = data_only.check(lambda x: {"value": x[:, 0]}, lambda x: {"value": x[:, 0]}, data, batch_sizes=())
     assert report.origin.run["call_sizes"]["reference"] == rows
 
@@ -70,8 +72,8 @@ def test_columns_of_a_table_are_asked_a_chunk_at_a_time():
 def test_both_models_are_asked_in_the_same_calls_also_where_one_takes_one_size_only():
     candidate = graph(
         [("ReduceMean", ["x"], ["mean"], {"axes": [0]}), ("Sub", ["x", "mean"], ["value"], {})],
-        {"x": (FLOAT, [4, 40])},
-        {"value": (FLOAT, [4, 40])},
+        {"x": (FLOAT, [4, 400])},
+        {"value": (FLOAT, [4, 400])},
     )
     # Both subtract the mean of the four rows of a call.
     report = data_only.check(lambda x: {"value": x - x.mean(axis=0)}, candidate, {"x": TENSORS[:100]}, fixed_batch=True)

@@ -170,7 +170,7 @@ pairing_options = _stacked(
 )
 comparison_options = _stacked(
     pairing_options,
-    click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by measuring]"),
+    click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by rule, see the report]"),
     click.option(
         "--batch-sizes",
         callback=sizes,
@@ -182,7 +182,7 @@ comparison_options = _stacked(
         multiple=True,
         callback=lengths,
         metavar="AXIS=N,N",
-        help="Lengths to try along a free axis, such as seq=1,7,128 or x:2=32,64; they block. `none` tries none.",
+        help="Lengths to try along a free axis, such as seq=1,7,128 or x:2=32,64.  [default: some; `none` tries none]",
     ),
     click.option(
         "--edge",

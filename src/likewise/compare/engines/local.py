@@ -27,10 +27,10 @@ CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
 """Rows read at once, and what they may take. Columns of a table are asked about in calls of a whole chunk."""
 
-CALL_BYTES = 256 * 2**10
+CALL_BYTES, IDS_BYTES = 2**20, 2**18
 LEAST_ROWS = 8
-"""Tensors are asked about in calls of so many bytes, but of so many rows at least: a network may make thousands of
-numbers of each that it is given."""
+"""Tensors are asked about in calls of so many bytes, but of so many rows at least. Fewer of whole numbers: of a token a
+network makes hundreds of numbers."""
 
 FIRST_CALL = 256
 """Rows of the very first call at most, so that something is seen of a slow model."""
@@ -220,8 +220,10 @@ def call_sizes(plan: Plan, prepared: Prepared) -> dict[str, int]:
         return dict.fromkeys((REFERENCE, CANDIDATE), len(first))
     rows = _bounded_rows(prepared)
     fixed = prepared.candidate.fixed_batch or prepared.reference.fixed_batch
-    if any(array.ndim > 1 for array in first.inputs.values()):
-        rows = fixed or min(rows, max(LEAST_ROWS, CALL_BYTES // prepared.row_bytes))
+    tensors = [array for array in first.inputs.values() if array.ndim > 1]
+    if tensors:
+        most = IDS_BYTES if any(array.dtype.kind in "iu" for array in tensors) else CALL_BYTES
+        rows = fixed or min(rows, max(LEAST_ROWS, most // prepared.row_bytes))
     rows = plan.batch_size or rows
     return {side.name: side.fixed_batch or rows for side in (prepared.reference, prepared.candidate)}
 
