@@ -243,3 +243,19 @@ def test_killing_the_command_leaves_no_worker(place):
 
 def workers(mark):
     return [process for process in marked(mark) if "likewise.cli.worker" in process.cmdline()]
+
+
+def test_the_answer_of_a_worker_that_is_gone_is_waited_for(place, monkeypatch):
+    """On a busy machine the worker may have ended before anybody here has read what it wrote."""
+    from likewise.cli import supervisor
+
+    reading = supervisor._read
+
+    def late(*given):
+        time.sleep(5)
+        reading(*given)
+
+    monkeypatch.setattr(supervisor, "_read", late)
+    monkeypatch.chdir(place)
+    found = supervisor.supervise({"do": "inspect", "arguments": {"model": "models.py:right"}})
+    assert found

@@ -25,6 +25,9 @@ from likewise.report.console import Pace
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
 
+DEAD, FINISHED = 5.0, 30.0
+"""Seconds after the worker's end in which what it wrote last is waited for: it died, or says that it was done."""
+
 LAST_WORDS = 16_000
 """Characters of the worker's own output that are kept to explain its death."""
 
@@ -102,6 +105,7 @@ def _follow(
     names = job.get("settings", {})
     asked = deadline = None if timeout is None else time.monotonic() + timeout
     doing: dict[str, dict[str, Any]] = {}
+    died: float | None = None
     while True:
         wait = 0.1 if deadline is None else max(0.0, min(0.1, deadline - time.monotonic()))
         try:
@@ -110,8 +114,12 @@ def _follow(
             if on_tick is not None:
                 on_tick()
             if worker.poll() is not None and messages.empty():
-                # A child it forked may hold the pipe open: its death does not show there.
-                raise _death(worker.returncode, doing, names, words) from None
+                # Its last message may still be in the pipe, and the thread that reads it waits for a core. A child that
+                # it forked may hold the pipe open: then its death does not show there.
+                died = died or time.monotonic()
+                given_up = died + (FINISHED if worker.returncode == 0 else DEAD)
+                if time.monotonic() > min(given_up, given_up if deadline is None else deadline):
+                    raise _death(worker.returncode, doing, names, words) from None
             if deadline is not None and time.monotonic() >= deadline:
                 limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
                 raise CrashError(

@@ -110,7 +110,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     from likewise.tasks.settings import settings_from
 
     def complete(report: Report) -> Report:
-        return replace(report, origin=replace(report.origin, warnings=tuple(dict.fromkeys(noted))[:20]))
+        return replace(report, origin=replace(report.origin, warnings=tuple(sorted(set(noted)))[:20]))
 
     def judged(report: Report, before: str) -> None:
         spent = report.origin.run["seconds"].get("total", 0.0)
