@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 RUNS = 20
-BUSY = "while True: pass"
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+"""Ends with the benchmark, however that ends."""
 
 GATES = {
     "trees, blocking edge suites": ("booster.joblib", "shifted.onnx", "rows.parquet", "--edge", "fail"),
