@@ -263,6 +263,16 @@ that cost beside a score that stayed the same:
   first try, and a whole step.
 - A square layer that the graph lacks, put in before the one that follows it: no exporter leaves one out. A layer that
   was forgotten by hand is no longer named.
+- A factor between both sides' answers that is the number of members: a sum for a mean, read from the answers alone. In
+  a graph it is found; a service that can only be asked is no longer told.
+- Trees that add to the score of another class while base scores stay, read from the answers: the graph tells it.
+- Scales of a quantised graph that contradict its integer biases, and by which factor the scale of a weight is wrong:
+  the tensor is still found where leaving its quantisation out takes the difference away.
+- Labels that another rule makes of the reference's scores, of a candidate that gives no scores of its own.
+- The mean and deviation of a module's buffers as another form of its pictures: they are found as weights that the graph
+  lacks. Columns of one wide input of which a graph cuts only some to whole numbers.
+- Rows reversed in blocks (told as shuffled), one answer for a whole batch as its mean, sum or maximum, and a rounded
+  number before a tree under a name of its own (told as the arithmetic of float32).
 
 Kept although it is a list written down: the names of the runtime's optimiser passes. Without it the natural fault
 `runtime/padding_merged_into_pooling` has no culprit.

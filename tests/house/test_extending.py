@@ -318,25 +318,18 @@ def test_a_probe(add):
 """Answers that are seven too large."""
 
 from likewise.contracts.report import Place
-from likewise.explain.case import Explained
+from likewise.explain.case import Explained, probe
 
 
-class Sevens:
-    causes = ("approximation",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case):
-        return True
-
-    def test(self, case):
-        pair = case.required.pairs[0]
-        covered = case.required.failing & (pair.candidate - 7 == pair.reference)
-        told = (Place("the seven"), "seven less and it agrees", "Do not add seven")
-        return [Explained(self.causes[0], *told, covered, simplicity=0)]
+@probe("approximation")
+def sevens(case):
+    pair = case.required.pairs[0]
+    covered = case.required.failing & (pair.candidate - 7 == pair.reference)
+    told = (Place("the seven"), "seven less and it agrees", "Do not add seven")
+    return Explained("approximation", *told, covered, simplicity=0)
 
 
-EXTENSION = Sevens()
+EXTENSION = sevens
 ''',
     )
     report = data_only.explain(thrice, off_by_seven, ROWS)

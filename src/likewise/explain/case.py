@@ -309,3 +309,29 @@ class Probe(Protocol):
         What was told before the time ran out is kept.
         """
         ...
+
+
+Look = Callable[[Case], "Explained | Iterable[Explained] | None"]
+"""Changes one thing, asks again, and tells what that showed: nothing, one thing, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A probe that is one function."""
+
+    causes: tuple[str, ...]
+    look: Look
+    plausible: Callable[[Case], bool]
+    needs_answers: bool
+    slow: bool
+
+    def test(self, case: Case) -> Iterable[Explained]:
+        found = self.look(case)
+        return () if found is None else (found,) if isinstance(found, Explained) else found
+
+
+def probe(
+    *causes: str, when: Callable[[Case], bool] = lambda case: True, needs_answers: bool = True, slow: bool = False
+) -> Callable[[Look], Hypothesis]:
+    """Make a probe of a function, which is worth a test `when` the facts, cheaply seen, say so."""
+    return lambda look: Hypothesis(causes, look, when, needs_answers, slow)

@@ -25,7 +25,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, made_once
 
 Thing = TypeVar("Thing")
 
@@ -101,6 +101,10 @@ class Effect:
             return "the failing row" if count == 1 else f"all {count:,} failing rows"
         return f"{covered:,} of {count:,} failing rows"
 
+    def explained(self, cause: str, place: Place, evidence: str, remedy: str, *, simplicity: int = 2) -> Explained:
+        """What a change of the whole sample showed."""
+        return Explained(cause, place, evidence, remedy, covered=self.covered, simplicity=simplicity)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -139,9 +143,7 @@ class Claim:
 
     def explained(self, effect: Effect) -> Explained:
         evidence = self.evidence.replace(HEALED, effect.told)
-        return Explained(
-            self.cause, self.place, evidence, self.remedy, covered=effect.covered, simplicity=self.simplicity
-        )
+        return effect.explained(self.cause, self.place, evidence, self.remedy, simplicity=self.simplicity)
 
 
 class Trial:
@@ -334,6 +336,7 @@ def shown(case: Case, claims: Iterable[Claim]) -> Iterator[Explained]:
             yield claim.explained(effect)
 
 
+@made_once
 def unoptimised(case: Case) -> Effect | None:
     """The effect of switching the runtime's optimiser off, which several probes ask for."""
     return run(case, Change(options={"optimization": "disable"}))
@@ -361,6 +364,13 @@ def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: fl
             different = mine != theirs
         apart |= np.asarray(different).reshape(len(apart), -1).any(axis=1)
     return apart
+
+
+def answers_vary(case: Case, side: str) -> bool:
+    """Does a side answer a few rows differently when it is asked once more, or not at all?"""
+    batch = Trial.few(case).batch
+    one, other = case.ask(side, batch), case.ask(side, batch)
+    return one is None or other is None or bool(rows_apart(case, side, one, other).any())
 
 
 def by_the_standard(trial: Trial, target: Any = None) -> Tensors | None:

@@ -12,19 +12,20 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unicodedata import combining, normalize
 
 import numpy as np
 
 from likewise.compare import feed as feeding
-from likewise.compare.call import answers
+from likewise.compare.call import Side, answers
 from likewise.compare.observe import prepare
 from likewise.contracts.comparison import Incident
 from likewise.contracts.data import Array, Batch
-from likewise.data.cells import WIDEST, Field
+from likewise.contracts.report import Place
+from likewise.data.cells import WIDEST, Field, names_of
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case, made_once
-from likewise.models.onnx import edits
 from likewise.models.sklearn.inside import Known, Seat
 from likewise.models.sklearn.walk import followed
 from likewise.models.sklearn.walk import innermost as last_estimator
@@ -56,6 +57,16 @@ def _names_by_position(case: Case, column: str, width: int) -> list[str]:
         if len(named) == width:
             return [named[index] for index in range(width)]
     return [f"{column}[{index}]" for index in range(width)]
+
+
+def unaccented(text: str) -> str:
+    """A text without the accents of its letters."""
+    return "".join(letter for letter in normalize("NFKD", text) if not combining(letter))
+
+
+def place_of(fields: Sequence[Field]) -> Place:
+    """Features as the place of a cause."""
+    return Place(names_of(fields), columns=tuple(field.name for field in fields))
 
 
 def declared_types(case: Case, side: str, fields: Sequence[Field]) -> dict[Field, str]:
@@ -161,6 +172,25 @@ def innermost(case: Case) -> Any:
     return last_estimator(model) if model is not None and case.framework("reference") == "sklearn" else model
 
 
+def input_of_last_step(case: Case, batch: Batch) -> Any:
+    """Rows as the last step of a reference of scikit-learn takes them."""
+    side = case.side("reference")
+    fed, _ = side.feed(batch)
+    signature = side.runner.signature
+    plain = signature.inputs is not None and not signature.table
+    data = fed.inputs["X"] if plain else fed.inputs.frame()
+    model = case.native("reference")
+    while True:
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif hasattr(model, "steps"):
+            for _, step in model.steps[:-1]:
+                data = data if step in (None, "passthrough") else step.transform(data)
+            model = model.steps[-1][1]
+        else:
+            return data
+
+
 def decided_by_trees(case: Case) -> bool:
     """Is the last estimator of the reference a tree, or many of them?"""
     if case.framework("reference") in ("xgboost", "lightgbm", "catboost"):
@@ -188,27 +218,6 @@ def has_base_score(case: Case) -> bool:
     model = innermost(case)
     kind = type(model)
     return kind.__module__.startswith(("xgboost", "lightgbm", "catboost")) or "GradientBoosting" in kind.__name__
-
-
-def member_counts(case: Case) -> set[int]:
-    """How many members the ensembles of both sides have: trees, estimators, folds."""
-    model = innermost(case)
-    found: set[int] = set()
-    for name in ("estimators_", "calibrated_classifiers_"):
-        members = getattr(model, name, None)
-        if members is not None and hasattr(members, "__len__"):
-            found |= {len(members), int(np.size(members))} if isinstance(members, np.ndarray) else {len(members)}
-    for name in ("n_estimators_", "n_iter_", "n_estimators", "tree_count_"):
-        count = getattr(model, name, None)
-        if isinstance(count, int | np.integer):
-            found.add(int(count))
-    for name in ("num_boosted_rounds", "num_trees"):
-        count_of = getattr(model, name, None)
-        if callable(count_of):
-            found.add(int(count_of()))
-    nodes = () if (proto := case.graph()) is None else proto.graph.node
-    trees = (edits.attribute(node, name) for node in nodes for name in ("nodes_treeids", "tree_roots"))
-    return {count for count in found | {len(set(ids)) for ids in trees if ids} if count >= 2}
 
 
 def _of_estimator(model: Any) -> Iterator[tuple[str, Array]]:
@@ -284,6 +293,21 @@ def with_added(batch: Batch, added: Mapping[str, str]) -> Batch:
     labels = {str(label): label for label in frame.columns}
     return replace(
         batch, inputs=FrameColumns(frame.assign(**{name: frame[labels[old]] for name, old in added.items()}))
+    )
+
+
+def fed_sides(case: Case, batch: Batch) -> tuple[Side, Side] | None:
+    """Both models ready to be fed these rows, where the comparison did not come so far; None if one cannot be."""
+    reference, candidate = case.runners["reference"], case.runners["candidate"]
+    try:
+        ours = feeding.plan(batch, reference.signature, side="reference", mapping=case.plan.feed)
+        order = ours.columns if reference.signature.table else None
+        theirs = feeding.plan(batch, candidate.signature, side="candidate", order=order, mapping=case.plan.feed)
+    except LikewiseError:
+        return None
+    return (
+        Side("reference", case.plan.reference.name, reference, ours),
+        Side("candidate", case.plan.candidate.name, candidate, theirs),
     )
 
 

@@ -261,6 +261,14 @@ class Survey:
         """Where the candidate's node stands, as `tree 3, node 7`."""
         return self.candidate.ensemble.name(self.node(pair)[1])
 
+    def met(self, pair: int, row: int) -> tuple[float, float]:
+        """What a pair is asked about in a row, in the reference and in the candidate."""
+        seen, given = (
+            float(side.rows[row, side.ensemble.feature[node]]) if side.rows is not None else float("nan")
+            for side, node in zip((self.reference, self.candidate), self.node(pair), strict=True)
+        )
+        return seen, given
+
     def place(self, pair: int, *more: str) -> Place:
         """A pair as `income (tree 3, node 7)`."""
         name, where = self.column(pair), self.tree(pair)
@@ -302,6 +310,12 @@ class Survey:
         """The candidate's graph with these values before its trees."""
         assert self.candidate.graph is not None
         return (Change(target=with_input(self.case.graph(), self.candidate.graph, rows), whole=True),)
+
+    @property
+    def other_splits(self) -> str:
+        """How many splits ask something else, in words."""
+        differ = self.differ
+        return f"{int((differ.column | differ.moved | differ.torn).sum())} of {differ.inner} splits ask something else"
 
 
 def plausible(case: Case) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from likewise.compare import feed
 from likewise.compare.call import Side, answers
 from likewise.compare.variations.lengths import Axis, at_length, axes_of
 from likewise.contracts.data import Array, Batch, Tensors
@@ -18,8 +17,9 @@ from likewise.contracts.verdict import Outcome
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
 from likewise.explain import experiment, trace
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, made_once, probe
 from likewise.explain.experiment import ENOUGH, Effect, Trial
+from likewise.explain.features import fed_sides
 from likewise.models.onnx import edits
 
 ROWS = 192
@@ -54,75 +54,63 @@ LOOK_FOR = "Look for an operation along the batch axis, or a size written into t
 RANGE_OF_A_CALL = "the scale of the activations comes from all rows of a call"
 
 
-class Batches:
+@probe(
+    "batch-dependence",
+    "fixed-batch",
+    "shape-specialization",
+    when=lambda case: "candidate" in case.runners and "reference" in case.runners,
+    needs_answers=False,
+    slow=True,
+)
+def batches(case: Case) -> Sequence[Explained]:
     """Ask again at other batch sizes, among other neighbours and in other places."""
-
-    causes = ("batch-dependence", "fixed-batch", "shape-specialization")
-    needs_answers = False
-    slow = True
-
-    def plausible(self, case: Case) -> bool:
-        return "candidate" in case.runners and "reference" in case.runners
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        if case.sample is None or case.candidate is None:
-            return list(_refused(case))
-        if not case.required.batch.stacked:
-            return []
-        failing = bool(case.required.failing.any())
-        if case.comparison.fixed_batch is not None:
-            return [] if failing else list(_declared(case))
-        return list(_neighbours(case) if failing else _other_sizes(case))
-
-
-class Positions:
-    """The sweep has put rows into other places of a batch; here is what that means."""
-
-    causes = ("batch-dependence",)
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return any(finding.code == "batch-position" for finding in case.verdict.findings)
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        told = next(finding.message for finding in case.verdict.findings if finding.code == "batch-position")
-        return [
-            Explained(
-                "batch-dependence",
-                Place("the place of a row in its batch"),
-                "the candidate answers like the reference at every batch size, as long as rows keep their order and "
-                f"batches are full; not so with {told}",
-                "Look for rows that are sorted or moved within a batch and not put back, and for counters along it",
-                share=1.0,
-                simplicity=2,
-            )
-        ]
-
-
-class Lengths:
-    """Give both models inputs of other lengths, and see at which they agree."""
-
-    causes = ("shape-specialization",)
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
-            return False
-        suites = case.verdict.suites
-        elsewhere = any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in suites)
-        return bool((case.sample.failing.any() or elsewhere) and _axes(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
-        for axis in _axes(case):
-            agreed = {length: _agree(case, at_length(batch, axis, length)) for length in _lengths(case, axis)}
-            right = [length for length, agrees in agreed.items() if agrees is True]
-            wrong = [length for length, agrees in agreed.items() if agrees is False]
-            if len(right) == 1 and len(wrong) >= 2:
-                return [_right_at_one_length(axis, right[0], wrong)]
+    if case.sample is None or case.candidate is None:
+        return list(_refused(case))
+    if not case.required.batch.stacked:
         return []
+    failing = bool(case.required.failing.any())
+    if case.comparison.fixed_batch is not None:
+        return [] if failing else list(_declared(case))
+    return list(_neighbours(case) if failing else _other_sizes(case))
+
+
+@probe(
+    "batch-dependence",
+    when=lambda case: any(finding.code == "batch-position" for finding in case.verdict.findings),
+    needs_answers=False,
+)
+def positions(case: Case) -> Explained | None:
+    """The sweep has put rows into other places of a batch; here is what that means."""
+    told = next(finding.message for finding in case.verdict.findings if finding.code == "batch-position")
+    return Explained(
+        "batch-dependence",
+        Place("the place of a row in its batch"),
+        "the candidate answers like the reference at every batch size, as long as rows keep their order and "
+        f"batches are full; not so with {told}",
+        "Look for rows that are sorted or moved within a batch and not put back, and for counters along it",
+        simplicity=2,
+    )
+
+
+def _lengths_plausible(case: Case) -> bool:
+    if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
+        return False
+    suites = case.verdict.suites
+    elsewhere = any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in suites)
+    return bool((case.sample.failing.any() or elsewhere) and _axes(case))
+
+
+@probe("shape-specialization", when=_lengths_plausible, needs_answers=False)
+def lengths(case: Case) -> Explained | None:
+    """Give both models inputs of other lengths, and see at which they agree."""
+    batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
+    for axis in _axes(case):
+        agreed = {length: _agree(case, at_length(batch, axis, length)) for length in _lengths(case, axis)}
+        right = [length for length, agrees in agreed.items() if agrees is True]
+        wrong = [length for length, agrees in agreed.items() if agrees is False]
+        if len(right) == 1 and len(wrong) >= 2:
+            return _right_at_one_length(axis, right[0], wrong)
+    return None
 
 
 def _declared(case: Case) -> Iterator[Explained]:
@@ -134,64 +122,46 @@ def _declared(case: Case) -> Iterator[Explained]:
             Place(f"batch size {size}"),
             f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
             f"{DYNAMIC}, or say --fixed-batch",
-            share=1.0,
             simplicity=1,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """The candidate at several batch sizes: where it answers like the reference, where not, where not at all."""
-
-    right: tuple[int, ...]
-    wrong: tuple[int, ...]
-    refused: tuple[int, ...]
-    said: str = ""
 
 
 def _refused(case: Case) -> Iterator[Explained]:
     """It does not answer the rows as they are given: does it at another size?"""
     first = next(case.plan.source.batches(LARGEST), None)
-    sides = None if first is None or not first.stacked or len(first) < 3 else _sides(case, first)
+    sides = None if first is None or not first.stacked or len(first) < 3 else fed_sides(case, first)
     if first is None or sides is None:
         return
     sizes = sorted({size for size in (*range(1, 9), *_numbers_in(case)[:MOST_SIZES]) if size <= len(first)})
-    tried = _tried(case, *sides, first, sizes)
+    tried = {size: _answered_like(case, *sides, first.slice(0, size)) for size in sizes}
+    right = [size for size, told in tried.items() if told is True]
+    refused = {size: told for size, told in tried.items() if isinstance(told, str)}
+    wrong = [size for size, told in tried.items() if told is False]
     # One size alone is what it was traced with; several that work mean that the rows are at fault.
-    if len(tried.right) == 1 and len(tried.refused) + len(tried.wrong) >= 2:
-        size = tried.right[0]
-        not_so = f"refuses {_sizes(tried.refused)}: {tried.said}" if tried.refused else f"not {_sizes(tried.wrong)}"
+    if len(right) == 1 and len(refused) + len(wrong) >= 2:
+        said = next(iter(refused.values()), "")
+        not_so = f"refuses {_sizes(list(refused))}: {said}" if refused else f"not {_sizes(wrong)}"
         yield Explained(
             "fixed-batch",
-            _place(f"batch size {size}", _node_in(case, tried.said)),
-            f"the candidate answers batches of {size} like the reference, and {not_so}",
-            f"{DYNAMIC}, or call it with {size} row(s): --batch-size {size} --fixed-batch",
-            share=1.0,
+            _place(f"batch size {right[0]}", _node_in(case, said)),
+            f"the candidate answers batches of {right[0]} like the reference, and {not_so}",
+            f"{DYNAMIC}, or call it with {right[0]} row(s): --batch-size {right[0]} --fixed-batch",
             simplicity=1,
         )
 
 
-def _tried(case: Case, reference: Side, candidate: Side, first: Batch, sizes: Sequence[int]) -> _Tried:
-    """Which sizes it answers like the reference."""
-    right: list[int] = []
-    wrong: list[int] = []
-    refused: list[int] = []
-    said = ""
-    for size in sizes:
-        case.require_time()
-        part = first.slice(0, size)
-        try:
-            ours, _ = answers(reference, part)
-        except LikewiseError:
-            continue
-        try:
-            theirs, _ = answers(candidate, part)
-        except LikewiseError as error:
-            refused.append(size)
-            said = said or _shortened(error.message)
-            continue
-        (right if _alike(ours, theirs, case.tolerance.absolute + 1e-3) else wrong).append(size)
-    return _Tried(tuple(right), tuple(wrong), tuple(refused), said)
+def _answered_like(case: Case, reference: Side, candidate: Side, part: Batch) -> bool | str | None:
+    """Does the candidate answer like the reference, or what does it say? None if the reference refuses."""
+    case.require_time()
+    try:
+        ours, _ = answers(reference, part)
+    except LikewiseError:
+        return None
+    try:
+        theirs, _ = answers(candidate, part)
+    except LikewiseError as error:
+        return _shortened(error.message)
+    return _alike(ours, theirs, case.tolerance.absolute + 1e-3)
 
 
 def _other_sizes(case: Case) -> Iterator[Explained]:
@@ -212,10 +182,9 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
             _place(f"batch size {_sizes(right if lone else tuple(refusing))}", _node_in(case, said)),
             f"the candidate agrees at {told} and not at {_sizes(tuple(refusing))}: {said}",
             DYNAMIC,
-            share=1.0,
             simplicity=1,
         )
-    elif wrong and not _random(case, "candidate"):
+    elif wrong and not experiment.answers_vary(case, "candidate"):
         neighbours = _by_neighbours(case, max(wrong)) if max(wrong) > 1 else False
         lone = len(right) == 1 and not neighbours
         ranged = _ranged(case)
@@ -228,7 +197,6 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
             + ("; at the same size, among other rows, a row is answered differently" if neighbours else "")
             + (f" ({ranged}): {RANGE_OF_A_CALL}" if ranged else ""),
             "Run it at the size it is deployed with (--batch-size N --fixed-batch)" if ranged else LOOK_FOR,
-            share=1.0,
             simplicity=2,
         )
 
@@ -238,9 +206,9 @@ def _neighbours(case: Case) -> Iterator[Explained]:
     for side in ("candidate", "reference"):
         if case.framework(side) == "recorded" or case.side(side).fixed_batch is not None:
             continue
-        if not case.once(_varies, side) or _random(case, side):
+        if not _varies(case, side) or experiment.answers_vary(case, side):
             continue
-        trial = Trial.few(case, case.once(_affordable))
+        trial = Trial.few(case, _affordable(case))
         whole = case.ask(side, trial.batch)
         asked = {size: case.ask(side, trial.batch, size=size) for size in SIZES if size < len(trial)}
         alone = {size: given for size, given in asked.items() if given is not None}
@@ -294,7 +262,6 @@ def _dependent(
             "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
             covered=trial.mask(apart.covered),
             share=apart.share,
-            simplicity=3,
         )
 
 
@@ -305,6 +272,7 @@ def _place(size: str, node: Place | None, side: str = "candidate") -> Place:
     return Place(size) if node is None else Place(size, (str(node),), nodes=node.nodes, tensors=node.tensors)
 
 
+@made_once
 def _varies(case: Case, side: str) -> bool:
     """Is anything of a few rows answered differently alone, together, and among all the others before?"""
     few = Trial.few(case, FEWEST)
@@ -315,6 +283,7 @@ def _varies(case: Case, side: str) -> bool:
     )
 
 
+@made_once
 def _affordable(case: Case) -> int:
     """Rows that can be asked about one at a time without using up the budget."""
     began = time.monotonic()
@@ -348,13 +317,6 @@ def _by_neighbours(case: Case, size: int) -> bool:
     return False
 
 
-def _random(case: Case, side: str) -> bool:
-    """Does it answer differently every time? Then sizes have nothing to do with it."""
-    batch = Trial.few(case).batch
-    one, other = case.ask(side, batch), case.ask(side, batch)
-    return one is None or other is None or bool(experiment.rows_apart(case, side, one, other).any())
-
-
 def _ranged(case: Case) -> Place | None:
     """The operator that quantises by the range of all rows of a call."""
     proto = case.graph()
@@ -384,21 +346,6 @@ def _node_in(case: Case, said: str) -> Place | None:
     proto = case.graph()
     nodes = [] if proto is None else [node for node in proto.graph.node if node.name and f"'{node.name}'" in said]
     return trace.place_of(nodes[0]) if nodes else None
-
-
-def _sides(case: Case, first: Batch) -> tuple[Side, Side] | None:
-    """Both models ready to be fed, where the comparison itself did not come so far."""
-    reference, candidate = case.runners["reference"], case.runners["candidate"]
-    try:
-        ours = feed.plan(first, reference.signature, side="reference", mapping=case.plan.feed)
-        order = ours.columns if reference.signature.table else None
-        theirs = feed.plan(first, candidate.signature, side="candidate", order=order, mapping=case.plan.feed)
-    except LikewiseError:
-        return None
-    return (
-        Side("reference", case.plan.reference.name, reference, ours),
-        Side("candidate", case.plan.candidate.name, candidate, theirs),
-    )
 
 
 def _alike(ours: Tensors, theirs: Tensors, tolerance: float) -> bool:
@@ -469,9 +416,8 @@ def _right_at_one_length(axis: Axis, right: int, wrong: Sequence[int]) -> Explai
         + (f", among them the {axis.length} of this data" if axis.length in wrong else ""),
         "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or deploy it for "
         f"length {right} only",
-        share=1.0,
         simplicity=1,
     )
 
 
-EXTENSIONS = (Batches(), Positions(), Lengths())
+EXTENSIONS = (batches, positions, lengths)

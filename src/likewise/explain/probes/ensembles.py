@@ -1,7 +1,7 @@
-"""Parts that are put together another way: members voted, summed, without their weights; a constant term left out.
+"""Parts put together another way: members voted, summed, without their weights; a constant term or trees left out.
 
-Told from the candidate's graph, from the reference's own members, or from a factor or an offset between both
-sides' answers that is the same on every row.
+Told from the candidate's graph, from the reference's own members, or from an offset between both sides' answers that
+is the same on every row.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.explain import answers, features
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
+from likewise.explain.trees import Survey, has_trees, survey
 from likewise.models.onnx import edits
+from likewise.models.trees.read import cut_to
 
 if TYPE_CHECKING:
     from onnx import NodeProto
-
 
 AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
 """How trees are put together, by name in the older operators and by number in the newer one."""
@@ -37,7 +38,7 @@ MOST_NODES = 3
 MOST_MEMBERS = 2_000
 
 FEWEST_ROWS = 8
-"""Two numbers are fitted: fewer rows would fit anything."""
+"""Fewer rows would fit anything."""
 
 SAME = 1e-3
 """How close, relatively, a fitted number has to be to a known one."""
@@ -52,18 +53,10 @@ Combined = Mapping[str, Array]
 """What a way of combining gives: `probabilities`, `label` (positions of classes) or `value`."""
 
 
-class Ensembles:
+@probe("aggregation", "model-part-dropped", when=answers.complete)
+def ensembles(case: Case) -> Iterator[Explained]:
     """Combine the members another way, in the candidate's graph or from the reference's members, and compare."""
-
-    causes = ("aggregation", "model-part-dropped")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case)
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        yield from islice(chain(shown(case, _in_graph(case)), _from_members(case)), 1)
+    yield from islice(chain(shown(case, _in_graph(case)), _from_members(case)), 1)
 
 
 def _in_graph(case: Case) -> Iterator[Claim]:
@@ -113,7 +106,7 @@ def _from_members(case: Case) -> Iterator[Explained]:
     if not members or case.framework("reference") != "sklearn":
         return
     case.require_time()
-    for cause, what, combined in _ways(model, members, _data_of_last_step(case)):
+    for cause, what, combined in _ways(model, members, features.input_of_last_step(case, case.required.batch)):
         changed = {}
         for position in answers.failing(case):
             pair = answers.pairs(case)[position]
@@ -122,13 +115,12 @@ def _from_members(case: Case) -> Iterator[Explained]:
                 changed[position] = made
         effect = answers.convincing(case, reference=changed) if changed else None
         if effect is not None:
-            yield Explained(
+            yield effect.explained(
                 cause,
                 answers.culprit([answers.pairs(case)[position] for position in changed], what),
                 f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
                 f"candidate on {effect.told}",
                 f"Export the {type(model).__name__} with its own way of combining its members",
-                covered=effect.covered,
                 simplicity=1,
             )
 
@@ -145,25 +137,6 @@ def _members(model: Any) -> list[Any]:
     if not isinstance(members, list) or not any(word in kind.__name__ for word in averaging):
         return []
     return members if 2 <= len(members) <= MOST_MEMBERS else []
-
-
-def _data_of_last_step(case: Case) -> Any:
-    """The sample as the last step of the reference takes it."""
-    side = case.side("reference")
-    fed, _ = side.feed(case.required.batch)
-    signature = side.runner.signature
-    plain = signature.inputs is not None and not signature.table
-    data = fed.inputs["X"] if plain else fed.inputs.frame()
-    model = case.native("reference")
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "steps"):
-            for _, step in model.steps[:-1]:
-                data = data if step in (None, "passthrough") else step.transform(data)
-            model = model.steps[-1][1]
-        else:
-            return data
 
 
 def _ways(model: Any, members: list[Any], data: Any) -> Iterator[tuple[str, str, Combined]]:
@@ -244,54 +217,41 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """candidate = factor * reference + offset, with an offset a column; and what that comes from."""
+class Term:
+    """candidate = reference + offset, a number a column; and what that comes from."""
 
-    factor: float
     offset: Array
-    cause: str
     place: Place
     why: str
     remedy: str
     simplicity: int = 2
 
 
-class Scales:
-    """Find factor and offset between the two sides, take them back, and compare."""
-
-    causes = ("aggregation", "model-part-dropped")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case) and len(answers.failing_numbers(case)) == 1 and len(case.required) >= FEWEST_ROWS
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        position = answers.failing_numbers(case)[0]
-        pair = answers.pairs(case)[position]
-        for space in _spaces(pair):
-            yield from islice(_related(case, position, pair, space), 1)
-
-
-def _related(case: Case, position: int, pair: Pair, space: Space) -> Iterator[Explained]:
-    factor = _factor(space)
-    for found in () if factor is None else _meanings(case, pair, space, factor):
+@probe(
+    "model-part-dropped",
+    when=lambda case: (
+        answers.complete(case) and len(answers.failing_numbers(case)) == 1 and len(case.required) >= FEWEST_ROWS
+    ),
+)
+def constant_terms(case: Case) -> Iterator[Explained]:
+    """Find an offset between the two sides that is the same on every row, take it back, and compare."""
+    position = answers.failing_numbers(case)[0]
+    pair = answers.pairs(case)[position]
+    for space in _spaces(pair):
+        term = _term(case, pair, space)
         with np.errstate(all="ignore"):
-            made = space.back((space.candidate - found.offset) / found.factor)
-        effect = answers.convincing(case, {position: made})
-        if effect is None or effect.share < NEARLY_ALL:
+            made = None if term is None else space.back(space.candidate - term.offset)
+        effect = None if made is None else answers.convincing(case, {position: made})
+        if term is None or effect is None or effect.share < NEARLY_ALL:
             continue
         whose = f"the {space.name} of " if space.name != "value" else ""
-        times = f"{found.factor:.6g} times the reference's" if found.factor != 1 else "the reference's"
-        plus = f" plus {_numbers(found.offset)}" if found.offset.any() else ""
-        yield Explained(
-            found.cause,
-            found.place,
-            f"{whose}the candidate's {pair.spec.name} is {times}{plus} on every row{found.why}; with that taken back "
-            f"it agrees on {effect.told}",
-            found.remedy,
-            covered=effect.covered,
-            simplicity=found.simplicity,
+        yield effect.explained(
+            "model-part-dropped",
+            term.place,
+            f"{whose}the candidate's {pair.spec.name} is the reference's plus {_numbers(term.offset)} on every row"
+            f"{term.why}; with that taken back it agrees on {effect.told}",
+            term.remedy,
+            simplicity=term.simplicity,
         )
 
 
@@ -316,8 +276,6 @@ def _spaces(pair: Pair) -> Iterator[Space]:
         return np.stack([1.0 - positive, positive], axis=1) if two else positive.reshape(shape)
 
     table, other = ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1)
-    if two:
-        yield Space("value", table[:, 1:], other[:, 1:], both)
     yield Space("value", table, other, lambda array: array.reshape(shape))
     with np.errstate(all="ignore"):
         if probable and within(theirs) and (two or ours.size == len(ours)):
@@ -333,89 +291,82 @@ def _spaces(pair: Pair) -> Iterator[Space]:
             yield Space("logarithm", np.log(table), np.log(other), lambda array: np.exp(array).reshape(shape))
 
 
-def _usable(space: Space) -> Array:
-    """Rows that tell something: those at the ends of a link say little."""
+def _offset(space: Space) -> Array:
+    """What most rows of the candidate have beside the reference's, a number a column; 0 where it is rounding."""
     both = np.concatenate([space.reference, space.candidate], axis=1)
-    usable: Array = np.isfinite(both).all(axis=1)
-    return usable & (np.abs(both) < STEEP).all(axis=1) if space.linked else usable
-
-
-def _factor(space: Space) -> float | None:
-    """The factor that most pairs of rows suggest; None where they suggest none."""
-    usable = _usable(space)
-    ours, theirs = space.reference[usable], space.candidate[usable]
-    if len(ours) < FEWEST_ROWS:
-        return None
-    half = len(ours) // 2
-    slopes: list[Array] = []
-    for column in range(ours.shape[1]):
-        order = np.argsort(ours[:, column], kind="stable")
-        low, high = order[:half], order[-half:]
-        run = ours[high, column] - ours[low, column]
-        wide = run > 1e-9 * max(1.0, float(np.abs(ours[:, column]).max()))
-        slopes.append((theirs[high, column] - theirs[low, column])[wide] / run[wide])
-    together = np.concatenate(slopes)
-    factor = float(np.median(together)) if len(together) >= FEWEST_ROWS // 2 else 0.0
-    if not np.isfinite(factor) or factor == 0:
-        return None
-    return 1.0 if abs(factor - 1) < SAME else factor
-
-
-def _offset(space: Space, factor: float) -> Array:
-    """What most rows have left beside the factor, a number a column."""
-    with np.errstate(all="ignore"):
-        rest = (space.candidate - factor * space.reference)[_usable(space)]
-    offset = np.nanmedian(np.where(np.isfinite(rest), rest, np.nan), axis=0)
+    usable = np.isfinite(both).all(axis=1)
+    if space.linked:
+        # Rows at the ends of a link say little.
+        usable &= (np.abs(both) < STEEP).all(axis=1)
+    if usable.sum() < FEWEST_ROWS:
+        return np.zeros(space.reference.shape[1])
+    offset = np.median((space.candidate - space.reference)[usable], axis=0)
     scale = max(float(np.nanmedian(np.abs(space.reference))), 1e-12)
     return np.where(np.abs(offset) < 1e-6 * scale, 0.0, offset)
 
 
-def _meanings(case: Case, pair: Pair, space: Space, factor: float) -> Iterator[Relation]:
-    """What a relation can come from, the surest first."""
-    if factor == 1.0:
-        yield from _constant_terms(case, pair, space)
-        return
-    for count in sorted(features.member_counts(case)):
-        for known, what, part in (
-            (float(count), "summed instead of averaged", ""),
-            (1 / count, "averaged instead of summed", f"one part in {count}, "),
-        ):
-            if abs(factor / known - 1) < SAME:
-                yield Relation(
-                    known,
-                    _offset(space, known),
-                    "aggregation",
-                    answers.culprit([pair], f"{count} members {what}"),
-                    f", {part}and the model has {count} members",
-                    "Export the model with its own way of combining its members",
-                )
-
-
-def _constant_terms(case: Case, pair: Pair, space: Space) -> Iterator[Relation]:
-    offset = _offset(space, 1.0)
+def _term(case: Case, pair: Pair, space: Space) -> Term | None:
+    """What an offset comes from: a term that the reference is known to have, or may have."""
+    offset = _offset(space)
     if not offset.any() or (pair.spec.kind is Kind.PROBABILITY and space.name == "value"):
-        return
+        return None
 
     def dropped(name: str, *how: str) -> Place:
         return Place(name, (*how, pair.spec.name), outputs=(pair.spec.candidate,))
 
-    for name, term in features.constant_terms(case):
-        wanted = term - term.mean() if space.name == "log-probabilities" else term
+    for name, known in features.constant_terms(case):
+        wanted = known - known.mean() if space.name == "log-probabilities" else known
         if len(wanted) != len(offset) or not np.abs(wanted).max() > 0:
             continue
         room = SAME * float(np.abs(wanted).max()) + pair.tolerance.absolute
         for sign, what in ((-1.0, "left out"), (1.0, "added twice")):
             if np.abs(offset - sign * wanted).max() <= room:
-                why = f", and the reference's {name} is {_numbers(term)}"
-                remedy = f"Export the model with its {name}, once"
-                yield Relation(1.0, sign * wanted, "model-part-dropped", dropped(name, what), why, remedy)
-                return
+                why = f", and the reference's {name} is {_numbers(known)}"
+                return Term(sign * wanted, dropped(name, what), why, f"Export the model with its {name}, once")
     if features.has_base_score(case):
-        remedy = "Export the model with its base score"
-        yield Relation(1.0, offset, "model-part-dropped", dropped("base score"), "", remedy, 4)
-    elif case.native("reference") is None:
-        remedy = "Export the model with its intercept"
-        yield Relation(1.0, offset, "model-part-dropped", dropped("constant term"), "", remedy, 5)
+        return Term(offset, dropped("base score"), "", "Export the model with its base score", 4)
+    if case.native("reference") is None:
+        return Term(offset, dropped("constant term"), "", "Export the model with its intercept", 5)
+    return None
 
 
-EXTENSIONS = (Ensembles(), Scales())
+@probe(
+    "tree-count",
+    "stale-weights",
+    when=lambda case: (
+        "onnx" not in (case.framework("reference"), case.framework("candidate"))
+        and all(has_trees(case, side) for side in ("reference", "candidate"))
+    ),
+)
+def tree_models(case: Case) -> Iterator[Explained]:
+    """Where the candidate is no graph: cut the one that uses more trees to as many as the other uses."""
+    found = survey(case)
+    if found is None:
+        return
+    if found.differ.retrained:
+        evidence = f"the trees of both come from different trainings: {found.other_splits}"
+        remedy = "Compare the model with the file that was saved from it; record which training a file comes from"
+        yield Explained("stale-weights", Place("model"), evidence, remedy, simplicity=1)
+    else:
+        yield from shown(case, _shorter(case, found))
+
+
+def _shorter(case: Case, found: Survey) -> Iterator[Claim]:
+    counts: Mapping[str, int] = {"reference": found.differ.ours.trees, "candidate": found.differ.theirs.trees}
+    longer = max(counts, key=lambda side: counts[side])
+    fewer, more = min(counts.values()), counts[longer]
+    cut = cut_to(case.native(longer), fewer) if fewer < more else None
+    if cut is None:
+        return
+    yield Claim(
+        "tree-count",
+        Place(f"{fewer} of {more} trees", side=longer),
+        f"the reference uses {counts['reference']} trees and the candidate {counts['candidate']}; with the {longer} "
+        f"cut to {fewer}, {HEALED} agree",
+        "Save the model with the trees that predict uses: booster[:best_iteration + 1] (XGBoost), "
+        "save_model(num_iteration=best_iteration) (LightGBM)",
+        (Change(longer, target=cut),),
+    )
+
+
+EXTENSIONS = (ensembles, constant_terms, tree_models)

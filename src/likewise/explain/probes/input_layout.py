@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, islice
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array, Batch, RowIds
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, names_of
-from likewise.explain.case import Case, Explained, rows_agreeing
+from likewise.explain.case import Case, Explained, probe, rows_agreeing
 from likewise.explain.experiment import Change, Effect, Trial, first
 from likewise.explain.features import declared_types, fields_of
 
@@ -75,24 +74,12 @@ Order = tuple[str, list[Field]]
 """What an order is called, and for each feature the one whose values the candidate is given in its place."""
 
 
-class ImageLayout:
-    """Hand the candidate its input in other forms, and see whether it then agrees."""
-
-    causes = ("input-layout",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.required.batch.stacked
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        return [found for name in _pictures(case) if (found := _form(case, name)) is not None][:1]
-
-
-def _pictures(case: Case) -> list[str]:
-    """The inputs of the candidate that may hold pictures or signals, also laid out flat."""
+@probe("input-layout", when=lambda case: case.required.batch.stacked)
+def image_layout(case: Case) -> Explained | None:
+    """Hand the candidate its inputs in other forms, where they may be pictures or signals, also laid out flat."""
     numbers = {name: array for name, array in case.fed("candidate").items() if array.dtype.kind in "iuf"}
-    return [name for name, array in numbers.items() if array.ndim > 2 or (array.ndim == 2 and array.shape[1] >= FLAT)]
+    pictures = [name for name, x in numbers.items() if x.ndim > 2 or (x.ndim == 2 and x.shape[1] >= FLAT)]
+    return next((found for name in pictures if (found := _form(case, name)) is not None), None)
 
 
 def _form(case: Case, name: str) -> Explained | None:
@@ -101,7 +88,7 @@ def _form(case: Case, name: str) -> Explained | None:
     rows = int(np.clip(ENOUGH_NUMBERS // max(int(np.prod(shape)), 1), FEWEST, FEW))
     found = first(
         case,
-        _forms(case, shape),
+        _forms(shape),
         lambda trial, form: trial.run(Change(fed={name: partial(_brought_into, form)})),
         enough=SURE,
         trial=Trial.some(case, rows, rows),
@@ -109,12 +96,11 @@ def _form(case: Case, name: str) -> Explained | None:
     if found is None:
         return None
     (told, _), effect = found
-    return Explained(
+    return effect.explained(
         "input-layout",
         Place(name, (told,), tensors=(name,)),
         f"given {name} in another form ({told}), the candidate agrees with the reference on {effect.told}",
         f"Hand {name} to the candidate in that form, or put the step into the model before it is exported",
-        covered=effect.covered,
         simplicity=3,
     )
 
@@ -127,11 +113,11 @@ def _brought_into(form: Form, array: Array) -> Array:
         return np.ascontiguousarray(changed.astype(array.dtype))
 
 
-def _forms(case: Case, shape: Sequence[int]) -> Iterator[Form]:
+def _forms(shape: Sequence[int]) -> Iterator[Form]:
     """One change after the other, then orders together with the others."""
     orders, values = list(_orders_of_axes(shape)), list(_scales())
     if len(shape) > 2:
-        values += _normalisations(shape, _statistics_of_module(case.native("reference")))
+        values += _normalisations(shape)
     yield from orders
     yield from values
     for told, order in orders[:4]:
@@ -191,16 +177,15 @@ def _read_anew(x: Array, *, axes: tuple[int, ...]) -> Array:
     return x.reshape([x.shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
 
-def _normalisations(shape: Sequence[int], found: Sequence[tuple[str, Array, Array]]) -> Iterator[Form]:
-    """Mean and deviation taken out, or put back: common ones, and those found in the reference."""
+def _normalisations(shape: Sequence[int]) -> Iterator[Form]:
+    """A usual mean and deviation taken out, or put back."""
     rank = len(shape)
     channels = [axis for axis in dict.fromkeys((1, rank - 1)) if shape[axis] in (1, 3, 4)] or [rank - 1]
-    known = [(told, np.array(mean), np.array(deviation)) for told, (mean, deviation) in STATISTICS.items()]
     for axis in channels:
-        for told, mean, deviation in [*found, *known]:
-            if any(len(part) not in (1, shape[axis]) for part in (mean, deviation)) or not np.all(deviation):
+        for told, statistics in STATISTICS.items():
+            if any(len(part) not in (1, shape[axis]) for part in statistics):
                 continue
-            m, d = (part.reshape([-1 if i == axis else 1 for i in range(rank)]) for part in (mean, deviation))
+            m, d = (np.reshape(part, [-1 if i == axis else 1 for i in range(rank)]) for part in statistics)
             yield f"with {told} put back", partial(_affine, factor=d, offset=m)
             yield f"with {told} taken out", partial(_affine, factor=1 / d, offset=-m / d)
             yield f"divided by 255, with {told} taken out", partial(_affine, factor=1 / d / 255, offset=-m / d)
@@ -212,40 +197,16 @@ def _affine(x: Array, *, factor: Array, offset: Array) -> Array:
     return result
 
 
-def _statistics_of_module(module: Any) -> list[tuple[str, Array, Array]]:
-    """Buffers of a torch module that are named as a mean and a deviation, of one value a channel."""
-    tensors = dict(module.named_buffers()) if hasattr(module, "named_buffers") else {}
-    means = {name: t for name, t in tensors.items() if name.rpartition(".")[2] in ("mean", "_mean", "pixel_mean")}
-    found = []
-    for name, mean in means.items():
-        stem = name.removesuffix("mean")
-        deviation = next(
-            (tensors[stem + word] for word in ("std", "deviation", "scale") if stem + word in tensors), None
-        )
-        if deviation is not None and mean.numel() == deviation.numel() <= 4:
-            told = f"the reference's own mean and deviation ('{name}')"
-            found.append((told, *(t.detach().cpu().numpy().reshape(-1).astype(np.float64) for t in (mean, deviation))))
-    return found
-
-
-class FeatureOrder:
+@probe("feature-order", when=lambda case: any(len(fields) > 1 for fields in _of_one_kind(case)))
+def feature_order(case: Case) -> Explained | None:
     """Give the candidate the columns in other orders; the order it wants is read from how both models react."""
-
-    causes = ("feature-order",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return any(len(fields) > 1 for fields in _of_one_kind(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        numbers, texts = _of_one_kind(case)
-        for fields, orders in ((numbers, _orders(case, numbers)), (texts, _exchanges(texts))):
-            others = (order for order in orders if order[1] != list(fields))
-            found = first(case, others, partial(_given, fields), enough=SURE)
-            if found is not None:
-                return [_explained(case, fields, *found)]
-        return []
+    numbers, texts = _of_one_kind(case)
+    for fields, orders in ((numbers, _orders(case, numbers)), (texts, _exchanges(texts))):
+        others = (order for order in orders if order[1] != list(fields))
+        found = first(case, others, partial(_given, fields), enough=SURE)
+        if found is not None:
+            return _explained(case, fields, *found)
+    return None
 
 
 def _of_one_kind(case: Case) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
@@ -321,7 +282,7 @@ def _explained(case: Case, fields: Sequence[Field], order: Order, effect: Effect
     slots = _slots(case, fields)
     wants = f": it wants {listed([given[slot].name for slot in slots], MOST_NAMED)}" if slots else ""
     feeds = " ".join(f"--feed {field.name}={other.name}" for field, other in list(moved.items())[:MOST_NAMED])
-    return Explained(
+    return effect.explained(
         "feature-order",
         Place(
             names_of(list(moved)),
@@ -333,8 +294,6 @@ def _explained(case: Case, fields: Sequence[Field], order: Order, effect: Effect
         "Export again with the columns in the order the reference was fitted with"
         if slots
         else f"Feed each input from the column it means: {feeds}",
-        covered=effect.covered,
-        simplicity=2,
     )
 
 
@@ -469,4 +428,4 @@ def _matched(fields: Sequence[Field], ours: Array, theirs: Array) -> dict[Field,
     return found
 
 
-EXTENSIONS = (ImageLayout(), FeatureOrder())
+EXTENSIONS = (image_layout, feature_order)

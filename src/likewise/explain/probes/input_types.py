@@ -1,7 +1,9 @@
-"""The candidate takes a column in another type: digits are lost, fractions cut, integers wrap, numbers become text."""
+"""The candidate reads a column otherwise: digits are lost, fractions cut, integers wrap, numbers become text, texts are
+split into other words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,12 +13,15 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.data.cells import Edit, Field, names_of
+from likewise.data.cells import Edit, Field, listed
 from likewise.data.columns import numpy_dtype
-from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import ENOUGH, MOST_ALONE, Change, Effect, Trial, fewest, first
-from likewise.explain.features import decided_by_trees, declared_types, fields_of
+from likewise.explain.case import Case, Explained, probe
+from likewise.explain.experiment import ENOUGH, Change, Effect, Trial, fewest, first
+from likewise.explain.features import decided_by_trees, declared_types, fields_of, place_of, unaccented
+from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.rounding import rounded as rounded_reference
+from likewise.explain.trace import columns_behind, reference_steps
+from likewise.models.sklearn.inside import Step
 
 NARROW = ("float32", "float16", "bfloat16")
 WHOLE = ("int", "uint", "bool")
@@ -48,44 +53,45 @@ SPELLINGS: Mapping[str, Callable[[float], str]] = {
 Types = Mapping[Field, str]
 """The narrower type in which the candidate may have some features."""
 
+CLEARLY = 0.02
+"""A further trait is named if without it so many more of the failing rows agree."""
 
-class NarrowInputs:
+MOST_TRAITS = 3
+
+BY_PATTERN = {
+    "accents",
+    "words with letters beyond a-z",
+    "words of one letter",
+    "underscores",
+    "punctuation",
+    "numbers",
+}
+"""Traits that are a matter of the pattern that words are found with."""
+
+
+@probe("float32-input-cast", "float32-threshold", when=lambda case: bool(_declared(case, NARROW) or _wide(case)))
+def narrow_inputs(case: Case) -> Explained | None:
     """Feed the reference what a float type leaves of each column: does it then answer like the candidate?"""
-
-    causes = ("float32-input-cast", "float32-threshold")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(_declared(case, NARROW) or _wide(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        declared = _declared(case, NARROW)
-        found = (
-            _rounded(case, declared)
-            or _rounded(case, _wide(case), ", inside its graph")
-            or _rounded_with_constants(case, declared)
-        )
-        return [] if found is None else [found]
+    declared = _declared(case, NARROW)
+    return (
+        _rounded(case, declared)
+        or _rounded(case, _wide(case), ", inside its graph")
+        or _rounded_with_constants(case, declared)
+    )
 
 
-class InputTypes:
+@probe(
+    "input-type",
+    "integer-overflow",
+    when=lambda case: bool(_declared(case, WHOLE) or _cut_inside(case) or _spelt(case)),
+)
+def input_types(case: Case) -> Explained | None:
     """Feed the reference what whole numbers leave of a column; or the candidate the text it may have meant."""
-
-    causes = ("input-type", "integer-overflow")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(_declared(case, WHOLE) or _cut_inside(case) or _spelt(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = (
-            _whole_numbers(case, _declared(case, WHOLE), inside=False)
-            or _whole_numbers(case, _doing_good(case, _cut_inside(case)), inside=True)
-            or _as_text(case, _spelt(case))
-        )
-        return [] if found is None else [found]
+    return (
+        _whole_numbers(case, _declared(case, WHOLE), inside=False)
+        or _whole_numbers(case, _cut_inside(case), inside=True)
+        or _as_text(case, _spelt(case))
+    )
 
 
 def _declared(case: Case, kinds: tuple[str, ...]) -> dict[Field, str]:
@@ -184,10 +190,6 @@ def _cast(
     return fewest(case, fields, partial(_given, types, reference), enough=enough)
 
 
-def _place(fields: Sequence[Field]) -> Place:
-    return Place(names_of(fields), columns=tuple(field.name for field in fields))
-
-
 def _rounded(
     case: Case,
     types: Types,
@@ -199,10 +201,10 @@ def _rounded(
     if found is None:
         return None
     few, effect = found
-    place, trial = _place(few), Trial.some(case)
+    place, trial = place_of(few), Trial.some(case)
     worst = max(_loss(trial.values(field), types[field]) for field in few)
     by_chance = worst < COINCIDENCE and decided_by_trees(case)
-    return Explained(
+    return effect.explained(
         "float32-threshold" if by_chance else "float32-input-cast",
         place,
         f"given {place} rounded to {types[few[0]]}, as the candidate has it{where}, the reference agrees with it on "
@@ -210,7 +212,6 @@ def _rounded(
         + ("; the rounded value is on the other side of a threshold of its trees" if by_chance else ""),
         f"Export with {place} as double inputs (likewise export --double), or subtract a constant from large values "
         "before the model is fitted",
-        covered=effect.covered,
         simplicity=3 if by_chance else 2,
     )
 
@@ -235,10 +236,10 @@ def _whole_numbers(case: Case, types: Types, *, inside: bool) -> Explained | Non
     if found is None:
         return None
     few, effect = found
-    place, dtype = _place(few), types[few[0]]
+    place, dtype = place_of(few), types[few[0]]
     wraps = all(_only_wraps(field.of(case.required.batch.inputs), types[field]) for field in few)
     how = f"the candidate casts {place} to whole numbers" if inside else f"the candidate takes {place} as {dtype}"
-    return Explained(
+    return effect.explained(
         "integer-overflow" if wraps else "input-type",
         place,
         f"{how}; given what that leaves ({_example(case, few[0], dtype)}), the reference agrees with it on "
@@ -247,18 +248,7 @@ def _whole_numbers(case: Case, types: Types, *, inside: bool) -> Explained | Non
         if inside
         else f"Export again with {place} as {'int64' if wraps else 'a float input'}: the type comes from the sample or "
         "the initial_types given to the exporter",
-        covered=effect.covered,
-        simplicity=2,
     )
-
-
-def _doing_good(case: Case, types: Types) -> Types:
-    """The columns whose cast makes rows agree and none disagree: of one wide input, a graph may cast only some."""
-    if len(types) <= 1:
-        return types
-    trial = Trial.some(case)
-    effects = {field: _given(types, Change("reference"), trial, [field]) for field in list(types)[:MOST_ALONE]}
-    return {f: types[f] for f, effect in effects.items() if effect is not None and effect.share > 0 == effect.damage}
 
 
 def _only_wraps(array: Array, dtype: str) -> bool:
@@ -295,14 +285,12 @@ def _as_text(case: Case, fields: Sequence[Field]) -> Explained | None:
     found = None if way is None else fewest(case, fields, partial(_respelt, way[0]))
     if way is None or found is None:
         return None
-    place, effect = _place(found[0]), found[1]
-    return Explained(
+    place, effect = place_of(found[0]), found[1]
+    return effect.explained(
         "input-type",
         place,
         f"the candidate takes {place} as text; fed as {way[0]}, it agrees with the reference on {effect.told}",
         f"Export again with {place} as a number, or store it as the text the model was fitted with",
-        covered=effect.covered,
-        simplicity=2,
     )
 
 
@@ -316,4 +304,144 @@ def _respelt(way: str, trial: Trial, fields: Sequence[Field]) -> Effect | None:
     return trial.run(Change(cells=cells))
 
 
-EXTENSIONS = (NarrowInputs(), InputTypes())
+@probe(
+    "tokenizer",
+    when=lambda case: case.required.batch.stacked and any(step.reads_text for step in reference_steps(case)),
+)
+def tokenizing(case: Case) -> Explained | None:
+    """Take a trait (accents, capitals, punctuation …) out of the texts on both sides: does the difference go?"""
+    wrong = first_wrong_step(case)
+    if wrong is not None and (not wrong.step.reads_text or wrong.same_words):
+        return None
+    steps = [wrong.step] if wrong is not None else [step for step in reference_steps(case) if step.reads_text]
+    for step in steps:
+        for field in columns_behind(case, step, text=True):
+            found = _explained(case, step, field, wrong)
+            if found is not None:
+                return found
+    return None
+
+
+def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> Explained | None:
+    traits, effect = _traits_at_fault(case, step, field, wrong)
+    if wrong is None and effect is None:
+        return None
+    told = " and ".join(traits)
+    shown = [] if wrong is None else [_words(wrong)]
+    if effect is not None:
+        looked_at = "" if wrong is None else " looked at"
+        shown.append(f"with {told} taken out of {field.name} on both sides, {effect.told}{looked_at} agree")
+    covered = wrong.covered if wrong is not None else effect.covered if effect is not None else None
+    return Explained(
+        "tokenizer",
+        Place(
+            step.name,
+            (f"step '{step.path}'", f"column {field.name}", *([told] if told else [])),
+            path=step.path,
+            columns=(field.name,),
+        ),
+        "; ".join(shown),
+        _remedy(step, traits),
+        covered=covered,
+        share=None if wrong is None else wrong.share,
+        simplicity=3 if wrong is None else 2,
+    )
+
+
+def _traits_at_fault(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> tuple[list[str], Effect | None]:
+    """The fewest traits without which the failing rows agree; a milder one goes before a stronger."""
+    trial, traits = Trial.some(case) if wrong is None else wrong.trial, _traits(step)
+    chosen: list[str] = []
+    reached = 0.0
+    while len(chosen) < MOST_TRAITS and reached < 1.0:
+        effects = {t: _without(trial, field, [traits[c] for c in (*chosen, t)]) for t in traits if t not in chosen}
+        shares = {name: effect.share for name, effect in effects.items() if effect is not None}
+        best = max(shares, key=lambda name: round(shares[name] / CLEARLY), default=None)
+        if best is None or shares[best] < reached + CLEARLY:
+            break
+        chosen.append(best)
+        reached = shares[best]
+    # The step alone is the proof where it was found; else the texts have to be, all of them.
+    rows = Trial.whole(case) if wrong is None else trial
+    whole = _without(rows, field, [traits[name] for name in chosen]) if chosen else None
+    return (chosen, whole) if whole is not None and whole.explains else ([], None)
+
+
+def _without(trial: Trial, field: Field, traits: Sequence[Callable[[str], str]]) -> Effect | None:
+    """Both sides asked about the texts without these traits."""
+    before = trial.values(field)
+    after = np.empty(len(before), dtype=object)
+    after[:] = before.tolist()
+    for without in traits:
+        after[:] = [without(text) if isinstance(text, str) else text for text in after.tolist()]
+    marked = np.array([a is not b and a != b for a, b in zip(after.tolist(), before.tolist(), strict=True)], dtype=bool)
+    if not (marked & trial.failing).any():
+        return None
+    cells = [Edit(field, marked, after)]
+    effect = trial.run(Change("reference", cells=cells), Change("candidate", cells=cells))
+    # Rows that keep their text keep failing, whatever is answered to the others.
+    return None if effect is None else Effect(effect.agrees & (marked | ~trial.failing), trial.failing)
+
+
+def _traits(step: Step) -> dict[str, Callable[[str], str]]:
+    """What two tokenizers may treat in different ways, from the mildest to the strongest, and texts without it."""
+    found: dict[str, Callable[[str], str]] = {
+        "runs of white space": lambda text: " ".join(text.split()),
+        "capital letters": str.lower,
+        "accents": unaccented,
+        "words with letters beyond a-z": lambda text: re.sub(r"\w*[^\W\x00-\x7f]\w*", " ", text),
+        "words of one letter": lambda text: re.sub(r"\b\w\b", " ", text),
+        "underscores": lambda text: text.replace("_", " "),
+        "punctuation": lambda text: re.sub(r"[^\w\s]|_", " ", text),
+        "numbers": lambda text: re.sub(r"\w*\d\w*", " ", text),
+    }
+    get = getattr(step.estimator, "get_stop_words", None)
+    words = [word for word in (get() if get is not None else None) or () if isinstance(word, str) and word]
+    if words:
+        stop = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b", re.IGNORECASE)
+        found["stop words"] = lambda text: stop.sub(" ", text)
+    return found
+
+
+def _words(wrong: WrongStep) -> str:
+    """The words that the graph overlooks, and those that it finds where they are not."""
+    failing = wrong.trial.failing
+    ours, theirs = wrong.expected[failing] != 0, wrong.found[failing] != 0
+    told = []
+    for verb, mask in (("overlooks", ours & ~theirs), ("finds words that are not there:", theirs & ~ours)):
+        names = _most(wrong.step.estimator, mask)
+        if names:
+            told.append(f"{verb} {listed(names, 3)}")
+    rows = int((ours != theirs).any(axis=1).sum())
+    return (
+        f"on {rows} of {int(failing.sum())} failing rows looked at the graph finds other words than "
+        f"{type(wrong.step.estimator).__name__} '{wrong.step.path}'" + (f": it {' and '.join(told)}" if told else "")
+    )
+
+
+def _most(vectorizer: Any, mask: Array) -> list[str]:
+    counts = mask.sum(axis=0)
+    order = [int(column) for column in np.argsort(-counts, kind="stable") if counts[column]]
+    names = getattr(vectorizer, "vocabulary_", None)
+    if not isinstance(names, dict):
+        return []
+    known = {int(column): str(word) for word, column in names.items()}
+    return [f"'{known[column]}' (in {int(counts[column])})" for column in order if column in known]
+
+
+def _remedy(step: Step, traits: Sequence[str]) -> str:
+    estimator = step.estimator
+    usual = getattr(estimator, "token_pattern", None) == r"(?u)\b\w\w+\b" and estimator.analyzer == "word"
+    if usual and traits and BY_PATTERN.issuperset(traits):
+        return (
+            "Export with scikit-learn's own token pattern (likewise export does), or "
+            r"to_onnx(model, options={id(step): {'tokenexp': r'[\p{L}\p{N}_]{2,}'}})"
+        )
+    what = f"take {' and '.join(traits)} out of" if traits else "normalise"
+    return (
+        "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx; if the words differ still, "
+        f"{what} the text before the model, in training and in production"
+    )
+
+
+EXTENSIONS = (narrow_inputs, input_types, tokenizing)

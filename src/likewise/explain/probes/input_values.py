@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,26 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import MISSING, Edit, Field, missing_in, names_of
-from likewise.explain.case import Case, Explained
-from likewise.explain.experiment import ENOUGH, Change, Effect, Trial, association, fewest, first, searching, separates
-from likewise.explain.features import fields_of, graph_words, imputed, known_categories
+from likewise.explain.case import Case, Explained, made_once, probe
+from likewise.explain.experiment import (
+    ENOUGH,
+    HEALED,
+    Change,
+    Claim,
+    Effect,
+    Trial,
+    association,
+    fewest,
+    first,
+    searching,
+    separates,
+    shown,
+)
+from likewise.explain.features import fields_of, graph_words, imputed, known_categories, place_of, unaccented
 from likewise.models.sklearn.inside import Known
+
+BOOSTERS = ("XGB", "LGBM", "Booster", "CatBoost")
+"""What the names of boosters have in them."""
 
 MORE_OFTEN = 2.0
 """Rows with a suspicious value must fail so many times as often as others, or it is not the value."""
@@ -41,20 +58,17 @@ SHOWN = 3
 """Strange values that are named."""
 
 
-def _unaccented(text: str) -> str:
-    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+Masks = Mapping[Field, Array]
+"""For each feature the rows of the sample with a suspicious value."""
 
 
 SPELLINGS: Mapping[str, Callable[[str], str]] = {
     "blanks around it": str.strip,
     "upper and lower case": str.casefold,
-    "accents": _unaccented,
+    "accents": unaccented,
     "blanks and case": lambda text: text.strip().casefold(),
     "the form of its characters": lambda text: unicodedata.normalize("NFC", text),
 }
-
-Masks = Mapping[Field, Array]
-"""For each feature the rows of the sample with a suspicious value."""
 
 
 def _ordinary(masks: Masks, trial: Trial, fields: Sequence[Field]) -> Effect | None:
@@ -94,30 +108,24 @@ def _counts(case: Case, rows: Array, what: str) -> str:
     )
 
 
-def _place(fields: Sequence[Field]) -> Place:
-    return Place(names_of(fields), columns=tuple(field.name for field in fields))
-
-
 def _by_company(
     case: Case, cause: str, masks: Masks, what: Callable[[Field], str], remedy: Callable[[str], str]
-) -> list[Explained]:
+) -> Explained | None:
     """The one feature with suspicious values in failing rows and hardly in others, if the reference is on record."""
     if case.native("reference") is not None:
-        return []
+        return None
     for field in _suspects(case, masks):
         if separates(masks[field], case.required.failing):
-            return [
-                Explained(
-                    cause,
-                    _place([field]),
-                    f"{what(field)}; the reference's answers are only on record, so that it could not be asked with "
-                    "another value",
-                    remedy(field.name),
-                    covered=masks[field] & case.required.failing,
-                    simplicity=5,
-                )
-            ]
-    return []
+            return Explained(
+                cause,
+                place_of([field]),
+                f"{what(field)}; the reference's answers are only on record, so that it could not be asked with "
+                "another value",
+                remedy(field.name),
+                covered=masks[field] & case.required.failing,
+                simplicity=5,
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,62 +153,52 @@ def _stand_in(case: Case, masks: Masks, ways: Iterator[tuple[str, Mapping[Field,
     return None
 
 
-class MissingValues:
+@probe("missing-value-handling", when=lambda case: bool(_suspects(case, _missing(case))))
+def missing_values(case: Case) -> Explained | None:
     """Put ordinary values in the place of missing ones; then find the value that one model takes them for."""
-
-    causes = ("missing-value-handling",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(_suspects(case, case.once(_missing)))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        masks, whole = case.once(_missing), Trial.whole(case)
-        few = _columns(case, masks)
-        if not few:
-            return _by_company(
-                case,
-                "missing-value-handling",
-                masks,
-                lambda field: _counts(case, masks[field], f"{field.name} missing"),
-                _impute,
-            )
-        here = {field: masks[field] for field in few}
-        taken = _stand_in(case, here, _encodings(case, here))
-        effect = None if taken is None else _instead(taken.side, here, taken.values, whole, few)
-        if taken is not None and effect is not None and effect.explains:
-            shown = (
-                f"given {taken.told} instead, the {taken.side} agrees with the {taken.other} on "
-                f"{int(effect.covered.sum()):,} of them: the {taken.other} takes a missing value for {taken.told}"
-            )
-        else:
-            effect = _ordinary(masks, whole, few)
-            if effect is None or not effect.explains:
-                return []
-            shown = f"with an ordinary value in its place, for both models, {int(effect.covered.sum()):,} agree"
-        rows = _anywhere(masks, few)
-        if taken is None and association(rows, whole.failing) < MORE_OFTEN:
-            return []
-        names = names_of(few)
-        return [
-            Explained(
-                "missing-value-handling",
-                _place(few),
-                f"{_counts(case, rows, f'{names} missing')}; {shown}",
-                f"Fill missing {names} before the candidate is called, as the reference does: with {taken.told}"
-                if taken is not None and taken.side == "candidate"
-                else _impute(names),
-                covered=effect.covered,
-                simplicity=3,
-            )
-        ]
+    masks, whole = _missing(case), Trial.whole(case)
+    few = _columns(case, masks)
+    if not few:
+        return _by_company(
+            case,
+            "missing-value-handling",
+            masks,
+            lambda field: _counts(case, masks[field], f"{field.name} missing"),
+            _impute,
+        )
+    here = {field: masks[field] for field in few}
+    taken = _stand_in(case, here, _encodings(case, here))
+    effect = None if taken is None else _instead(taken.side, here, taken.values, whole, few)
+    if taken is not None and effect is not None and effect.explains:
+        shown = (
+            f"given {taken.told} instead, the {taken.side} agrees with the {taken.other} on "
+            f"{int(effect.covered.sum()):,} of them: the {taken.other} takes a missing value for {taken.told}"
+        )
+    else:
+        effect = _ordinary(masks, whole, few)
+        if effect is None or not effect.explains:
+            return None
+        shown = f"with an ordinary value in its place, for both models, {int(effect.covered.sum()):,} agree"
+    rows = _anywhere(masks, few)
+    if taken is None and association(rows, whole.failing) < MORE_OFTEN:
+        return None
+    names = names_of(few)
+    return effect.explained(
+        "missing-value-handling",
+        place_of(few),
+        f"{_counts(case, rows, f'{names} missing')}; {shown}",
+        f"Fill missing {names} before the candidate is called, as the reference does: with {taken.told}"
+        if taken is not None and taken.side == "candidate"
+        else _impute(names),
+        simplicity=3,
+    )
 
 
 def _impute(names: str) -> str:
     return f"Impute {names} in a step of the pipeline before it is fitted, and export that, or before both models"
 
 
+@made_once
 def _missing(case: Case) -> dict[Field, Array]:
     masks = {field: missing_in(field.of(case.required.batch.inputs)) for field in fields_of(case)}
     return {field: mask for field, mask in masks.items() if mask.any()}
@@ -253,40 +251,28 @@ def _encodings(case: Case, masks: Masks) -> Iterator[tuple[str, dict[Field, Any]
                 yield f"the text '{word}'", {field: word}
 
 
-class SentinelValues:
+@probe("missing-value-handling", when=lambda case: next(_sentinels(case), None) is not None)
+def sentinel_values(case: Case) -> Explained | None:
     """Feed one model nothing where the other may read nothing, and see whether they then agree."""
-
-    causes = ("missing-value-handling",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return next(_sentinels(case), None) is not None
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        for value, masks in searching(case, _sentinels(case)):
-            nothing = dict.fromkeys(masks, MISSING)
-            for side, other in (("candidate", "reference"), ("reference", "candidate")):
-                found = fewest(case, _suspects(case, masks), partial(_instead, side, masks, nothing))
-                if found is None:
-                    continue
-                few, effect = found
-                names, shown = names_of(few), f"{value:g}" if isinstance(value, float) else repr(value)
-                return [
-                    Explained(
-                        "missing-value-handling",
-                        _place(few),
-                        f"{_counts(case, _anywhere(masks, few), f'{shown} in {names}')}; given a missing value there, "
-                        f"the {side} agrees with the {other} on {effect.told}: the {other} takes {shown} for missing, "
-                        f"the {side} does not",
-                        f"Store a missing {names} as missing, not as {shown}, fit again and export that"
-                        if side == "candidate"
-                        else f"Keep {shown} in {names} from being taken for missing when the model is exported",
-                        covered=effect.covered,
-                        simplicity=2,
-                    )
-                ]
-        return []
+    for value, masks in searching(case, _sentinels(case)):
+        nothing = dict.fromkeys(masks, MISSING)
+        for side, other in (("candidate", "reference"), ("reference", "candidate")):
+            found = fewest(case, _suspects(case, masks), partial(_instead, side, masks, nothing))
+            if found is None:
+                continue
+            few, effect = found
+            names, shown = names_of(few), f"{value:g}" if isinstance(value, float) else repr(value)
+            return effect.explained(
+                "missing-value-handling",
+                place_of(few),
+                f"{_counts(case, _anywhere(masks, few), f'{shown} in {names}')}; given a missing value there, "
+                f"the {side} agrees with the {other} on {effect.told}: the {other} takes {shown} for missing, "
+                f"the {side} does not",
+                f"Store a missing {names} as missing, not as {shown}, fit again and export that"
+                if side == "candidate"
+                else f"Keep {shown} in {names} from being taken for missing when the model is exported",
+            )
+    return None
 
 
 def _sentinels(case: Case) -> Iterator[tuple[Any, dict[Field, Array]]]:
@@ -325,56 +311,44 @@ class Strange:
         return np.array([value in self.values for value in array.tolist()], dtype=bool)
 
 
-class Categories:
+@probe("unknown-category", when=lambda case: bool(_strange(case)))
+def categories(case: Case) -> Explained | None:
     """Put a known category in the place of the strange ones, for both models, and see whether they then agree."""
-
-    causes = ("unknown-category",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(case.once(_strange))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        strange, inputs = case.once(_strange), case.required.batch.inputs
-        masks = {field: found.in_(field.of(inputs)) for field, found in strange.items()}
-        found = fewest(case, _suspects(case, masks), partial(_ordinary, masks))
-        if found is None:
-            return _by_company(
-                case,
-                "unknown-category",
-                masks,
-                lambda field: (
-                    f"{_why_strange(case, field, strange[field])}; {_counts(case, masks[field], 'such a value')}"
-                ),
-                lambda name: f"Map such values of {name} to a known category before the model is called",
-            )
-        few, effect = found
-        rows, field = _anywhere(masks, few), few[0]
-        if association(rows, case.required.failing) < MORE_OFTEN:
-            return []
-        here = {field: masks[field]}
-        ways = _known_instead(case, field, strange[field], masks[field])
-        taken = _stand_in(case, here, ways) if len(few) == 1 else None
-        also = (
-            ""
-            if taken is None
-            else f"; the {taken.other} takes it for {taken.told}: given that, the {taken.side} agrees with it"
+    strange, inputs = _strange(case), case.required.batch.inputs
+    masks = {field: found.in_(field.of(inputs)) for field, found in strange.items()}
+    found = fewest(case, _suspects(case, masks), partial(_ordinary, masks))
+    if found is None:
+        return _by_company(
+            case,
+            "unknown-category",
+            masks,
+            lambda field: f"{_why_strange(case, field, strange[field])}; {_counts(case, masks[field], 'such a value')}",
+            lambda name: f"Map such values of {name} to a known category before the model is called",
         )
-        return [
-            Explained(
-                "unknown-category",
-                _place(few),
-                f"{_why_strange(case, field, strange[field])}; {_counts(case, rows, 'such a value')}; with a known one "
-                f"in its place, for both models, {int(effect.covered.sum()):,} agree{also}",
-                f"Map such values of {names_of(few)} to a known category before the model is called, or fit again with "
-                "them (handle_unknown='ignore' is kept by most exporters)",
-                covered=effect.covered,
-                simplicity=3,
-            )
-        ]
+    few, effect = found
+    rows, field = _anywhere(masks, few), few[0]
+    if association(rows, case.required.failing) < MORE_OFTEN:
+        return None
+    here = {field: masks[field]}
+    ways = _known_instead(case, field, strange[field], masks[field])
+    taken = _stand_in(case, here, ways) if len(few) == 1 else None
+    also = (
+        ""
+        if taken is None
+        else f"; the {taken.other} takes it for {taken.told}: given that, the {taken.side} agrees with it"
+    )
+    return effect.explained(
+        "unknown-category",
+        place_of(few),
+        f"{_why_strange(case, field, strange[field])}; {_counts(case, rows, 'such a value')}; with a known one "
+        f"in its place, for both models, {int(effect.covered.sum()):,} agree{also}",
+        f"Map such values of {names_of(few)} to a known category before the model is called, or fit again with "
+        "them (handle_unknown='ignore' is kept by most exporters)",
+        simplicity=3,
+    )
 
 
+@made_once
 def _strange(case: Case) -> dict[Field, Strange]:
     """The features with values that the model does not know, as far as that can be told."""
     words = graph_words(case)
@@ -452,4 +426,40 @@ def _known_instead(
         yield repr(category), {field: category}
 
 
-EXTENSIONS = (MissingValues(), SentinelValues(), Categories())
+@probe("missing-value-handling", when=lambda case: _pipeline(case) is not None)
+def sparse_zeros(case: Case) -> Iterator[Explained]:
+    """Hand a booster behind a sparse step its input dense: in a sparse matrix it takes zeros for missing values."""
+    yield from shown(case, [_dense(_pipeline(case))])
+
+
+def _pipeline(case: Case) -> Any:
+    """The reference, if it is a pipeline that ends in a booster; None otherwise."""
+    model = case.native("reference")
+    model = getattr(model, "best_estimator_", model)
+    if "sklearn" not in sys.modules or not hasattr(model, "steps") or len(model.steps) < 2:
+        return None
+    return model if any(word in type(model.steps[-1][1]).__name__ for word in BOOSTERS) else None
+
+
+def _dense(pipeline: Any) -> Claim:
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    (before, _), (name, booster) = pipeline.steps[-2:]
+    dense = FunctionTransformer(_as_dense, accept_sparse=True)
+    return Claim(
+        "missing-value-handling",
+        Place(name, (f"after the sparse step {before!r}",), path=name),
+        f"step {before!r} gives a sparse matrix, in which {type(booster).__name__} takes every zero for missing; given "
+        f"the same matrix dense, the reference agrees with the candidate on {HEALED}",
+        f"Make {before!r} dense (OneHotEncoder(sparse_output=False), ColumnTransformer(sparse_threshold=0)), fit again "
+        "and export that",
+        (Change("reference", target=Pipeline([*pipeline.steps[:-1], ("dense", dense), (name, booster)])),),
+    )
+
+
+def _as_dense(matrix: Any) -> Any:
+    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+
+
+EXTENSIONS = (missing_values, sentinel_values, categories, sparse_zeros)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,16 +11,15 @@ import numpy as np
 from likewise.compare.differences import is_numeric
 from likewise.compare.observe import align, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
+from likewise.explain.counterparts import parts_of
 from likewise.explain.experiment import Trial
-from likewise.models.onnx import edits
-
-MOST_TENSORS = 400
-"""Tensors of a graph that are looked at, from its end."""
+from likewise.explain.features import innermost, input_of_last_step
+from likewise.explain.trace import looked_into, reader, seen_inside
 
 FEW_ROWS = 48
 """Rows on which they are looked at."""
@@ -29,26 +27,15 @@ FEW_ROWS = 48
 ALIKE = 0.98
 """Two tensors are the same if so many of the rows agree."""
 
-MOST_ELEMENTS = 4_000_000
-"""Larger tensors are not looked at."""
-
 WIDE = Tolerance(1e-3, 1e-2)
 """In a tolerance wider than this, tensors would be taken for one another."""
 
 
-class Intermediates:
+@probe("wrong-intermediate", when=lambda case: case.required.batch.stacked and bool(_concerned(case)))
+def intermediates(case: Case) -> Sequence[Explained]:
     """Look for the reference's answer among the candidate's tensors, and for the candidate's among the reference's."""
-
-    causes = ("wrong-intermediate",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.required.batch.stacked and bool(_concerned(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        trial = Trial.few(case, FEW_ROWS)
-        return list(_right_elsewhere(case, trial)) or list(_something_else(case, trial))
+    trial = Trial.few(case, FEW_ROWS)
+    return list(_right_elsewhere(case, trial)) or list(_something_else(case, trial))
 
 
 def _concerned(case: Case) -> list[PairSpec]:
@@ -67,24 +54,23 @@ def _concerned(case: Case) -> list[PairSpec]:
 
 def _right_elsewhere(case: Case, trial: Trial) -> Iterator[Explained]:
     """Tensors of the candidate that the output is not made from, and that are what it should be."""
-    proto = case.editable()
-    if proto is None:
+    inside = looked_into(case, trial.batch) if case.graph() is not None else None
+    if inside is None:
         return
-    tensors = _tensors_of(case, "candidate", proto, trial.batch)
-    sources = _sources(proto)
+    sources = _sources(case.graph())
     for spec in _concerned(case):
         ours = trial.reference[spec.reference]
         # The last one is the nearest to what an output is.
-        for name, array in reversed(list(tensors.items())):
-            if name in sources[spec.candidate] or not _same(spec, ours, array, case):
+        for name, array in reversed(list(inside.values.items())):
+            if name not in inside.made_by or name in sources[spec.candidate] or not _same(spec, ours, array, case):
                 continue
-            exposed = edits.exposed(proto, [name], case.tensor_types())
-            told = _asked(case, "candidate", exposed, [name], None)
-            if told is None or name not in told:
+            with reader(case, name) as read:
+                told = read(case.required.batch)
+            if told is None:
                 continue
-            effect = Trial.whole(case).effect(candidate={**case.required.candidate, spec.candidate: told[name]})
+            effect = Trial.whole(case).effect(candidate={**case.required.candidate, spec.candidate: told})
             if effect.explains:
-                yield Explained(
+                yield effect.explained(
                     "wrong-intermediate",
                     Place(
                         spec.name,
@@ -95,7 +81,6 @@ def _right_elsewhere(case: Case, trial: Trial) -> Iterator[Explained]:
                     f"tensor '{name}' of the candidate's graph, which its output '{spec.candidate}' is not made from, "
                     f"agrees with the reference on {effect.told}",
                     f"Make '{name}' the output of the graph",
-                    covered=effect.covered,
                     simplicity=3,
                 )
                 return
@@ -106,7 +91,7 @@ def _something_else(case: Case, trial: Trial) -> Iterator[Explained]:
     concerned = _concerned(case)
     if not concerned or case.native("reference") is None:
         return
-    inner = _of_reference(case, trial.batch)
+    inner = _of_reference(case, trial)
     for spec in concerned:
         theirs, right = trial.candidate[spec.candidate], trial.reference[spec.reference]
         for name, array in inner.items():
@@ -120,7 +105,6 @@ def _something_else(case: Case, trial: Trial) -> Iterator[Explained]:
                     f"reference, not its {spec.name}",
                     f"Export the whole model: what it gives at the end is {spec.name}",
                     covered=case.required.failing & _fails(case, spec),
-                    simplicity=3,
                 )
                 return
 
@@ -152,23 +136,6 @@ def _same(spec: PairSpec, ours: Array, theirs: Array, case: Case) -> bool:
     return bool(rows_beyond(pair).mean() <= 1 - ALIKE)
 
 
-def _tensors_of(case: Case, side: str, proto: Any, batch: Batch) -> Tensors:
-    """What flows through a graph on some rows, with a row each."""
-    made = [name for node in proto.graph.node if node.op_type != "Constant" for name in node.output if name]
-    names = made[-MOST_TENSORS:]
-    exposed = edits.exposed(proto, names, case.tensor_types(side))
-    told = _asked(case, side, exposed, names, batch) or {}
-    return {name: array for name, array in told.items() if 0 < array.size <= MOST_ELEMENTS}
-
-
-def _asked(case: Case, side: str, proto: Any, names: Sequence[str], batch: Batch | None) -> Tensors | None:
-    """A changed graph asked once; tensors without a row each are left out instead of refused."""
-    with case.opened(side, target=proto) as opened:
-        if opened is None:
-            return None
-        return case.ask(replace(opened, ignored=frozenset(names), outputs=None), batch)
-
-
 def _sources(proto: Any) -> Mapping[str, set[str]]:
     """For each output of a graph the tensors it is made from."""
     producers = {name: node for node in proto.graph.node for name in node.output}
@@ -187,78 +154,44 @@ def _sources(proto: Any) -> Mapping[str, set[str]]:
     return found
 
 
-def _of_reference(case: Case, batch: Batch) -> Mapping[str, Array]:
+def _of_reference(case: Case, trial: Trial) -> Mapping[str, Array]:
     """What the reference computes before its answer, and its other answers, by a name for a person."""
-    model = case.native("reference")
     if case.framework("reference") == "onnx":
         proto = case.editable("reference")
-        told = {} if proto is None else _tensors_of(case, "reference", proto, batch)
-        return {f"tensor '{name}'": array for name, array in told.items()}
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return _of_module(case, model, batch)
-    if case.framework("reference") == "sklearn":
-        return _of_steps(case, model, batch)
-    return {}
+        made = [] if proto is None else [name for node in proto.graph.node for name in node.output if name]
+        told = None if proto is None else seen_inside(case, "reference", proto, made, trial.positions)
+        found = {f"tensor '{name}'": array for name, array in (told or {}).items()}
+    elif case.framework("reference") == "sklearn":
+        found = {f"what step '{name}' gives": array for name, array in _given_by_parts(case, trial)}
+        found |= _of_last_step(case, trial)
+    else:
+        found = {f"what '{name}' gives": array for name, array in _given_by_parts(case, trial)}
+        # Activations are often functions, which no module stands for.
+        for name, array in list(found.items()):
+            found[f"{name}, after a relu"] = np.maximum(array, 0)
+            found[f"{name}, after a tanh"] = np.tanh(array)
+            found[f"{name}, after a sigmoid"] = answers.sigmoid(array)
+    return {name: array for name, array in found.items() if is_numeric(array) and array.shape[:1] == (len(trial),)}
 
 
-def _of_module(case: Case, model: Any, batch: Batch) -> Mapping[str, Array]:
-    """What each module gives, as seen on its way."""
-    seen: dict[str, Array] = {}
-
-    def look(name: str) -> Any:
-        def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            if hasattr(output, "detach") and output.ndim and name not in seen:
-                seen[name] = output.detach().cpu().float().numpy()
-
-        return hook
-
-    handles = []
-    try:
-        for name, module in model.named_modules():
-            if name and hasattr(module, "register_forward_hook"):
-                handles.append(module.register_forward_hook(look(f"what '{name}' gives")))
-        case.ask("reference", batch)
-    except RuntimeError:  # a captured program has modules that take no hooks
-        return {}
-    finally:
-        for handle in handles:
-            handle.remove()
-    kept = {name: array for name, array in seen.items() if len(array) == len(batch) and array.size <= MOST_ELEMENTS}
-    # Activations are often functions, which no module stands for.
-    for name, array in list(kept.items()):
-        kept[f"{name}, after a relu"] = np.maximum(array, 0)
-        kept[f"{name}, after a tanh"] = np.tanh(array)
-        kept[f"{name}, after a sigmoid"] = answers.sigmoid(array)
-    return kept
+def _given_by_parts(case: Case, trial: Trial) -> Iterator[tuple[str, Array]]:
+    yield from ((part.path, part.gave) for part in parts_of(case, trial.batch) if part.gave is not None)
 
 
-def _of_steps(case: Case, model: Any, batch: Batch) -> Mapping[str, Array]:
-    """What each step of a pipeline gives, and the methods and hidden layers of the last one."""
+def _of_last_step(case: Case, trial: Trial) -> dict[str, Array]:
+    """The methods and hidden layers of the last step."""
     case.require_time()
-    side = case.side("reference")
-    fed, _ = side.feed(batch)
-    signature = side.runner.signature
-    data: Any = fed.inputs["X"] if signature.inputs is not None and not signature.table else fed.inputs.frame()
-    found: dict[str, Any] = {}
-    while hasattr(model, "best_estimator_"):
-        model = model.best_estimator_
+    model, found = innermost(case), dict[str, Array]()
     try:
-        if hasattr(model, "steps"):
-            for name, step in model.steps[:-1]:
-                data = data if step in (None, "passthrough") else step.transform(data)
-                found[f"what step '{name}' gives"] = data
-            model = model.steps[-1][1]
+        data = input_of_last_step(case, trial.batch)
         for method in ("decision_function", "predict_log_proba", "score_samples", "transform", "predict_proba"):
             if hasattr(model, method):
-                found[f"{method} of the model"] = getattr(model, method)(data)
+                value = getattr(model, method)(data)
+                found[f"{method} of the model"] = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
         found |= _hidden_layers(model, data)
     except Exception:  # noqa: BLE001 - a method that refuses these rows ends the list, no more
         pass
-    arrays = {
-        name: np.asarray(value.toarray() if hasattr(value, "toarray") else value) for name, value in found.items()
-    }
-    return {name: array for name, array in arrays.items() if is_numeric(array) and len(array) == len(batch)}
+    return found
 
 
 def _hidden_layers(model: Any, data: Any) -> dict[str, Array]:
@@ -276,4 +209,4 @@ def _hidden_layers(model: Any, data: Any) -> dict[str, Array]:
     return found
 
 
-EXTENSION = Intermediates()
+EXTENSION = intermediates

@@ -16,14 +16,13 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import ENOUGH, HEALED, SOME, Change, Claim, Effect, Trial, shown
 from likewise.explain.trace import seen_inside
 from likewise.models.onnx import edits
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
-
 
 TIED = 5e-7
 """Two scores this close, relative to the larger, are one to float32."""
@@ -61,27 +60,26 @@ class Scores:
     own: bool
 
 
-class LabelRules:
+@probe(
+    "tie-breaking",
+    "decision-threshold",
+    "label-rule",
+    when=lambda case: (
+        answers.complete(case) and bool(answers.failing_labels(case)) and not answers.failing_numbers(case)
+    ),
+)
+def label_rules(case: Case) -> Sequence[Explained]:
     """Pick the labels again from scores that agree, by the reference's rule, and compare."""
-
-    causes = ("tie-breaking", "decision-threshold", "label-rule")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case) and bool(answers.failing_labels(case)) and not answers.failing_numbers(case)
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = list(islice(shown(case, _in_graph(case)), 1))
-        for position in answers.failing_labels(case):
-            label = answers.pairs(case)[position]
-            sources = list(_sources(case, label))
-            for test in (_ties, _threshold, _named_rule, _any_rule):
-                told = next((entry for scores in sources if (entry := test(case, position, label, scores))), None)
-                if told is not None:
-                    found.append(told)
-                    break
-        return found
+    found = list(islice(shown(case, _in_graph(case)), 1))
+    for position in answers.failing_labels(case):
+        label = answers.pairs(case)[position]
+        sources = list(_sources(case, label))
+        for test in (_ties, _threshold, _any_rule):
+            told = next((entry for scores in sources if (entry := test(case, position, label, scores))), None)
+            if told is not None:
+                found.append(told)
+                break
+    return found
 
 
 def _sources(case: Case, label: Pair) -> Iterator[Scores]:
@@ -132,14 +130,12 @@ def _ties(case: Case, position: int, label: Pair, scores: Scores) -> Explained |
     effect = answers.measured(case, {position: labels.reshape(label.candidate.shape)})
     if not effect.explains:
         return None
-    return Explained(
+    return effect.explained(
         "tie-breaking",
         answers.culprit([label], f"ties of {scores.name}"),
         f"on {effect.told} the best two {scores.name} are equal, and the models pick different ones of them",
         "Break ties the same way on both sides (np.argmax takes the first), or accept flips within noise: "
         "--limit material_flips=0 instead of label_flips",
-        covered=effect.covered,
-        simplicity=2,
     )
 
 
@@ -151,8 +147,8 @@ def _threshold(case: Case, position: int, label: Pair, scores: Scores) -> Explai
     own, ours = _positive(scores.values, label), _positive(scores.reference, label)
     if own is None or ours is None:
         return None
-    theirs_yes = same_labels(label.candidate.ravel().astype(object), _repeated(classes[1], own.size))
-    ours_yes = same_labels(label.reference.ravel().astype(object), _repeated(classes[1], own.size))
+    theirs_yes = same_labels(label.candidate.ravel().astype(object), np.full(own.size, classes[1], dtype=object))
+    ours_yes = same_labels(label.reference.ravel().astype(object), np.full(own.size, classes[1], dtype=object))
     cut, right = _cut(own, theirs_yes), _cut(ours, ours_yes)
     changed = theirs_yes != ours_yes
     if cut is None or right is None or changed.sum() < (FEWEST_FAILING if scores.own else FEWEST_FAILING + 1):
@@ -166,36 +162,15 @@ def _threshold(case: Case, position: int, label: Pair, scores: Scores) -> Explai
         return None
     stored = _stored(case, cut)
     where = f", {stored}" if stored else ""
-    return Explained(
+    return effect.explained(
         "decision-threshold",
         answers.culprit([label], f"threshold {place:g} instead of {place_right:g}{where}"),
         f"the candidate says {classes[1]!r} from {scores.name} of {place:g} on ({cut[0]:.6g} to {cut[1]:.6g}), "
         f"the reference from {place_right:g} on; cut there, the candidate's labels agree on {effect.told}",
         f"Set the threshold to {place_right:g} in the export, or decide by the probabilities: "
         f"{scores.name} > {place_right:g}",
-        covered=effect.covered,
         simplicity=2 if scores.own else 3,
     )
-
-
-def _named_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explained | None:
-    """Are the candidate's labels what another rule makes of the reference's scores?"""
-    classes = _classes(label, scores.reference)
-    for how, made in answers.rules(scores.reference, classes, label.reference.shape):
-        if same_labels(made, label.candidate.astype(object)).mean() < 0.99:
-            continue
-        effect = answers.convincing(case, reference={position: made})
-        if effect is not None:
-            return Explained(
-                "label-rule",
-                answers.culprit([label], f"{how}, of {scores.name}"),
-                f"picked from the reference's own {scores.name} by the rule that {how}, labels agree with the "
-                f"candidate's on {effect.told}; the reference decides otherwise",
-                "Decide in the export as the model's predict does, or take the label from the outputs that agree",
-                covered=effect.covered,
-                simplicity=2,
-            )
-    return None
 
 
 def _any_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explained | None:
@@ -210,13 +185,12 @@ def _any_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explain
             continue
         effect = answers.convincing(case, {position: relabelled})
         if effect is not None:
-            return Explained(
+            return effect.explained(
                 "label-rule",
                 answers.culprit([label], f"not by {scores.name}"),
                 f"the candidate's {scores.name} agree; labels picked from them so that {how}, as the reference "
                 f"does, agree on {effect.told}, its own do not",
                 f"Take the label from the candidate's {scores.name}, or export the model's own rule",
-                covered=effect.covered,
                 simplicity=3,
             )
     return None
@@ -262,12 +236,6 @@ def _positive(scores: Array, label: Pair) -> Array | None:
     return flat if np.isfinite(flat).all() else None
 
 
-def _repeated(value: Label, count: int) -> Array:
-    array = np.empty(count, dtype=object)
-    array[:] = [value] * count
-    return array
-
-
 def _cut(scores: Array, yes: Array) -> tuple[float, float] | None:
     """Between which two scores labels change, if all below are no and all above are yes."""
     if yes.all() or not yes.any():
@@ -299,42 +267,23 @@ def _stored(case: Case, cut: tuple[float, float]) -> str | None:
     return f"constant '{fitting[0]}'" if len(fitting) == 1 else None
 
 
-class LabelValues:
+@probe("label-mapping", when=lambda case: answers.complete(case) and bool(answers.failing_labels(case)))
+def label_values(case: Case) -> Explained | None:
     """Translate the candidate's labels by the one-to-one mapping the rows suggest, and compare again."""
-
-    causes = ("label-mapping",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case) and bool(answers.failing_labels(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found: dict[int, Mapping[Any, Any]] = {}
-        for position in answers.failing_labels(case):
-            mapping = _mapping(answers.pairs(case)[position])
-            if mapping is not None:
-                found[position] = mapping
-        changed = {
-            position: _mapped(answers.pairs(case)[position].candidate, mapping) for position, mapping in found.items()
-        }
-        effect = answers.convincing(case, changed) if changed else None
-        if effect is None:
-            return []
-        position, mapping = next(iter(found.items()))
-        pair = answers.pairs(case)[position]
-        how = _how(mapping, pair)
-        return [
-            Explained(
-                "label-mapping",
-                answers.culprit([answers.pairs(case)[p] for p in found], how),
-                f"the candidate's labels are the reference's under other values ({_listed(mapping)}): translated back "
-                f"they agree on {effect.told}",
-                f"Export with the model's own class values, or translate: {_code(mapping)}",
-                covered=effect.covered,
-                simplicity=2,
-            )
-        ]
+    pairs = answers.pairs(case)
+    found = {at: mapping for at in answers.failing_labels(case) if (mapping := _mapping(pairs[at])) is not None}
+    changed = {at: _mapped(pairs[at].candidate, mapping) for at, mapping in found.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    position, mapping = next(iter(found.items()))
+    return effect.explained(
+        "label-mapping",
+        answers.culprit([pairs[at] for at in found], _how(mapping, pairs[position])),
+        f"the candidate's labels are the reference's under other values ({_listed(mapping)}): translated back they "
+        f"agree on {effect.told}",
+        f"Export with the model's own class values, or translate: {_code(mapping)}",
+    )
 
 
 def _mapping(pair: Pair) -> Mapping[Any, Any] | None:
@@ -414,53 +363,44 @@ def _code(mapping: Mapping[Any, Any]) -> str:
     return "{" + ", ".join(f"{given!r}: {meant!r}" for given, meant in shown) + rest + "}[label]"
 
 
-class RankedTies:
+@probe(
+    "tie-breaking",
+    when=lambda case: case.graph() is not None and any(n.op_type in RANKING for n in case.graph().graph.node),
+)
+def ranked_ties(case: Case) -> Explained | None:
     """Look up both models' places in the values that were ranked: equal values are equally right."""
+    proto, positions = case.editable(), Trial.few(case, SOME).positions
+    failing = case.required.failing[positions]
+    for node, ranked, places in () if proto is None else _seen(case, proto, positions):
+        covered = failing.copy()
+        for pair in case.failing_pairs():
+            equal = _equally_right(pair, node, ranked, places, positions)
+            covered &= np.zeros(len(positions), dtype=bool) if equal is None else equal
+        if covered.sum() >= ENOUGH * failing.sum():
+            output = case.failing_pairs()[0].spec.name
+            return Explained(
+                "tie-breaking",
+                Place(output, (edits.place(node),), outputs=(output,), nodes=(node.name,)),
+                f"on {Effect(covered, failing).told} both models point at equal values: {node.op_type} ranks "
+                "them in another order than the reference",
+                "Compare the values instead of their places, or break ties before (add a small multiple of the index)",
+                covered=Trial(case, positions).mask(covered),
+                share=float(covered.sum() / failing.sum()),
+                simplicity=1,
+            )
+    return None
 
-    causes = ("tie-breaking",)
-    needs_answers = True
-    slow = False
 
-    def plausible(self, case: Case) -> bool:
-        proto = case.graph()
-        return proto is not None and any(node.op_type in RANKING for node in proto.graph.node)
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        proto = case.editable()
-        positions = Trial.few(case, SOME).positions
-        failing = case.required.failing[positions]
-        for node, ranked, places in () if proto is None else self._seen(case, proto, positions):
-            covered = failing.copy()
-            for pair in case.failing_pairs():
-                equal = _equally_right(pair, node, ranked, places, positions)
-                covered &= np.zeros(len(positions), dtype=bool) if equal is None else equal
-            if covered.sum() >= ENOUGH * failing.sum():
-                output = case.failing_pairs()[0].spec.name
-                return [
-                    Explained(
-                        "tie-breaking",
-                        Place(output, (edits.place(node),), outputs=(output,), nodes=(node.name,)),
-                        f"on {Effect(covered, failing).told} both models point at equal values: {node.op_type} ranks "
-                        "them in another order than the reference",
-                        "Compare the values instead of their places, or break ties before (add a small multiple of the "
-                        "index)",
-                        covered=Trial(case, positions).mask(covered),
-                        share=float(covered.sum() / failing.sum()),
-                        simplicity=1,
-                    )
-                ]
-        return []
-
-    def _seen(self, case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
-        """Each ranking node with the values it ranks and the places it gives."""
-        for node in proto.graph.node:
-            if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
-                names = [node.input[0], node.output[RANKING[node.op_type]]]
-                seen = seen_inside(case, "candidate", proto, names, positions)
-                fed = case.fed("candidate", case.rows(positions))
-                ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
-                if seen is not None and ranked is not None and names[1] in seen:
-                    yield node, ranked, seen[names[1]]
+def _seen(case: Case, proto: ModelProto, positions: Array) -> Iterator[tuple[NodeProto, Array, Array]]:
+    """Each ranking node with the values it ranks and the places it gives."""
+    for node in proto.graph.node:
+        if node.op_type in RANKING and len(node.output) > RANKING[node.op_type]:
+            names = [node.input[0], node.output[RANKING[node.op_type]]]
+            seen = seen_inside(case, "candidate", proto, names, positions)
+            fed = case.fed("candidate", case.rows(positions))
+            ranked = fed.get(names[0]) if seen is None or names[0] not in seen else seen[names[0]]
+            if seen is not None and ranked is not None and names[1] in seen:
+                yield node, ranked, seen[names[1]]
 
 
 def _equally_right(pair: Pair, node: NodeProto, ranked: Array, places: Array, positions: Array) -> Array | None:
@@ -473,19 +413,11 @@ def _equally_right(pair: Pair, node: NodeProto, ranked: Array, places: Array, po
     mine = places if places.ndim == ranked.ndim else np.expand_dims(places, axis)
     yours = ours.reshape(mine.shape).astype(np.float64)
     same = np.array_equal(theirs.reshape(mine.shape).astype(np.float64), mine.astype(np.float64))
-    if (
-        not same
-        or not np.isfinite(yours).all()
-        or (yours != np.round(yours)).any()
-        or yours.min() < 0
-        or yours.max() >= wide
-    ):
+    if not same or not np.isin(yours, np.arange(wide)).all():
         return None
-    equal = np.take_along_axis(ranked, mine.astype(np.int64), axis) == np.take_along_axis(
-        ranked, yours.astype(np.int64), axis
-    )
-    rows: Array = equal.reshape(len(positions), -1).all(axis=1)
+    held, meant = (np.take_along_axis(ranked, at.astype(np.int64), axis) for at in (mine, yours))
+    rows: Array = (held == meant).reshape(len(positions), -1).all(axis=1)
     return rows
 
 
-EXTENSIONS = (LabelRules(), LabelValues(), RankedTies())
+EXTENSIONS = (label_rules, label_values, ranked_ties)

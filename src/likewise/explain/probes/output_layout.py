@@ -9,8 +9,6 @@ from itertools import permutations
 
 import numpy as np
 
-from likewise.compare import feed as feeding
-from likewise.compare.call import Side
 from likewise.compare.differences import is_numeric
 from likewise.compare.observe import align, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec
@@ -19,8 +17,9 @@ from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.errors import LikewiseError
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import FEW, Effect, Trial
+from likewise.explain.features import fed_sides
 
 EXACT = 0.995
 """Numbers that are all there are nearly all the same."""
@@ -67,26 +66,24 @@ class Arrangement:
     reference: Array | None = None
 
 
-class OutputShapes:
+@probe(
+    "output-layout",
+    "output-kind",
+    "wrong-intermediate",
+    "model-part-dropped",
+    when=lambda case: case.required.batch.stacked and bool(_concerned(case)),
+)
+def output_shapes(case: Case) -> Explained | None:
     """Bring the candidate's answers into the reference's shape in every way that gives it, and compare."""
-
-    causes = ("output-layout", "output-kind", "wrong-intermediate", "model-part-dropped")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.required.batch.stacked and bool(_concerned(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        for spec in _concerned(case):
-            ours, theirs = case.required.reference[spec.reference], case.required.candidate[spec.candidate]
-            if max(ours.size, theirs.size) > MOST_ELEMENTS or not is_numeric(ours) or not is_numeric(theirs):
-                continue
-            for way in _arrangements(case, spec, ours, theirs):
-                effect = _effect(case, spec, way)
-                if effect is not None and effect.explains:
-                    return [_explained(spec, way, effect, ours, theirs)]
-        return []
+    for spec in _concerned(case):
+        ours, theirs = case.required.reference[spec.reference], case.required.candidate[spec.candidate]
+        if max(ours.size, theirs.size) > MOST_ELEMENTS or not is_numeric(ours) or not is_numeric(theirs):
+            continue
+        for way in _arrangements(case, spec, ours, theirs):
+            effect = _effect(case, spec, way)
+            if effect is not None and effect.explains:
+                return _explained(spec, way, effect, ours, theirs)
+    return None
 
 
 def _concerned(case: Case) -> list[PairSpec]:
@@ -211,13 +208,12 @@ def _effect(case: Case, spec: PairSpec, way: Arrangement) -> Effect | None:
 
 def _explained(spec: PairSpec, way: Arrangement, effect: Effect, ours: Array, theirs: Array) -> Explained:
     side = "candidate's" if way.candidate is not None else "reference's"
-    return Explained(
+    return effect.explained(
         way.cause,
         _place(spec.name, spec.reference, spec.candidate, way.what),
         f"the reference gives {spec.name} of shape {_text(ours)}, the candidate {_text(theirs)}; with the {side} "
         f"brought into the other's form ({way.what}) they agree on {effect.told}",
         way.remedy,
-        covered=effect.covered,
         # Numbers that are all there, in another arrangement, are no other numbers.
         simplicity=1 if way.cause == "output-layout" and effect.share >= EXACT else 2,
     )
@@ -236,28 +232,28 @@ def _code(array: Array) -> str:
     return "(" + ", ".join(["-1", *map(str, array.shape[1:])]) + ")"
 
 
-class Unpaired:
+@probe(
+    "output-layout",
+    "output-mapping",
+    "model-part-dropped",
+    "label-mapping",
+    when=lambda case: len(case.runners) == 2 and bool(_codes(case) & CODES),
+    needs_answers=False,
+)
+def unpaired(case: Case) -> Sequence[Explained]:
     """Run both models on a few rows as they are, and see which output of the one is which of the other."""
-
-    causes = ("output-layout", "output-mapping", "model-part-dropped", "label-mapping", "aggregation")
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return len(case.runners) == 2 and bool(_codes(case) & CODES)
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        if case.sample is not None and case.sample.failing.any():
-            return []  # rows that differ say more than outputs that are missing
-        batch = next(iter(case.plan.source.batches(FEW)), None)
-        if batch is None or not len(batch) or not batch.stacked:
-            return []
-        ours, theirs = _raw(case, "reference", batch), _raw(case, "candidate", batch)
-        if ours is None or theirs is None:
-            return []
-        if "row-count" in _codes(case):
-            return list(_misshapen(case, batch, ours, theirs))[:1]
-        return list(_renamed(case, batch, ours, theirs)) or list(_classes(case))[:1]
+    if case.sample is not None and case.sample.failing.any():
+        return []  # rows that differ say more than outputs that are missing
+    batch = next(iter(case.plan.source.batches(FEW)), None)
+    if batch is None or not len(batch) or not batch.stacked:
+        return []
+    given = _raw(case, batch)
+    if given is None:
+        return []
+    ours, theirs = given
+    if "row-count" in _codes(case):
+        return list(_misshapen(case, batch, ours, theirs))[:1]
+    return list(_renamed(case, batch, ours, theirs)) or list(_classes(case))[:1]
 
 
 def _codes(case: Case) -> set[str]:
@@ -266,20 +262,16 @@ def _codes(case: Case) -> set[str]:
     return found | {incident.code for incident in case.comparison.incidents}
 
 
-def _raw(case: Case, side: str, batch: Batch) -> Tensors | None:
-    """What a model gives, whatever its shape; None if it cannot be fed or does not answer."""
-    known: Side | None = case.reference if side == "reference" else case.candidate
-    signatures = {side: runner.signature for side, runner in case.runners.items()}
+def _raw(case: Case, batch: Batch) -> tuple[Tensors, Tensors] | None:
+    """What both models give, whatever its shape; None if one cannot be fed or does not answer."""
     case.require_time()
+    known = case.reference is not None and case.candidate is not None
+    sides = (case.side("reference"), case.side("candidate")) if known else fed_sides(case, batch)
+    if sides is None:
+        return None
+    reference, candidate = sides
     try:
-        if known is not None:
-            feed = known.feed
-        else:
-            feed = feeding.plan(batch, signatures["reference"], side="reference", mapping=case.plan.feed)
-            if side == "candidate":
-                order = feed.columns if signatures["reference"].table else None
-                feed = feeding.plan(batch, signatures[side], side=side, order=order, mapping=case.plan.feed)
-        return case.runners[side].run(feed(batch)[0])
+        return reference.runner.run(reference.feed(batch)[0]), candidate.runner.run(candidate.feed(batch)[0])
     except LikewiseError:
         return None
 
@@ -290,28 +282,25 @@ def _misshapen(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iter
         if array.ndim and len(array) == len(batch):
             continue
         for other, right in ours.items():
-            for cause, what, remedy, made in _laid_out(array, right):
+            for what, remedy, made in _laid_out(array, right):
                 if _same(case, batch, right, made):
-                    yield _turned(batch, cause, other, name, what, (array, right), remedy)
+                    yield _turned(batch, other, name, what, (array, right), remedy)
 
 
-def _laid_out(array: Array, right: Array) -> Iterator[tuple[str, str, str, Array]]:
-    """An array in the shape of another, in every way that gives it."""
-    if array.size == right.size and array.ndim <= MOST_AXES:
-        for axes in list(permutations(range(array.ndim)))[1:]:
+def _laid_out(array: Array, right: Array) -> Iterator[tuple[str, str, Array]]:
+    """An array in the shape of another, in every way that gives it: what was done to it, and what to do about it."""
+    if array.shape == right.shape:
+        yield "", "", array
+    elif array.size == right.size and array.ndim <= MOST_AXES:
+        for axes in permutations(range(array.ndim)):
             turned = array.transpose(axes)
             if turned.shape == right.shape:
-                yield "output-layout", "transposed", f"Transpose it: output.transpose{axes}", turned
-        if array.shape != right.shape:
-            remedy = f"Give it the reference's shape: output.reshape{_code(right)}"
-            yield "output-layout", "the batch axis is not the first, or was lost", remedy, array.reshape(right.shape)
-            if right.ndim == 2:
-                turned = array.reshape(right.shape[1], -1).T
-                yield "output-layout", "transposed and flattened", "Transpose it before it is flattened", turned
-    for way, pool in POOLINGS[2:] if right.dtype.kind == array.dtype.kind == "f" else ():
-        combined = pool(right, 0)
-        if array.size == combined.size and np.allclose(combined, array.reshape(combined.shape), rtol=1e-3, atol=1e-4):
-            yield "aggregation", f"{way} over all rows", f"Take the {way} over the batch out of the export", right
+                yield "transposed", f"Transpose it: output.transpose{axes}", turned
+        what = "another shape" if len(array) == len(right) else "the batch axis is not the first, or was lost"
+        yield what, f"Give it the reference's shape: output.reshape{_code(right)}", array.reshape(right.shape)
+        if right.ndim == 2:
+            turned = array.reshape(right.shape[1], -1).T
+            yield "transposed and flattened", "Transpose it before it is flattened", turned
 
 
 def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterator[Explained]:
@@ -341,8 +330,6 @@ def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterat
             f"the reference gives {', '.join(map(repr, ours))}, the candidate only {', '.join(map(repr, theirs))}; "
             "none of its outputs holds what is missing",
             f"Export the model with all its outputs, or leave it out: --ignore {dropped[0]}",
-            share=1.0,
-            simplicity=3,
         )
     elif added and not dropped and case.specs and "extra-output" in _codes(case):
         same = [name for name in theirs if name not in added and _equal(theirs[name], theirs[added[0]])]
@@ -352,7 +339,6 @@ def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterat
             Place(", ".join(added), ("an output that the reference does not have",), outputs=tuple(added)),
             f"the outputs that have a counterpart agree; {', '.join(map(repr, added))} has none{copy}",
             f"Take it out of the export, or leave it out: --ignore {added[0]}",
-            share=1.0,
             simplicity=4,
         )
 
@@ -364,8 +350,8 @@ def _matches(
     taken: set[str] = set()
     for lost in missing:
         for name in extra:
-            ways = _alike(theirs[name], ours[lost]) if name not in taken else ()
-            how = next((how for how, made in ways if _same(case, batch, ours[lost], made)), None)
+            ways = _laid_out(theirs[name], ours[lost]) if name not in taken else ()
+            how = next((how for how, _, made in ways if _same(case, batch, ours[lost], made)), None)
             if how is not None:
                 taken.add(name)
                 yield lost, name, how
@@ -376,7 +362,7 @@ def _misnamed(batch: Batch, wrong: Sequence[tuple[str, str, str]], theirs: Tenso
     lost, name, how = next((entry for entry in wrong if entry[2]), wrong[0])
     if how:
         remedy = f"Give it the reference's shape in the export, and say which it is: --pair {name}={lost}"
-        return _turned(batch, "output-layout", lost, name, how, (theirs[name], ours[lost]), remedy)
+        return _turned(batch, lost, name, how, (theirs[name], ours[lost]), remedy)
     held = ", ".join(f"{lost!r} is given as {name!r}" for lost, name, _ in wrong)
     pairs = " ".join(f"--pair {name}={lost}" for lost, name, _ in wrong)
     return Explained(
@@ -384,20 +370,8 @@ def _misnamed(batch: Batch, wrong: Sequence[tuple[str, str, str]], theirs: Tenso
         Place(", ".join(lost for lost, _, _ in wrong), (held,), outputs=tuple(name for _, name, _ in wrong)),
         f"on the first {len(batch)} rows the candidate gives what the reference gives under another name: {held}",
         f"Name the outputs of the export as the reference does, or say which is which: {pairs}",
-        share=1.0,
         simplicity=2,
     )
-
-
-def _alike(array: Array, right: Array) -> Iterator[tuple[str, Array]]:
-    if array.shape == right.shape:
-        yield "", array
-    elif array.size == right.size:
-        for axes in permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ():
-            turned = array.transpose(axes)
-            if turned.shape == right.shape:
-                yield f"axes transposed, {array.shape} instead of {right.shape}", turned
-        yield f"shape {array.shape} instead of {right.shape}", array.reshape(right.shape)
 
 
 def _classes(case: Case) -> Iterator[Explained]:
@@ -410,7 +384,6 @@ def _classes(case: Case) -> Iterator[Explained]:
                 Place(str(mismatch.output), ("other class names",)),
                 f"{mismatch.message}; the columns themselves agree in this order",
                 f"Export with the model's own classes: {list(facts.classes)[:12]}",
-                share=1.0,
                 simplicity=2,
             )
 
@@ -429,18 +402,15 @@ def _equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
 
 
-def _turned(
-    batch: Batch, cause: str, output: str, given: str, what: str, sides: tuple[Array, Array], remedy: str
-) -> Explained:
+def _turned(batch: Batch, output: str, given: str, what: str, sides: tuple[Array, Array], remedy: str) -> Explained:
     return Explained(
-        cause,
+        "output-layout",
         _place(output, output, given, what),
         f"on the first {len(batch)} rows the candidate's {given!r} has shape {sides[0].shape}, the reference's "
         f"{output!r} {sides[1].shape}; with that taken back ({what}) they agree",
         remedy,
-        share=1.0,
         simplicity=2,
     )
 
 
-EXTENSIONS = (OutputShapes(), Unpaired())
+EXTENSIONS = (output_shapes, unpaired)

@@ -13,8 +13,8 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
-from likewise.explain import answers, features
-from likewise.explain.case import Case, Explained, rows_agreeing
+from likewise.explain import answers
+from likewise.explain.case import Case, Explained, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect
 
 ALIKE = 0.98
@@ -54,95 +54,69 @@ WIDEST = 64
 """Columns that rows are told apart by."""
 
 
-class ColumnOrder:
-    """Put the candidate's columns, or its outputs, into the order that fits the reference best, and compare again."""
-
-    causes = ("label-order", "output-mapping")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case)
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        return [*self._columns(case), *self._outputs(case)]
-
-    def _columns(self, case: Case) -> list[Explained]:
-        orders: dict[int, tuple[int, ...]] = {}
-        for position in answers.failing(case):
-            pair = answers.pairs(case)[position]
-            if is_numeric(pair.reference) and is_numeric(pair.candidate):
-                order = _column_order(pair.reference, pair.candidate, pair.tolerance)
-                if order is not None:
-                    orders[position] = order
-        changed = {position: answers.pairs(case)[position].candidate[:, order] for position, order in orders.items()}
-        effect = answers.convincing(case, changed) if changed else None
-        if effect is None:
-            orders, effect = _before_base_score(case)
-        if effect is None:
-            return []
-        # Probabilities tell the most; a row of labels has the same order.
-        position = min(orders, key=lambda p: answers.pairs(case)[p].spec.kind is Kind.LABEL)
-        pair, order = answers.pairs(case)[position], orders[position]
-        of_classes = _of_classes(case, pair)
-        names = [str(name) for name in pair.spec.classes or range(len(order))]
-        renamed = pair.spec.columns is not None and [pair.spec.columns[i] for i in order] == list(range(len(order)))
-        where = _named(pair.spec.columns, names) if renamed and pair.spec.columns else _where(order, names)
-        concerned = [answers.pairs(case)[p] for p in orders]
-        outputs = answers.names(concerned)
-        return [
-            Explained(
-                "label-order" if of_classes else "output-mapping",
-                answers.culprit(concerned, where),
-                f"with the {'classes' if of_classes else 'columns'} of {outputs} put into the reference's order, "
-                f"the candidate agrees on {effect.told}",
-                _remedy(order, names, renamed=renamed, of_classes=of_classes),
-                covered=effect.covered,
-                # Numbers that are all there, each in another place, are no other numbers.
-                simplicity=1 if effect.share >= EXACT else 2,
-            )
-        ]
-
-    def _outputs(self, case: Case) -> list[Explained]:
-        """Outputs that carry what belongs to another one."""
-        pairs = answers.pairs(case)
-        taken: dict[int, int] = {}
-        for mine in answers.failing(case):
-            for other in range(len(pairs)):
-                if other != mine and _holds(pairs[mine], pairs[other]):
-                    taken[mine] = other
-                    break
-        changed = {mine: _shaped(pairs[other].candidate, pairs[mine]) for mine, other in taken.items()}
-        effect = answers.convincing(case, changed) if changed else None
-        if effect is None:
-            return []
-        swapped = [mine for mine, other in taken.items() if taken.get(other) == mine]
-        names = {position: pairs[position].spec.name for position in range(len(pairs))}
-        held = "; ".join(f"{names[mine]} is given as {pairs[other].spec.candidate}" for mine, other in taken.items())
-        return [
-            Explained(
-                "output-mapping",
-                Place(
-                    ", ".join(names[mine] for mine in taken),
-                    ("swapped" if len(swapped) == len(taken) else held,),
-                    outputs=tuple(pairs[other].spec.candidate for other in taken.values()),
-                ),
-                "; ".join(
-                    f"the candidate gives the reference's {names[mine]!r} as {pairs[other].spec.candidate!r}"
-                    for mine, other in taken.items()
-                )
-                + f": read that way it agrees on {effect.told}",
-                "Name the outputs of the export in the order the model gives them (output_names=[...])",
-                covered=effect.covered,
-                simplicity=2,
-            )
-        ]
+@probe("label-order", "output-mapping", when=answers.complete)
+def column_order(case: Case) -> Explained | None:
+    """Put the candidate's columns into the order that fits the reference best, and compare again."""
+    pairs = answers.pairs(case)
+    orders = {at: order for at in answers.failing(case) if (order := _column_order(pairs[at])) is not None}
+    changed = {at: pairs[at].candidate[:, order] for at, order in orders.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    # Probabilities tell the most; a row of labels has the same order.
+    position = min(orders, key=lambda at: pairs[at].spec.kind is Kind.LABEL)
+    pair, order = pairs[position], orders[position]
+    of_classes = _of_classes(case, pair)
+    names = [str(name) for name in pair.spec.classes or range(len(order))]
+    renamed = pair.spec.columns is not None and [pair.spec.columns[i] for i in order] == list(range(len(order)))
+    where = _named(pair.spec.columns, names) if renamed and pair.spec.columns else _where(order, names)
+    concerned = [pairs[at] for at in orders]
+    return effect.explained(
+        "label-order" if of_classes else "output-mapping",
+        answers.culprit(concerned, where),
+        f"with the {'classes' if of_classes else 'columns'} of {answers.names(concerned)} put into the reference's "
+        f"order, the candidate agrees on {effect.told}",
+        _remedy(order, names, renamed=renamed, of_classes=of_classes),
+        # Numbers that are all there, each in another place, are no other numbers.
+        simplicity=1 if effect.share >= EXACT else 2,
+    )
 
 
-def _column_order(reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[int, ...] | None:
+@probe("output-mapping", when=answers.complete)
+def output_names(case: Case) -> Explained | None:
+    """Read outputs of the candidate that carry what belongs to another one under each other's names, and compare."""
+    pairs = answers.pairs(case)
+    taken: dict[int, int] = {}
+    for mine in answers.failing(case):
+        others = (at for at in range(len(pairs)) if at != mine and _holds(pairs[mine], pairs[at]))
+        if (other := next(others, None)) is not None:
+            taken[mine] = other
+    changed = {mine: pairs[other].candidate.reshape(pairs[mine].candidate.shape) for mine, other in taken.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    swapped = all(taken.get(other) == mine for mine, other in taken.items())
+    held = [(pairs[mine].spec.name, pairs[other].spec.candidate) for mine, other in taken.items()]
+    return effect.explained(
+        "output-mapping",
+        Place(
+            ", ".join(name for name, _ in held),
+            ("swapped" if swapped else "; ".join(f"{name} is given as {given}" for name, given in held),),
+            outputs=tuple(given for _, given in held),
+        ),
+        "; ".join(f"the candidate gives the reference's {name!r} as {given!r}" for name, given in held)
+        + f": read that way it agrees on {effect.told}",
+        "Name the outputs of the export in the order the model gives them (output_names=[...])",
+    )
+
+
+def _column_order(pair: Pair) -> tuple[int, ...] | None:
     """The columns of the candidate in the order that fits the reference; None if that is the order they have."""
     from scipy.optimize import linear_sum_assignment
 
+    reference, candidate, tolerance = pair.reference, pair.candidate, pair.tolerance
+    if not (is_numeric(reference) and is_numeric(candidate)):
+        return None
     if reference.ndim != 2 or reference.shape != candidate.shape or not 2 <= reference.shape[1] <= MOST_COLUMNS:
         return None
     width = reference.shape[1]
@@ -169,33 +143,6 @@ def _same_numbers(ours: Array, theirs: Array, tolerance: Tolerance) -> bool:
         apart = np.abs(ours - theirs)
         near = apart <= 2 * (tolerance.absolute + tolerance.relative * np.abs(ours))
     return bool((near | (np.isnan(ours) & np.isnan(theirs))).all(axis=1).mean() >= ENOUGH)
-
-
-def _before_base_score(case: Case) -> tuple[dict[int, tuple[int, ...]], Effect | None]:
-    """Trees that add to the score of another class, while each class keeps the score it starts from."""
-    for position in answers.failing_numbers(case):
-        pair = answers.pairs(case)[position]
-        width = pair.reference.shape[1] if pair.reference.ndim == 2 else 0
-        if width < 3 or pair.spec.kind is not Kind.PROBABILITY:
-            continue
-        for _, term in features.constant_terms(case):
-            if len(term) != width or np.ptp(term) == 0:
-                continue
-            with np.errstate(all="ignore"):
-                ours, theirs = (_centred(side) - (term - term.mean()) for side in (pair.reference, pair.candidate))
-                order = _column_order(ours, theirs, Tolerance(1e-3, 1e-2))
-                made = None if order is None else answers.softmax(theirs[:, order] + term)
-            effect = None if made is None else answers.convincing(case, {position: made})
-            if effect is not None and order is not None:
-                return {position: order}, effect
-    return {}, None
-
-
-def _centred(probabilities: Array) -> Array:
-    """Scores from probabilities, as far as these tell them."""
-    logs = np.log(probabilities.astype(np.float64))
-    made: Array = logs - logs.mean(axis=1, keepdims=True)
-    return made
 
 
 def _of_classes(case: Case, pair: Pair) -> bool:
@@ -246,11 +193,9 @@ def _holds(wanted: Pair, other: Pair) -> bool:
         return False
     if is_numeric(wanted.reference) != is_numeric(other.candidate):
         return False
-    return bool((~rows_beyond(replace(wanted, candidate=_shaped(other.candidate, wanted)))).mean() >= ALIKE)
-
-
-def _shaped(array: Array, like: Pair) -> Array:
-    return array.reshape(like.candidate.shape)
+    return bool(
+        (~rows_beyond(replace(wanted, candidate=other.candidate.reshape(wanted.candidate.shape)))).mean() >= ALIKE
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,58 +207,53 @@ class Order:
     free: bool = False
 
 
-class RowOrder:
+@probe(
+    "row-order",
+    when=lambda case: answers.complete(case) and case.required.batch.stacked and len(case.required) >= FEWEST_ROWS,
+)
+def row_order(case: Case) -> Explained | None:
     """Put the candidate's answers into the order in which they fit the reference's, and compare."""
+    batch = next(iter(case.plan.source.batches(MOST_ROWS)))
+    if len(batch) < FEWEST_ROWS:
+        return None
+    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
+    if ours is None or theirs is None:
+        return None
+    together = case.pairs(batch, ours, theirs, tolerance=answers.forgiving(case.tolerance))
+    pairs = [pair for pair in together if isinstance(pair, Pair)]
+    failing = ~rows_agreeing(together, len(batch))
+    if len(pairs) != len(together) or failing.sum() < FEWEST_ROWS // 2:
+        return None
+    # An output that agrees as it is was not moved.
+    moved = [pair for pair in pairs if rows_beyond(pair).any()]
+    kept = [pair for pair in pairs if not any(pair is other for other in moved)]
+    for order in _orders([_narrowed(pair) for pair in moved]):
+        put_back = [replace(pair, candidate=pair.candidate[order.take]) for pair in moved]
+        effect = Effect(rows_agreeing([*kept, *put_back], len(batch)), failing)
+        if effect.share >= NEARLY_ALL and effect.explains and _tells(moved, order, effect):
+            return _row_order_explained(case, batch, moved, order, effect)
+    return None
 
-    causes = ("row-order",)
-    needs_answers = True
-    slow = False
 
-    def plausible(self, case: Case) -> bool:
-        batch = case.required.batch
-        return answers.complete(case) and batch.stacked and len(batch) >= FEWEST_ROWS
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        batch = next(iter(case.plan.source.batches(MOST_ROWS)))
-        if len(batch) < FEWEST_ROWS:
-            return []
-        ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
-        if ours is None or theirs is None:
-            return []
-        together = case.pairs(batch, ours, theirs, tolerance=answers.forgiving(case.tolerance))
-        pairs = [pair for pair in together if isinstance(pair, Pair)]
-        failing = ~rows_agreeing(together, len(batch))
-        if len(pairs) != len(together) or failing.sum() < FEWEST_ROWS // 2:
-            return []
-        # An output that agrees as it is was not moved.
-        moved = [pair for pair in pairs if rows_beyond(pair).any()]
-        kept = [pair for pair in pairs if not any(pair is other for other in moved)]
-        for order in _orders([_narrowed(pair) for pair in moved]):
-            put_back = [replace(pair, candidate=pair.candidate[order.take]) for pair in moved]
-            effect = Effect(rows_agreeing([*kept, *put_back], len(batch)), failing)
-            if effect.share >= NEARLY_ALL and effect.explains and _tells(moved, order, effect):
-                return [self._explained(case, batch, moved, order, effect)]
-        return []
-
-    def _explained(self, case: Case, batch: Batch, pairs: list[Pair], order: Order, effect: Effect) -> Explained:
-        count = min(ONE_BY_ONE, len(batch))
-        few = batch.slice(0, count)
-        ours, theirs = case.ask("reference", few), case.ask("candidate", few, size=1)
-        alone = ""
-        if ours is not None and theirs is not None:
-            pieces = case.pairs(few, ours, theirs, tolerance=answers.forgiving(case.tolerance))
-            if rows_agreeing(pieces, count).all():
-                alone = "; asked one row at a time it gives the right answers, so rows change places within a call"
-        return Explained(
-            "row-order",
-            Place(answers.names(pairs), (order.rule,), outputs=tuple(pair.spec.candidate for pair in pairs)),
-            f"the candidate's answers to the first {len(batch):,} rows are the reference's in another order "
-            f"({order.rule}): put back they agree on {effect.told}{alone}",
-            "Look for a sort, shuffle, reverse or roll along the first axis of the export",
-            share=effect.share,
-            # That answers depend on the batch is true as well, and says less.
-            simplicity=1,
-        )
+def _row_order_explained(case: Case, batch: Batch, pairs: list[Pair], order: Order, effect: Effect) -> Explained:
+    count = min(ONE_BY_ONE, len(batch))
+    few = batch.slice(0, count)
+    ours, theirs = case.ask("reference", few), case.ask("candidate", few, size=1)
+    alone = ""
+    if ours is not None and theirs is not None:
+        pieces = case.pairs(few, ours, theirs, tolerance=answers.forgiving(case.tolerance))
+        if rows_agreeing(pieces, count).all():
+            alone = "; asked one row at a time it gives the right answers, so rows change places within a call"
+    return Explained(
+        "row-order",
+        Place(answers.names(pairs), (order.rule,), outputs=tuple(pair.spec.candidate for pair in pairs)),
+        f"the candidate's answers to the first {len(batch):,} rows are the reference's in another order "
+        f"({order.rule}): put back they agree on {effect.told}{alone}",
+        "Look for a sort, shuffle, reverse or roll along the first axis of the export",
+        share=effect.share,
+        # That answers depend on the batch is true as well, and says less.
+        simplicity=1,
+    )
 
 
 def _narrowed(pair: Pair) -> Pair:
@@ -335,20 +275,12 @@ def _orders(pairs: Sequence[Pair]) -> Iterator[Order]:
         yield Order(
             f"rows shifted by {shift if shift <= count // 2 else shift - count:+d}", np.roll(everywhere, -shift)
         )
-    for size in (2, 4, 8, 16, 32, 64, 128, 256, 512):
-        if size * 2 <= count:
-            blocks = everywhere[: count // size * size].reshape(-1, size)
-            rest = everywhere[count // size * size :]
-            yield Order(f"rows reversed in blocks of {size}", np.concatenate([blocks[:, ::-1].ravel(), rest[::-1]]))
     free = _matched(pairs)
     if free is not None:
-        column = _column(pairs)
-        ordered = np.diff(column) if column is not None else np.array([np.nan])
-        told = (
-            "rows sorted by the answer"
-            if (ordered >= 0).all() or (ordered <= 0).all()
-            else "rows shuffled without a rule"
-        )
+        numbers = [pair.candidate for pair in pairs if answers.is_number(pair)]
+        ordered = np.diff(rows_of(numbers[0])[:, 0].astype(np.float64))
+        told = "rows sorted by the answer" if (ordered >= 0).all() or (ordered <= 0).all() else ""
+        told = told or "rows shuffled without a rule"
         yield Order(told, free, free=True)
 
 
@@ -371,8 +303,7 @@ def _matched(pairs: Sequence[Pair]) -> Array | None:
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial import cKDTree
 
-    numbers = [pair for pair in pairs if is_numeric(pair.reference) and is_numeric(pair.candidate)]
-    numbers = [pair for pair in numbers if pair.spec.kind is not Kind.LABEL]
+    numbers = [pair for pair in pairs if answers.is_number(pair)]
     if not numbers:
         return None
     ours = np.concatenate([rows_of(pair.reference) for pair in numbers], axis=1).astype(np.float64)
@@ -410,7 +341,7 @@ def _tells(pairs: Sequence[Pair], order: Order, effect: Effect) -> bool:
 def _exact(pairs: Sequence[Pair], order: Order) -> bool:
     """Do answers put together by their size agree to the last digits? Within a wide tolerance any answers would."""
     for pair in pairs:
-        if pair.spec.kind is not Kind.LABEL and is_numeric(pair.reference) and is_numeric(pair.candidate):
+        if answers.is_number(pair):
             ours, theirs = rows_of(pair.reference).astype(np.float64), rows_of(pair.candidate).astype(np.float64)
             spread = np.maximum(ours.std(axis=0), np.finfo(np.float64).tiny)
             if np.quantile(np.abs(theirs[order.take] - ours) / spread, NEARLY_ALL) > LAST_DIGITS:
@@ -418,12 +349,4 @@ def _exact(pairs: Sequence[Pair], order: Order) -> bool:
     return True
 
 
-def _column(pairs: Sequence[Pair]) -> Array | None:
-    """The candidate's first column of numbers that are no labels."""
-    for pair in pairs:
-        if pair.spec.kind is not Kind.LABEL and is_numeric(pair.candidate):
-            return rows_of(pair.candidate)[:, 0].astype(np.float64)
-    return None
-
-
-EXTENSIONS = (ColumnOrder(), RowOrder())
+EXTENSIONS = (column_order, output_names, row_order)

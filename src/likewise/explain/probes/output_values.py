@@ -14,7 +14,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
-from likewise.explain.case import Case, Explained, rows_agreeing
+from likewise.explain.case import Case, Explained, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
 
@@ -40,21 +40,13 @@ MANY = 50
 """Different answers up to which they are counted."""
 
 
-class Links:
+@probe("link-function", when=lambda case: answers.complete(case) and bool(answers.failing_numbers(case)))
+def links(case: Case) -> Sequence[Explained]:
     """Apply or undo a link on the candidate's answers, or do to the reference's what was done to them, and compare."""
-
-    causes = ("link-function",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case) and bool(answers.failing_numbers(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = best(case, _links)
-        # One link can make up for another fault by chance: it is sure where the answers show a link as well.
-        in_graph = next(shown(case, _in_graph(case, sure=found is not None)), None)
-        return [entry for entry in (in_graph, found) if entry is not None]
+    found = best(case, _links)
+    # One link can make up for another fault by chance: it is sure where the answers show a link as well.
+    in_graph = next(shown(case, _in_graph(case, sure=found is not None)), None)
+    return [entry for entry in (in_graph, found) if entry is not None]
 
 
 def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
@@ -208,19 +200,15 @@ def _in_graph(case: Case, *, sure: bool) -> Iterator[Claim]:
             )
 
 
-class OutputKinds:
+@probe(
+    "output-kind",
+    "model-part-dropped",
+    "link-function",
+    when=lambda case: answers.complete(case) and bool(answers.failing_numbers(case)),
+)
+def output_kinds(case: Case) -> Explained | None:
     """Read the candidate's answers as something else, or make that of the reference's, and compare."""
-
-    causes = ("output-kind", "model-part-dropped", "link-function")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return answers.complete(case) and bool(answers.failing_numbers(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = best(case, _kinds)
-        return [] if found is None else [found]
+    return best(case, _kinds)
 
 
 def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
@@ -318,38 +306,29 @@ def _ends(values: Array) -> tuple[float, float]:
     return low if stops[0] else -np.inf, high if stops[1] else np.inf
 
 
-class ConstantOutputs:
+@probe("constant-output", when=lambda case: len(case.required) >= FEWEST_ROWS and case.required.batch.stacked)
+def constant_outputs(case: Case) -> Explained | None:
     """Where the candidate gives one answer for all rows and the reference does not, nothing else need be asked."""
-
-    causes = ("constant-output",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return len(case.required) >= FEWEST_ROWS and case.required.batch.stacked
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        constant = [pair for pair in case.failing_pairs() if _is_constant(pair)]
-        others = [pair for pair in case.required.pairs if not any(pair is one for one in constant)]
-        failing = case.required.failing
-        covered = rows_agreeing(others, len(failing)) & ~rows_agreeing(constant, len(failing))
-        if not constant or covered.sum() < ENOUGH * failing.sum():
-            return []
-        return [
-            Explained(
-                "constant-output",
-                answers.culprit(constant, "the same for every row"),
-                "; ".join(
-                    f"{pair.spec.name} is {_shown(pair)} on all {len(pair.candidate):,} rows, where the reference "
-                    f"gives {_many(answers.distinct(pair.reference, MANY))} different answers"
-                    for pair in constant
-                ),
-                "Check that the inputs reach the exported graph: an input that is not used, or a value frozen "
-                "when it was traced",
-                covered=covered,
-                simplicity=4,
-            )
-        ]
+    constant = [pair for pair in case.failing_pairs() if _is_constant(pair)]
+    others = [pair for pair in case.required.pairs if not any(pair is one for one in constant)]
+    failing = case.required.failing
+    covered = rows_agreeing(others, len(failing)) & ~rows_agreeing(constant, len(failing))
+    if not constant or covered.sum() < ENOUGH * failing.sum():
+        return None
+    return Explained(
+        "constant-output",
+        answers.culprit(constant, "the same for every row"),
+        "; ".join(
+            f"{pair.spec.name} is {_shown(pair)} on all {len(pair.candidate):,} rows, where the reference "
+            f"gives {min(count, MANY)}{' or more' if count >= MANY else ''} different answers"
+            for pair in constant
+            for count in [answers.distinct(pair.reference, MANY)]
+        ),
+        "Check that the inputs reach the exported graph: an input that is not used, or a value frozen "
+        "when it was traced",
+        covered=covered,
+        simplicity=4,
+    )
 
 
 def _is_constant(pair: Pair) -> bool:
@@ -364,8 +343,4 @@ def _shown(pair: Pair) -> str:
     return told if pair.candidate[:1].size <= 4 else f"{told}, …"
 
 
-def _many(count: int) -> str:
-    return f"{count}" if count < MANY else f"{MANY} or more"
-
-
-EXTENSIONS = (Links(), OutputKinds(), ConstantOutputs())
+EXTENSIONS = (links, output_kinds, constant_outputs)

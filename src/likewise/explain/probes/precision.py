@@ -18,10 +18,9 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
-from likewise.explain.weights.matching import TREES
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -141,58 +140,50 @@ class _Wide:
         return again, trial.gap(reference=given, candidate=answers)
 
 
-class Precision:
+@probe(
+    "float32-compute",
+    when=lambda case: case.graph() is not None and not case.comparison.quantized_nodes,
+    slow=True,
+)
+def precision(case: Case) -> Explained | None:
     """Compute the candidate's graph in double; then put one node at a time back into float32."""
-
-    causes = ("float32-compute", "float32-threshold")
-    needs_answers = True
-    slow = True
-
-    def plausible(self, case: Case) -> bool:
-        return case.graph() is not None and not case.comparison.quantized_nodes
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        proto = case.editable()
-        plan = widen.Widening(case.tensor_types(), frozenset({widen.SINGLE}))
-        if proto is None or widen.SINGLE not in plan.types.values():
-            return []
-        found = widen.runnable(proto, plan)
-        if found is None:
-            cure = next(_by_the_standard(case, proto, plan), None)
-            return [] if cure is None else [_too_few_digits(case, proto, None, cure)]
-        optimiser = case.once(experiment.unoptimised)
-        # In double the runtime's fusions are not made either: where these are at fault, nothing is shown.
-        if not _digits_matter(case, proto, found[0]) or (optimiser is not None and optimiser.explains):
-            return []
-        wide = _Wide(case, proto, *found)
-        cure = None if wide.answers is None else next(_in_double(wide, plan), None)
-        return [] if cure is None else [_too_few_digits(case, proto, wide, cure)]
+    proto = case.editable()
+    plan = widen.Widening(case.tensor_types(), frozenset({widen.SINGLE}))
+    if proto is None or widen.SINGLE not in plan.types.values():
+        return None
+    found = widen.runnable(proto, plan)
+    if found is None:
+        cure = next(_by_the_standard(case, proto, plan), None)
+        return None if cure is None else _too_few_digits(case, proto, None, cure)
+    optimiser = experiment.unoptimised(case)
+    # In double the runtime's fusions are not made either: where these are at fault, nothing is shown.
+    if not _digits_matter(case, proto, found[0]) or (optimiser is not None and optimiser.explains):
+        return None
+    wide = _Wide(case, proto, *found)
+    cure = None if wide.answers is None else next(_in_double(wide, plan), None)
+    return None if cure is None else _too_few_digits(case, proto, wide, cure)
 
 
-class ReducedPrecision:
+def _reduced_precision_plausible(case: Case) -> bool:
+    proto = case.graph()
+    return proto is not None and (_has_halves(proto) or bool(rounding.rounded_weights(proto)))
+
+
+@probe("precision-reduction", when=_reduced_precision_plausible)
+def reduced_precision(case: Case) -> Explained | None:
     """Compute in float32 what the candidate computes in half; then give the reference the same rounded weights."""
-
-    causes = ("precision-reduction",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        proto = case.graph()
-        return proto is not None and (_has_halves(proto) or bool(rounding.rounded_weights(proto)))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        proto = case.editable()
-        if proto is None:
-            return []
-        plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
-        found = widen.runnable(proto, plan) if HALVES.intersection(plan.types.values()) else None
-        wide = _Wide(case, proto, *(found or (proto, plan)))
-        if wide.answers is None:
-            return []
-        cure = next(_in_single(wide), None) if _has_halves(proto) else None
-        if (cure is None or cure.weights) and (restored := _with_own_weights(wide)) is not None:
-            return [restored]
-        return [] if cure is None else [_halved(wide, cure)]
+    proto = case.editable()
+    if proto is None:
+        return None
+    plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
+    found = widen.runnable(proto, plan) if HALVES.intersection(plan.types.values()) else None
+    wide = _Wide(case, proto, *(found or (proto, plan)))
+    if wide.answers is None:
+        return None
+    cure = next(_in_single(wide), None) if _has_halves(proto) else None
+    if (cure is None or cure.weights) and (restored := _with_own_weights(wide)) is not None:
+        return restored
+    return None if cure is None else _halved(wide, cure)
 
 
 def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
@@ -283,9 +274,8 @@ def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cu
     evidence = f"{cure.told} on {cure.effect.told}"
     if again:
         evidence += f"; with only this node in float32, {again} of the rows tried fail again"
-    jumps = node is not None and _feeds_a_tree(proto, node)
     return Explained(
-        "float32-threshold" if jumps else "float32-compute",
+        "float32-compute",
         _in_owners_words(case, proto, node, cure.constant),
         evidence,
         "Export the module in double (model.double()), or allow for the noise of float32 with --abs-tol"
@@ -293,7 +283,7 @@ def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cu
         else "Export it in double (likewise export --double), or scale the inputs before the model",
         covered=cure.effect.covered if cure.rows is None else cure.rows.mask(cure.effect.covered),
         share=None if cure.rows is None else cure.effect.share,
-        simplicity=4 if jumps else cure.simplicity,
+        simplicity=cure.simplicity,
     )
 
 
@@ -303,17 +293,6 @@ def _as_single(case: Case) -> Batch:
     wide = {name: array for name, array in batch.inputs.items() if array.dtype == np.float64}
     narrow = {name: array.astype(np.float32).astype(np.float64) for name, array in wide.items()}
     return replace(batch, inputs=with_columns(batch.inputs, narrow))
-
-
-def _feeds_a_tree(proto: ModelProto, node: NodeProto) -> bool:
-    """Does a tree compare what this node gives? Then a rounded number takes another branch."""
-    reached = set(node.output)
-    for other in proto.graph.node:
-        if reached.intersection(other.input):
-            if other.op_type in TREES:
-                return True
-            reached.update(other.output)
-    return False
 
 
 def _in_owners_words(case: Case, proto: ModelProto, node: NodeProto | None, constant: str | None) -> Place:
@@ -374,7 +353,7 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
     ]
     decisive = alone or list(found)
     weight = found[decisive[0]]
-    return Explained(
+    return effect.explained(
         "precision-reduction",
         WHOLE
         if len(decisive) > 1
@@ -382,7 +361,6 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
         f"{len(found)} stored arrays are rounded to {weight.form}; with the reference's own in their place the "
         f"candidate agrees on {effect.told}",
         KEPT if len(decisive) == 1 else ACCEPTED,
-        covered=effect.covered,
         simplicity=1,
     )
 
@@ -394,12 +372,11 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
         evidence += f"; before, {overflow} overflows"
     else:
         place = _node_in_half(wide, cure)
-    return Explained(
+    return cure.effect.explained(
         "precision-reduction",
         place or WHOLE,
         evidence,
         ACCEPTED if place is None else KEPT,
-        covered=cure.effect.covered,
         simplicity=cure.simplicity,
     )
 
@@ -455,4 +432,4 @@ def _dtype(plan: widen.Widening) -> str:
     return NAMES[max(set(kinds), key=kinds.count)] if kinds else "float16"
 
 
-EXTENSIONS = (Precision(), ReducedPrecision())
+EXTENSIONS = (precision, reduced_precision)

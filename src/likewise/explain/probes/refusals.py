@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from likewise.compare import feed
-from likewise.compare.call import Side
 from likewise.contracts.comparison import Incident
-from likewise.contracts.data import Array, Batch
+from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.contracts.report import Place
 from likewise.data.cells import Field, missing_in, transplanted
 from likewise.errors import LikewiseError, one_line
-from likewise.explain.case import Case, Explained, Sample
-from likewise.explain.features import ROWS, agreement, fields_of, first_rows, known_categories
+from likewise.explain.case import Case, Explained, Sample, probe
+from likewise.explain.features import ROWS, agreement, fed_sides, fields_of, first_rows, known_categories
 from likewise.models.onnx import edits
 from likewise.models.onnx.describe import read
 from likewise.registry import adapter
@@ -31,7 +28,7 @@ NO_DIAGNOSIS = ("untrusted-model", "missing-extra", "feeding", "pairing", "no-ro
 class Known:
     """A refusal in the words of the runtime, what it means, what it is about, and what to do."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     meaning: str
     culprit: str
     remedy: str
@@ -50,87 +47,81 @@ NEARBY = 40
 
 KNOWN = (
     Known(
-        re.compile(r"there is no file (?P<name>\S+)"),
+        r"there is no file (?P<name>\S+)",
         "the file does not exist",
         "{name}",
         "Check the path, or export the model first",
     ),
     Known(
-        re.compile(r"keeps tensor '(?P<tensor>[^']*)' in '(?P<name>[^']*)', which does not exist"),
+        r"keeps tensor '(?P<tensor>[^']*)' in '(?P<name>[^']*)', which does not exist",
         "its weights are in a file of their own, {name}, which is missing (tensor '{tensor}')",
         "{name}",
         "Copy the weights file next to the model",
     ),
     Known(
-        re.compile(r"(?:External data|external initializer|External initializer)[^.]*?(?P<name>[\w./-]+\.\w+)?"),
+        r"(?:External data|external initializer|External initializer)[^.]*?(?P<name>[\w./-]+\.\w+)?",
         "the file with its weights is missing, too short or not its own",
         "{name}",
         "Copy the weights file that was written together with the model next to it",
     ),
     Known(
-        re.compile(r"cannot be read as ONNX|holds no ONNX graph|INVALID_PROTOBUF|Protobuf parsing failed"),
+        r"cannot be read as ONNX|holds no ONNX graph|INVALID_PROTOBUF|Protobuf parsing failed",
         "the file is cut off or damaged",
         "",
         "Copy the file again and compare its size or SHA-256 on both ends, or export it again",
     ),
     Known(
-        re.compile(r"[Uu]nsupported model IR version: (?P<name>\d+), max supported IR version: (?P<tensor>\d+)"),
+        r"[Uu]nsupported model IR version: (?P<name>\d+), max supported IR version: (?P<tensor>\d+)",
         "it is written in version {name} of the ONNX format, and this runtime reads {tensor} at most",
         "IR version {name}",
         "Update onnxruntime, or save it with an older version: model.ir_version = {tensor}",
     ),
     Known(
-        re.compile(
-            r"[Oo]pset (?P<name>\d+) (?:is under development|of domain)|"
-            r"official released onnx opset versions\. Opset (?P<tensor>\d+)"
-        ),
+        r"[Oo]pset (?P<name>\d+) (?:is under development|of domain)|"
+        r"official released onnx opset versions\. Opset (?P<tensor>\d+)",
         "it is written for opset {name}{tensor}, which this runtime does not know",
         "opset {name}{tensor}",
         "Update onnxruntime, or export for an older opset (likewise export --opset N)",
     ),
     Known(
-        re.compile(
-            r"(?P<name>[\w.]*:?\w+)\(-?\d+\) is not a registered function/op|No Op registered for (?P<tensor>\w+)"
-        ),
+        r"(?P<name>[\w.]*:?\w+)\(-?\d+\) is not a registered function/op|No Op registered for (?P<tensor>\w+)",
         "it uses the operator {name}{tensor}, which this runtime does not have",
         "operator {name}{tensor}",
         "Register the library of the operator with the runtime, or export without it",
     ),
     Known(
-        re.compile(r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<tensor>[^']*)'"),
+        r"Could not find an implementation for (?P<name>\w+)\(\d+\) node with name '(?P<tensor>[^']*)'",
         "the runtime has no kernel for {name} with the types it has here (node '{tensor}')",
         "{name} (node '{tensor}')",
         "Export it in float32, or for another opset",
     ),
     Known(
-        re.compile(
-            r"[Tt]ype [Ee]rror: (?P<meaning>.*?(?:[Oo]ptype|operator|node) ?\(?(?P<name>[\w./:]*)\)?.*?"
-            r"(?:in node|node) \((?P<tensor>[^)]*)\))"
-        ),
+        r"[Tt]ype [Ee]rror: (?P<meaning>.*?(?:[Oo]ptype|operator|node) ?\(?(?P<name>[\w./:]*)\)?.*?"
+        r"(?:in node|node) \((?P<tensor>[^)]*)\))",
         "types do not fit inside the graph: {meaning}",
         "{name} (node '{tensor}')",
         "Export it again; if it was edited, cast to one type before this node",
     ),
     Known(
-        re.compile(r"Node input '(?P<name>[^']*)' is not a graph input, initializer, or output"),
+        r"Node input '(?P<name>[^']*)' is not a graph input, initializer, or output",
         "a node reads the tensor '{name}', which nothing in the graph gives",
         "tensor '{name}'",
         AGAIN,
     ),
     Known(
-        re.compile(r"In Node, ?\(\"(?P<tensor>[^\"]*)\", (?P<name>\w+)"),
+        r"In Node, ?\(\"(?P<tensor>[^\"]*)\", (?P<name>\w+)",
         "the graph is not valid at the node '{tensor}' ({name})",
         "{name} (node '{tensor}')",
         AGAIN,
     ),
     Known(
-        re.compile(r"Node \((?P<tensor>[^)]*)\) Op \((?P<name>\w+)\)"),
+        r"Node \((?P<tensor>[^)]*)\) Op \((?P<name>\w+)\)",
         "shapes or types do not fit at the node '{tensor}' ({name})",
         "{name} (node '{tensor}')",
         AGAIN,
     ),
     Known(
-        re.compile(r"running (?P<name>\w+) node\. Name:'(?P<tensor>[^']*)'"),
+        r"running (?P<name>\w+) node\. Name:'(?P<tensor>[^']*)'",
         "it fails when it runs, at the node '{tensor}' ({name})",
         "{name} (node '{tensor}')",
         "Export it again with the shapes and types of this data",
@@ -138,39 +129,31 @@ KNOWN = (
 )
 
 
-class Refusals:
+@probe("unloadable-model", when=lambda case: bool(_incidents(case)), needs_answers=False)
+def refusals(case: Case) -> Explained | None:
     """Read what the model's refusal says, and what the file itself shows."""
-
-    causes = ("unloadable-model",)
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(_incidents(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        incident = _incidents(case)[0]
-        side = incident.side or "candidate"
-        model, opened = case.model(side), side in case.runners
-        if opened and side == "reference":
-            # A reference that loads and refuses the rows refuses the data.
-            return []
-        if not opened and _loads_unoptimised(case, model):
-            meaning = "the file loads without graph optimisation, and not with it: the optimiser makes an invalid graph"
-            about, remedy = (
-                "graph optimisation",
-                "Load it with the optimisation off (--candidate-option optimization=disable)",
-            )
-            return [_explained(side, model, f"{meaning} of it", about, remedy)]
-        meaning, about, remedy = _read(incident, model)
-        told = f"the {side} {'answers nothing' if opened else 'does not load'}: {meaning}"
-        return [_explained(side, model, told, about, remedy or incident.remedy or AGAIN, simplicity=3 if opened else 1)]
+    incident = _incidents(case)[0]
+    side = incident.side or "candidate"
+    model, opened = case.model(side), side in case.runners
+    if opened and side == "reference":
+        # A reference that loads and refuses the rows refuses the data.
+        return None
+    if not opened and _loads_unoptimised(case, model):
+        meaning = "the file loads without graph optimisation, and not with it: the optimiser makes an invalid graph"
+        about, remedy = (
+            "graph optimisation",
+            "Load it with the optimisation off (--candidate-option optimization=disable)",
+        )
+        return _explained(side, model, f"{meaning} of it", about, remedy)
+    meaning, about, remedy = _read(incident, model)
+    told = f"the {side} {'answers nothing' if opened else 'does not load'}: {meaning}"
+    return _explained(side, model, told, about, remedy or incident.remedy or AGAIN, simplicity=3 if opened else 1)
 
 
 def _explained(side: str, model: Model, told: str, about: str, remedy: str, simplicity: int = 1) -> Explained:
     name = _name(model) if side == "candidate" else f"the reference: {_name(model)}"
     place = Place(name, (about,) if about else (), side=side)
-    return Explained("unloadable-model", place, told, remedy, share=1.0, simplicity=simplicity)
+    return Explained("unloadable-model", place, told, remedy, simplicity=simplicity)
 
 
 def _incidents(case: Case) -> list[Incident]:
@@ -197,7 +180,7 @@ def _loads_unoptimised(case: Case, model: Model) -> bool:
 def _read(incident: Incident, model: Model) -> tuple[str, str, str]:
     """What the refusal means, what in the file it is about, and what to do."""
     for known in KNOWN:
-        found = known.pattern.search(incident.message)
+        found = re.search(known.pattern, incident.message)
         if found is None:
             continue
         parts = {"name": "", "tensor": "", "meaning": ""}
@@ -239,46 +222,26 @@ def _shortened(message: str, limit: int = 240) -> str:
     return message if len(message) <= limit else message[: limit - 1] + "…"
 
 
-class RefusedRows:
+@probe(
+    "unknown-category",
+    "missing-value-handling",
+    when=lambda case: (
+        case.sample is None
+        and len(case.runners) == 2
+        and any(incident.code == "model" and incident.side is not None for incident in case.comparison.incidents)
+    ),
+    needs_answers=False,
+)
+def refused_rows(case: Case) -> Explained | None:
     """Find a row that is refused, and the column that makes it so: with the value of an answered row it is answered."""
-
-    causes = ("unknown-category", "missing-value-handling")
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return (
-            case.sample is None
-            and len(case.runners) == 2
-            and any(incident.code == "model" and incident.side is not None for incident in case.comparison.incidents)
-        )
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        batch = first_rows(case, MOST_ROWS)
-        opened = None if batch is None else _fed(case, batch)
-        if opened is None:
-            return []
-        found = (_refused_by(opened, side) for side in ("reference", "candidate"))
-        return [entry for entry in found if entry is not None][:1]
-
-
-def _fed(case: Case, batch: Batch) -> Case | None:
-    """The case with both models fed these rows, although they do not answer all of them."""
-    reference, candidate = (case.runners[side].signature for side in ("reference", "candidate"))
-    try:
-        ours = feed.plan(batch, reference, side="reference", mapping=case.plan.feed)
-        order = ours.columns if reference.table else None
-        theirs = feed.plan(batch, candidate, side="candidate", order=order, mapping=case.plan.feed)
-    except LikewiseError:
+    batch = first_rows(case, MOST_ROWS)
+    sides = None if batch is None else fed_sides(case, batch)
+    if batch is None or sides is None:
         return None
+    # Both are fed these rows, although they do not answer all of them.
     sample = Sample(batch, {}, {}, (), np.zeros(len(batch), dtype=bool), complete=False)
-    return replace(
-        case,
-        reference=Side("reference", case.plan.reference.name, case.runners["reference"], ours),
-        candidate=Side("candidate", case.plan.candidate.name, case.runners["candidate"], theirs),
-        sample=sample,
-        known=dict(case.known),
-    )
+    opened = replace(case, reference=sides[0], candidate=sides[1], sample=sample, known=dict(case.known))
+    return _refused_by(opened, "reference") or _refused_by(opened, "candidate")
 
 
 def _refused_by(case: Case, side: str) -> Explained | None:
@@ -359,4 +322,4 @@ def _unknown(case: Case, side: str, values: Array, refused: int) -> Array:
     return strange
 
 
-EXTENSIONS = (Refusals(), RefusedRows())
+EXTENSIONS = (refusals, refused_rows)

@@ -16,7 +16,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
 from likewise.models.onnx import alternatives, edits
 from likewise.models.onnx.alternatives import Alternative
@@ -84,120 +84,90 @@ RANDOM = {
 EVAL = "Call model.eval() before torch.onnx.export, and export again"
 
 
-class Runtime:
+@probe(
+    "runtime-optimization", "operator-semantics", "approximation", when=lambda case: case.graph() is not None, slow=True
+)
+def runtime(case: Case) -> Explained | None:
     """Run without the optimiser, then with single passes off; run by the standard's own evaluator."""
-
-    causes = ("runtime-optimization", "operator-semantics", "approximation")
-    needs_answers = True
-    slow = True
-
-    def plausible(self, case: Case) -> bool:
-        return case.graph() is not None
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        effect = case.once(experiment.unoptimised)
-        found = _optimiser(case, effect) if effect is not None and effect.explains else _wrong_operator(case)
-        return [] if found is None else [found]
+    effect = experiment.unoptimised(case)
+    return _optimiser(case, effect) if effect is not None and effect.explains else _wrong_operator(case)
 
 
-class Operators:
+@probe(
+    "approximation", "operator-semantics", "operator-attribute", when=lambda case: case.graph() is not None, slow=True
+)
+def operators(case: Case) -> Explained | None:
     """Let the nodes of one operator do what else they could have been meant to do: all of them, then one at a time."""
-
-    causes = ("approximation", "operator-semantics", "operator-attribute")
-    needs_answers = True
-    slow = True
-
-    def plausible(self, case: Case) -> bool:
-        return case.graph() is not None
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        proto = case.editable()
-        if proto is None:
-            return []
-        kinds: dict[str, list[Alternative]] = {}
-        for found in alternatives.alternatives(proto):
-            kinds.setdefault(found.kind, []).append(found)
-        together = [{entry.node: entry for entry in group} for group in kinds.values()]
-        alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
-        best: tuple[Effect, Mapping[str, Alternative]] | None = None
-        for chosen in experiment.searching(case, [*together, *alone][:MOST_ALTERNATIVES], patience=PATIENCE):
-            try:
-                change = Change(target=alternatives.changed(proto, chosen))
-            except (ValueError, IndexError, KeyError):
-                continue
-            effect = experiment.run(case, change, left=LEFT)
-            if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
-                best = effect, chosen
-        return [] if best is None else [_other_meaning(proto, *best)]
+    proto = case.editable()
+    if proto is None:
+        return None
+    kinds: dict[str, list[Alternative]] = {}
+    for found in alternatives.alternatives(proto):
+        kinds.setdefault(found.kind, []).append(found)
+    together = [{entry.node: entry for entry in group} for group in kinds.values()]
+    alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
+    best: tuple[Effect, Mapping[str, Alternative]] | None = None
+    for chosen in experiment.searching(case, [*together, *alone][:MOST_ALTERNATIVES], patience=PATIENCE):
+        try:
+            change = Change(target=alternatives.changed(proto, chosen))
+        except (ValueError, IndexError, KeyError):
+            continue
+        effect = experiment.run(case, change, left=LEFT)
+        if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
+            best = effect, chosen
+    return None if best is None else _other_meaning(proto, *best)
 
 
-class TrainingMode:
+@probe("training-mode")
+def training_mode(case: Case) -> Explained | None:
     """Switch the layers that act as in training to inference, one side at a time."""
-
-    causes = ("training-mode",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return True
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = next((found for side in SIDES if (found := _in_training(case, side))), None) or _by_the_batch(case)
-        return [] if found is None else [found]
+    found = next((found for side in SIDES if (found := _in_training(case, side))), None) or _by_the_batch(case)
+    return found
 
 
-class Nondeterminism:
+@probe("nondeterminism")
+def nondeterminism(case: Case) -> Sequence[Explained]:
     """Ask both models the same several times."""
-
-    causes = ("nondeterminism",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return True
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        found = []
-        trial = Trial.few(case, ROWS)
-        for side in SIDES:
-            random = _random_nodes(case, side)
-            changes = case.framework(side) != "recorded" and (random or _differs_at_once(case, side))
-            apart = _answered_otherwise(trial, side) if changes else None
-            if apart is None:
-                continue
-            # What is answered differently now need not fail now.
-            effect = Effect(apart, trial.failing)
-            if effect.share < ENOUGH:
-                continue
-            node = trace.place_of(random[0]) if len(random) == 1 else Place("")
-            details = (str(node),) if node.name else ()
-            found.append(
-                Explained(
-                    "nondeterminism",
-                    Place(side, details, side, nodes=node.nodes, tensors=node.tensors),
-                    f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
-                    f"{effect.told} than when they failed",
-                    "Export it for inference (model.eval()), or fix the seed of what is random in it",
-                    covered=trial.mask(effect.covered),
-                    share=effect.share,
-                    simplicity=2,
-                )
+    found = []
+    trial = Trial.few(case, ROWS)
+    for side in SIDES:
+        random = _random_nodes(case, side)
+        changes = case.framework(side) != "recorded" and (random or experiment.answers_vary(case, side))
+        apart = _answered_otherwise(trial, side) if changes else None
+        if apart is None:
+            continue
+        # What is answered differently now need not fail now.
+        effect = Effect(apart, trial.failing)
+        if effect.share < ENOUGH:
+            continue
+        node = trace.place_of(random[0]) if len(random) == 1 else Place("")
+        details = (str(node),) if node.name else ()
+        found.append(
+            Explained(
+                "nondeterminism",
+                Place(side, details, side, nodes=node.nodes, tensors=node.tensors),
+                f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
+                f"{effect.told} than when they failed",
+                "Export it for inference (model.eval()), or fix the seed of what is random in it",
+                covered=trial.mask(effect.covered),
+                share=effect.share,
+                simplicity=2,
             )
-        return found
+        )
+    return found
 
 
 def _optimiser(case: Case, effect: Effect) -> Explained:
     passes = _passes_at_fault(case, effect)
     told = ", ".join(passes) or "graph optimisation"
     switch = f"disabled_optimizers={','.join(passes)}" if passes else "optimization=disable"
-    return Explained(
+    return effect.explained(
         "runtime-optimization",
         Place(told),
         f"without graph optimisation the candidate agrees with the reference on {effect.told}"
         + (f"; so it does with {told} alone switched off" if passes else ""),
         "Deploy with it switched off (InferenceSession(..., disabled_optimizers=[...])), and check so: "
         f"--candidate-option {switch}",
-        covered=effect.covered,
         simplicity=2 if len(passes) == 1 else 3,
     )
 
@@ -266,13 +236,11 @@ def _other_meaning(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alter
     first = next(iter(chosen.values()))
     place = trace.place_of(*nodes)
     attribute = (first.attribute,) if first.cause == alternatives.ATTRIBUTE else ()
-    return Explained(
+    return effect.explained(
         first.cause,
         Place(str(place), attribute, path=place.path, nodes=place.nodes),
         f"with {first.told} in {place}, the candidate agrees with the reference on {effect.told}",
         "Make both compute it in one way, and export again: change the reference's layer, or this node of the graph",
-        covered=effect.covered,
-        simplicity=2,
     )
 
 
@@ -292,12 +260,11 @@ def _in_training(case: Case, side: str) -> Explained | None:
         enough=experiment.AS_MUCH * effect.share,
     )
     place = trace.place_of(*(live if alone is None else alone[:1]), side=side)
-    return Explained(
+    return effect.explained(
         "training-mode",
         place if side == "candidate" else Place(f"{place} of the reference", side=side, nodes=place.nodes),
         f"with {place} switched to inference the {side} agrees with the other on {effect.told}",
         EVAL,
-        covered=effect.covered,
         simplicity=1,
     )
 
@@ -316,12 +283,11 @@ def _by_the_batch(case: Case) -> Explained | None:
     if effect is None or not effect.explains:
         return None
     some = listed(norms, trace.MOST_NAMED)
-    return Explained(
+    return effect.explained(
         "training-mode",
         Place(some, path=norms[0] if len(norms) == 1 else ""),
         f"normalising by the batch as in training ({some}), the reference answers like the candidate on {effect.told}",
         EVAL,
-        covered=effect.covered,
         simplicity=1,
     )
 
@@ -382,13 +348,6 @@ def _random_nodes(case: Case, side: str) -> list[NodeProto]:
     return [] if proto is None else [node for node in edits.all_nodes(proto.graph) if node.op_type in RANDOM]
 
 
-def _differs_at_once(case: Case, side: str) -> bool:
-    """Do two calls differ on a few rows?"""
-    batch = Trial.few(case).batch
-    one, other = case.ask(side, batch), case.ask(side, batch)
-    return one is not None and other is not None and bool(experiment.rows_apart(case, side, one, other).any())
-
-
 def _answered_otherwise(trial: Trial, side: str) -> Array | None:
     """The rows that were answered differently before, of a model whose answers change from call to call."""
     case, before = trial.case, trial.reference if side == "reference" else trial.candidate
@@ -399,4 +358,4 @@ def _answered_otherwise(trial: Trial, side: str) -> Array | None:
     return np.any([experiment.rows_apart(case, side, before, again) for again in asked], axis=0) if changes else None
 
 
-EXTENSIONS = (Runtime(), Operators(), TrainingMode(), Nondeterminism())
+EXTENSIONS = (runtime, operators, training_mode, nondeterminism)

@@ -19,7 +19,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed, missing_in
 from likewise.data.columns import ArrayColumns, with_columns
 from likewise.data.rows import rows_at
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.features import ROWS, agreement, columns_taken, first_rows, unfed_sides, with_added
 
 ALIKE = 0.6
@@ -38,30 +38,29 @@ MOST_ROWS = 65_536
 """A single missing value far down in the data is enough to be refused."""
 
 
-class Schema:
+@probe(
+    "schema-mismatch",
+    "missing-value-handling",
+    "input-type",
+    "input-layout",
+    when=lambda case: (
+        case.sample is None
+        and len(case.runners) == 2
+        and any(incident.code == "feeding" for incident in case.comparison.incidents)
+    ),
+    needs_answers=False,
+)
+def schema(case: Case) -> Explained | None:
     """Rename, leave out, read otherwise or turn round what does not fit: do both models then answer, and agree?"""
-
-    causes = ("schema-mismatch", "missing-value-handling", "input-type", "input-layout")
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return (
-            case.sample is None
-            and len(case.runners) == 2
-            and any(incident.code == "feeding" for incident in case.comparison.incidents)
-        )
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        batch = first_rows(case, MOST_ROWS)
-        sides = [] if batch is None else unfed_sides(case, batch)
-        # A column that is not there says more than one of another type.
-        for look in (_absent, _too_wide, _typed, _shaped):
-            for side in sides:
-                found = None if batch is None else next(look(case, batch, side), None)
-                if found is not None:
-                    return [found]
-        return []
+    batch = first_rows(case, MOST_ROWS)
+    sides = [] if batch is None else unfed_sides(case, batch)
+    # A column that is not there says more than one of another type.
+    for look in (_absent, _too_wide, _typed, _shaped):
+        for side in sides:
+            found = None if batch is None else next(look(case, batch, side), None)
+            if found is not None:
+                return found
+    return None
 
 
 def _agrees(share: float | None, told: str) -> str:
@@ -287,4 +286,4 @@ def _shape(shape: Shape) -> str:
     return "(" + ", ".join("n" if dim is None else str(dim) for dim in shape) + ")"
 
 
-EXTENSION = Schema()
+EXTENSION = schema

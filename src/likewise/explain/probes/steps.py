@@ -14,7 +14,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Field, listed, missing_in
 from likewise.data.columns import with_columns
 from likewise.explain import experiment
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.features import fields_of
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, part_of_join, transformed, watched_steps
@@ -36,30 +36,23 @@ FILLING = {"Imputer", "Where"}
 AGAIN = "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx"
 
 
-class PipelineSteps:
+@probe(
+    "preprocessing-dropped",
+    "preprocessing-differs",
+    "missing-value-handling",
+    "unknown-category",
+    "feature-order",
+    when=lambda case: case.required.batch.stacked and bool(reference_steps(case)),
+)
+def pipeline_steps(case: Case) -> Explained | None:
     """Leave a step out of the reference, or exchange its output with the tensor of the graph that stands for it."""
-
-    causes = (
-        "preprocessing-dropped",
-        "preprocessing-differs",
-        "missing-value-handling",
-        "unknown-category",
-        "feature-order",
-    )
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.required.batch.stacked and bool(reference_steps(case))
-
-    def test(self, case: Case) -> Sequence[Explained]:
-        wrong = first_wrong_step(case)
-        found = None
-        if wrong is None or wrong.step.joins:
-            found = _without_steps(case, wrong) or _with_a_step_twice(case, wrong)
-        if found is None and wrong is not None:
-            found = _located(wrong)
-        return [] if found is None else [found]
+    wrong = first_wrong_step(case)
+    found = None
+    if wrong is None or wrong.step.joins:
+        found = _without_steps(case, wrong) or _with_a_step_twice(case, wrong)
+    if found is None and wrong is not None:
+        found = _located(wrong)
+    return found
 
 
 def _located(wrong: WrongStep) -> Explained | None:
@@ -74,19 +67,19 @@ def _located(wrong: WrongStep) -> Explained | None:
         evidence = f"tensor '{wrong.place.tensor}' holds what {step.name} gives for its own output"
         return _explained(wrong, "preprocessing-differs", _called([step.path]), evidence)
     if step.joins and not wrong.lacking and (order := order_of(wrong.found, wrong.expected)) is not None:
-        told = _moved_columns(step, order)
+        names = _output_names(step, len(order))
+        told = listed([names[column] for column, other in enumerate(order) if column != other])
         evidence = f"tensor '{wrong.place.tensor}' holds the columns of {step.name} in another order: {told}"
         place = Place(told, (f"step '{step.path}'", f"tensor '{wrong.place.tensor}'"), path=step.path)
         return _explained(wrong, "feature-order", place, evidence)
     columns = _columns_at_fault(wrong)
     evidence = _evidence(wrong, list(columns))
-    for cause, fields in (
-        ("missing-value-handling", _with_missing(wrong, columns)),
-        ("unknown-category", _with_unseen(wrong, columns)),
-    ):
-        if fields:
-            names = tuple(field.name for field in fields)
-            place = Place(listed(names), (f"step '{step.path}'",), path=step.path, columns=names)
+    for cause, marks in (("missing-value-handling", _missing), ("unknown-category", _unseen)):
+        always = cause == "missing-value-handling" and _fills_gaps(step)
+        fields = [f for f in columns if always or _goes_with(wrong, columns[f], marks(wrong, f))]
+        if _suffice(wrong, fields, columns):
+            marked = tuple(field.name for field in fields)
+            place = Place(listed(marked), (f"step '{step.path}'",), path=step.path, columns=marked)
             return _explained(wrong, cause, place, evidence)
     paths = _branches_at_fault(wrong) if step.joins else []
     culprit = _called(paths or [step.path], [field.name for field in columns])
@@ -128,13 +121,11 @@ def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
         if effect is None or not (_leads_to(wrong, run[-1]) or _telling(case, effect) or _missed(case, run)):
             continue
         names = ", ".join(step.name for step in run)
-        return Explained(
+        return effect.explained(
             "preprocessing-dropped",
             _called([step.path for step in run]),
             f"without {names} the reference answers like the candidate on {effect.told}",
             "Export the whole fitted pipeline, not only its last step: likewise export MODEL --data DATA -o model.onnx",
-            covered=effect.covered,
-            simplicity=2,
         )
     return None
 
@@ -145,14 +136,12 @@ def _with_a_step_twice(case: Case, wrong: WrongStep | None) -> Explained | None:
     for step in steps:
         effect = _effect(case, {step.path: _again(step)}) if _does_something(records[step.path]) else None
         if effect is not None and (_leads_to(wrong, step) or _telling(case, effect)):
-            return Explained(
+            return effect.explained(
                 "preprocessing-differs",
                 _called([step.path]),
                 f"with {step.name} applied twice the reference answers like the candidate on {effect.told}: "
                 "the data or the caller applies it, and the exported model does so again",
                 f"Feed the exported model raw columns, or export it without {step.name}",
-                covered=effect.covered,
-                simplicity=2,
             )
     return None
 
@@ -250,7 +239,9 @@ def _evidence(wrong: WrongStep, named: Sequence[Field]) -> str:
         columns = f"{wrong.found.shape[1]} of the {wrong.expected.shape[1]} columns"
         return f"tensor '{wrong.place.tensor}'{made} has {columns} that {gives}"
     entries = wrong.wrong & wrong.trial.failing[:, None]
-    row, column = _furthest_off(wrong, entries)
+    with np.errstate(invalid="ignore"):
+        distance = np.nan_to_num(np.abs(wrong.found - wrong.expected), nan=np.inf)
+    row, column = map(int, np.unravel_index(np.argmax(np.where(entries, distance, -1.0)), entries.shape))
     where = f" in {listed([field.name for field in named], FEW_COLUMNS)}" if named else ""
     return (
         f"what {gives} and tensor '{wrong.place.tensor}'{made} differ{where} on {int(entries.any(axis=1).sum())} of "
@@ -259,24 +250,12 @@ def _evidence(wrong: WrongStep, named: Sequence[Field]) -> str:
     )
 
 
-def _furthest_off(wrong: WrongStep, entries: Array) -> tuple[int, int]:
-    with np.errstate(invalid="ignore"):
-        distance = np.nan_to_num(np.abs(wrong.found - wrong.expected), nan=np.inf)
-    row, column = np.unravel_index(int(np.argmax(np.where(entries, distance, -1.0))), entries.shape)
-    return int(row), int(column)
-
-
 def _called(paths: Sequence[str], columns: Sequence[str] = ()) -> Place:
     """Steps in their owner's words, then where they are."""
     names = listed([path.rpartition("__")[2] for path in paths])
     where = f"step{'s' if len(paths) > 1 else ''} " + listed([f"'{path}'" for path in paths])
     behind = (f"column{'s' if len(columns) > 1 else ''} {listed(columns)}",) if columns else ()
     return Place(names, (where, *behind), path=paths[-1], columns=tuple(columns))
-
-
-def _moved_columns(step: Step, order: Sequence[int]) -> str:
-    names = _output_names(step, len(order))
-    return listed([names[column] for column, found in enumerate(order) if column != found])
 
 
 def _output_names(step: Step, width: int) -> list[str]:
@@ -345,18 +324,6 @@ def _columns_at_fault(wrong: WrongStep) -> dict[Field, Array]:
     return found if apart else {}
 
 
-def _with_missing(wrong: WrongStep, columns: Mapping[Field, Array]) -> list[Field]:
-    """The columns that are wrong where they are missing, if that is most of what is wrong."""
-    fields = [f for f in columns if _fills_gaps(wrong.step) or _goes_with(wrong, columns[f], _missing(wrong, f))]
-    return fields if _suffice(wrong, fields, columns) else []
-
-
-def _with_unseen(wrong: WrongStep, columns: Mapping[Field, Array]) -> list[Field]:
-    """The columns that are wrong where the step was not fitted on their value, if that is most of what is wrong."""
-    fields = [field for field in columns if _goes_with(wrong, columns[field], _unseen(wrong, field))]
-    return fields if _suffice(wrong, fields, columns) else []
-
-
 def _suspects(wrong: WrongStep) -> list[str]:
     """The columns at the positions that are wrong, where the step takes as many as it gives: where to look first."""
     entries = [bool(column.any()) for column in wrong.wrong.T]
@@ -401,4 +368,4 @@ def _unseen(wrong: WrongStep, field: Field) -> Array | None:
     return np.array([value not in categories for value in wrong.trial.values(field).tolist()], dtype=bool)
 
 
-EXTENSION = PipelineSteps()
+EXTENSION = pipeline_steps

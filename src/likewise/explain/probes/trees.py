@@ -1,4 +1,4 @@
-"""Trees that are more or fewer, hold other values, are added up another way, or come from another training.
+"""Trees whose splits or values differ, that are more or fewer, added up another way, or from another training.
 
 Each is put right in a copy of the candidate's graph, all else as it was; what that heals is the proof.
 """
@@ -6,23 +6,33 @@ Each is put right in a copy of the candidate's graph, all else as it was; what t
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.explain import trees
-from likewise.explain.case import Case, Explained
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
-from likewise.explain.trees import Survey, plausible, survey
+from likewise.explain.trees import Survey, most, nudged, plausible, survey
 from likewise.models.onnx.tree_edits import divisors, with_attribute, with_constants
-from likewise.models.trees.differences import with_leaves, with_outputs, with_trees, without_trees
-from likewise.models.trees.read import cut_to, without_linear_leaves
+from likewise.models.trees.differences import (
+    with_gaps,
+    with_leaves,
+    with_outputs,
+    with_splits,
+    with_trees,
+    without_trees,
+)
+from likewise.models.trees.ensemble import Ensemble
+from likewise.models.trees.read import without_linear_leaves
+
+COINCIDENCE = 1e-4
+"""Rounding that takes more than this part of a column's spread is no coincidence at a threshold: digits are lost."""
+
+SHOWN = 6
 
 FEW_LEAVES = 0.5
 """Up to this share of the leaves, other values are damage; beyond it, another training."""
@@ -30,41 +40,258 @@ FEW_LEAVES = 0.5
 SAME_FACTOR = 1e-3
 """How close, relatively, a factor between the leaves of both has to be to the number of trees to be it."""
 
-BOOSTERS = ("XGB", "LGBM", "Booster", "CatBoost")
-
 AGAIN = "Export the model again; do not edit or patch the file"
 
 
-class Trees:
-    """Change one thing about the trees in a copy of the graph, and run it."""
+@probe(
+    "categorical-split",
+    "missing-value-handling",
+    "operator-attribute",
+    "feature-order",
+    "weight-corruption",
+    "float32-threshold",
+    "float32-input-cast",
+    when=plausible,
+)
+def tree_splits(case: Case) -> Iterator[Explained]:
+    """Put one kind of difference right in a copy of the graph, all else as it was, and run it."""
+    found = survey(case)
+    if found is not None and not found.differ.retrained:
+        for look in (_categories, _codes, _gaps, _modes, _column_order, _others, _rounded):
+            yield from shown(case, look(found))
 
-    causes = (
-        "tree-count",
-        "weight-corruption",
-        "precision-reduction",
-        "aggregation",
-        "label-order",
-        "output-mapping",
-        "model-part-dropped",
-        "stale-weights",
+
+def _categories(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.categories)
+    if not len(wrong):
+        return
+    # An exporter that does not know categories may number columns and route missing values wrongly with them.
+    repaired = np.flatnonzero(differ.categories | differ.column | differ.gap)
+    pair, rows = found.worst(wrong)
+    node, other = found.node(pair)
+    asked = _members(differ.ours, node) or "a threshold"
+    instead = _members(differ.theirs, other) or f"at most {differ.theirs.threshold[other]:.6g}"
+    yield Claim(
+        "categorical-split",
+        found.place(pair),
+        f"where the reference asks for {asked}, the candidate asks for {instead}; so do {_count(len(wrong), 'split')} "
+        f"on categories{_rows(rows)}; with the reference's sets in the graph {HEALED} agree",
+        "Encode the categories before the model (OneHotEncoder, OrdinalEncoder) and train on the codes, or export "
+        "with a converter that writes category splits",
+        found.written(with_splits(differ, repaired)),
     )
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return plausible(case)
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        found = survey(case)
-        if found is None:
-            return
-        looks = () if found.differ.retrained else (_count, _leaves, _outputs, _order, _measure, _base, _linear)
-        for look in (*looks, _training):
-            # Several ways to write one thing, of which the first that heals is told.
-            yield from islice(shown(case, look(found)), 1)
 
 
-def _count(found: Survey) -> Iterator[Claim]:
+def _codes(found: Survey) -> Iterator[Claim]:
+    """The sets are the same, but a category reaches them as another number: its value for its code, a fraction."""
+    ours, theirs, differ = found.reference, found.candidate, found.differ
+    grouped = differ.split & (differ.ours.group[differ.alignment.reference] >= 0) & ~differ.categories
+    asked = np.flatnonzero(grouped & ~differ.column)
+    if not ours.direct or not len(asked) or not grouped[found.pairs].any():
+        return
+    assert ours.rows is not None
+    assert theirs.rows is not None
+    pair, rows = found.worst(asked)
+    if not rows:
+        return
+    given = theirs.rows.copy()
+    for node, other in map(found.node, asked.tolist()):
+        codes = ours.rows[:, differ.ours.feature[node]]
+        given[:, differ.theirs.feature[other]] = np.trunc(codes) if differ.ours.whole else codes
+    row = int(found.rows[found.pairs == pair][0])
+    name, (code, instead) = found.column(pair), found.met(pair, row)
+    yield Claim(
+        "categorical-split",
+        found.place(pair),
+        f"in row {found.case.required.batch.rows.name(row)} the category of {name} is {code:g} to the reference's "
+        f"trees and {instead:g} to the candidate's, which ask for the same numbers{_rows(rows)}; given the reference's "
+        f"codes {HEALED} agree",
+        f"Encode {name} before the model and train on the codes: an exported tree knows no list of categories",
+        found.given(given),
+    )
+
+
+def _gaps(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.gap & ~differ.categories)
+    if not found.concerns(wrong):
+        return
+    pair, rows = found.worst(wrong)
+    met = np.intersect1d(found.pairs, wrong) if found.followed else wrong
+    columns = np.unique(differ.ours.column[differ.alignment.reference[met]])
+    others = [name for name in map(found.reference.name, columns.tolist()) if name != found.column(pair)]
+    also = (f"also {', '.join(others[: SHOWN - 1])}",) if others else ()
+    yield Claim(
+        "missing-value-handling",
+        found.place(pair, *also),
+        f"missing values of {found.column(pair)} go the other way than in the reference at {found.tree(pair)}"
+        f"{_rows(rows)}; so they do in {_count(len(wrong), 'split')} of {int(differ.split.sum())}; with these flags "
+        f"(nodes_missing_value_tracks_true) put right in the graph {HEALED} agree",
+        "Fill missing values before the model (SimpleImputer in the pipeline), or set the flags in the exported graph "
+        "from the model's own trees",
+        found.written(with_gaps(differ, wrong)),
+    )
+
+
+def _modes(found: Survey) -> Iterator[Claim]:
+    differ = found.differ
+    wrong = np.flatnonzero(differ.mode)
+    if not found.concerns(wrong):
+        return
+    pair, rows = found.worst(wrong)
+    name, site = found.column(pair), found.site(pair).name
+    meant, has = ("<=", "<") if differ.theirs.strict[found.node(pair)[1]] else ("<", "<=")
+    yield Claim(
+        "operator-attribute",
+        Place(site, (f"nodes_modes at {found.place(pair)}",), nodes=found.nodes(pair), columns=(name,)),
+        f"the reference asks whether {name} {meant} the threshold, the candidate {has}, in "
+        f"{_count(len(wrong), 'split')} of {int(differ.split.sum())}{_rows(rows)}; with the comparison put right in "
+        f"the graph {HEALED} agree",
+        f"Set nodes_modes of {site} to the comparison of the model that was exported",
+        found.written(with_splits(differ, wrong)),
+    )
+
+
+def _column_order(found: Survey) -> Iterator[Claim]:
+    differ, order = found.differ, found.differ.order
+    if not order or differ.categories.any():
+        return
+    name = found.reference.name
+    moved = sorted(column for column, other in order.items() if column != other)
+    columns = tuple(name(column) for column in moved)
+    yield Claim(
+        "feature-order",
+        Place(", ".join(columns), columns=columns, nodes=found.nodes()),
+        "the candidate's trees ask for "
+        + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN])
+        + f"; with the reference's columns in the graph {HEALED} agree",
+        "Export again with the columns in the order of the training",
+        found.written(with_splits(differ, np.flatnonzero(differ.column))),
+    )
+
+
+def _others(found: Survey) -> Iterator[Claim]:
+    """Few splits with another threshold, another column or another shape: the graph was damaged, not retrained."""
+    differ = found.differ
+    wrong = np.flatnonzero((differ.moved | differ.torn | differ.column) & ~differ.kind)
+    if differ.order or not (differ.torn.any() or found.concerns(wrong)):
+        return
+    pair, rows = found.worst(wrong)
+    node, other = found.node(pair)
+    if differ.torn[pair]:
+        what = "is a leaf in one of both and a split in the other"
+    elif differ.column[pair]:
+        what = f"asks for {found.reference.name(int(differ.theirs.column[other]))} in the candidate"
+    else:
+        mine, yours = differ.ours.threshold[node], differ.theirs.threshold[other]
+        what = f"compares with {yours:.9g} in the candidate and {mine:.9g} in the reference"
+    place = found.place(pair)
+    yield Claim(
+        "weight-corruption",
+        place,
+        f"{place} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of {differ.inner} differ; with the reference's in "
+        f"the graph {HEALED} agree",
+        AGAIN,
+        found.written(with_trees(differ) if differ.torn.any() else with_splits(differ, wrong)),
+    )
+
+
+def _rounded(found: Survey) -> Iterator[Claim]:
+    """Values that pass a threshold by rounding alone, moved to the side on which the reference has them."""
+    differ = found.differ
+    grouped = differ.ours.group[differ.alignment.reference] >= 0
+    other = differ.column | differ.categories | differ.moved | differ.torn | differ.mode | grouped
+    alike = differ.split & ~other
+    changed = nudged(found, np.flatnonzero(alike)) if alike[found.pairs].any() else None
+    if changed is None:
+        return
+    given = differ.theirs.feature[differ.alignment.candidate[found.pairs]]
+    met = alike[found.pairs] & changed.moved[found.rows, given]
+    if not met.any():
+        return
+    column, _ = most(given[met])
+    met &= given == column
+    rows, pairs = found.rows[met], found.pairs[met]
+    pair, _ = most(pairs)
+    name, row = found.column(pair), int(rows[pairs == pair][0])
+    seen, instead = found.met(pair, row)
+    reached = (
+        f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead:.17g} in the "
+        f"candidate and as {seen:.17g} in the reference"
+    )
+    count = len(np.unique(rows))
+    takes = "1 failing row takes" if count == 1 else f"{count} failing rows take"
+    casts = [entry for entry in found.case.comparison.casts if entry.side == "candidate" and entry.column == name]
+    data = found.case.required.batch.inputs.get(name)
+    whole = data is not None and data.dtype.kind in "iu"
+    if any(entry.changed for entry in casts) and (whole or changed.lost.get(column, 0.0) > COINCIDENCE):
+        yield Claim(
+            "float32-input-cast",
+            Place(name, columns=(name,)),
+            f"{reached}: {differ.theirs.dtype} cannot hold its digits; {takes} another side of a threshold; on the "
+            f"right side of each, {HEALED} agree",
+            f"Subtract a constant from {name} before the model is fitted, or export with double inputs "
+            "(likewise export --double)",
+            found.given(changed.rows),
+            simplicity=2,
+        )
+        return
+    node, there = found.node(pair)
+    trees = len(np.unique(differ.theirs.tree[differ.alignment.candidate[pairs]]))
+    yield Claim(
+        "float32-threshold",
+        found.place(pair),
+        f"{reached}, where the threshold is {differ.theirs.threshold[there]:.17g} and "
+        f"{differ.ours.threshold[node]:.17g}; {takes} another side of a threshold of {name}"
+        f"{f' in {trees} trees' if trees > 1 else ''}; moved by the last digit to the right side, {HEALED} agree",
+        "Export with double inputs: likewise export --double"
+        if found.case.framework("reference") == "sklearn"
+        else f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
+        found.given(changed.rows),
+    )
+
+
+def _members(trees: Ensemble, node: int) -> str:
+    """The categories that a split asks for; empty where it asks for none."""
+    if trees.group[node] < 0:
+        return ""
+    values: Array = trees.groups[trees.group[node]]
+    shown_first = ", ".join(f"{value:g}" for value in values[:SHOWN].tolist())
+    return f"one of {{{shown_first}{', …' if len(values) > SHOWN else ''}}}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _rows(rows: int) -> str:
+    return f", where {_count(rows, 'failing row')} go{'es' if rows == 1 else ''} the other way" if rows else ""
+
+
+@probe(
+    "tree-count",
+    "weight-corruption",
+    "precision-reduction",
+    "aggregation",
+    "label-order",
+    "output-mapping",
+    "model-part-dropped",
+    "stale-weights",
+    when=plausible,
+)
+def tree_values(case: Case) -> Iterator[Explained]:
+    """Change one thing about the trees in a copy of the graph, and run it."""
+    found = survey(case)
+    if found is None:
+        return
+    looks = () if found.differ.retrained else (_tree_count, _leaves, _outputs, _output_order, _measure, _base, _linear)
+    for look in (*looks, _training):
+        # Several ways to write one thing, of which the first that heals is told.
+        yield from islice(shown(case, look(found)), 1)
+
+
+def _tree_count(found: Survey) -> Iterator[Claim]:
     """Take the trees that are too many out of the graph, or put those that are missing in."""
     differ = found.differ
     if not (differ.missing_trees or len(differ.extra_trees)):
@@ -88,13 +315,11 @@ def _count(found: Survey) -> Iterator[Claim]:
             "Cut the model to the trees that predict uses before the export: booster[:best_iteration + 1] (XGBoost), "
             "booster.model_to_string(num_iteration=booster.best_iteration) (LightGBM)"
         )
-    place = Place(name, nodes=found.nodes())
-    if not differ.missing_trees:
-        cut = found.written(without_trees(differ, differ.extra_trees))
-        yield Claim("tree-count", place, evidence, remedy, cut)
+    ways: list[Ensemble | None] = [] if differ.missing_trees else [without_trees(differ, differ.extra_trees)]
     # A forest divides by its own number of trees: the values of the leaves may have been adjusted, or not.
-    for scale in dict.fromkeys((differ.leafage.scale, 1.0)):
-        yield Claim("tree-count", place, evidence, remedy, found.written(with_trees(differ, scale=scale)))
+    ways += [with_trees(differ, scale=scale) for scale in dict.fromkeys((differ.leafage.scale, 1.0))]
+    for way in ways:
+        yield Claim("tree-count", Place(name, nodes=found.nodes()), evidence, remedy, found.written(way))
 
 
 def _leaves(found: Survey) -> Iterator[Claim]:
@@ -146,7 +371,7 @@ def _outputs(found: Survey) -> Iterator[Claim]:
     )
 
 
-def _order(found: Survey) -> Iterator[Claim]:
+def _output_order(found: Survey) -> Iterator[Claim]:
     """The outputs of all leaves in another order: that of the base score or of the labels may be right."""
     order, theirs = found.differ.leafage.order, found.differ.theirs
     if not order:
@@ -168,49 +393,40 @@ def _order(found: Survey) -> Iterator[Claim]:
 
 def _measure(found: Survey) -> Iterator[Claim]:
     """All leaves too large or too small by one factor, or their sum divided by the wrong number."""
-    leafage, theirs = found.differ.leafage, found.differ.theirs
+    ours, leafage, theirs = found.differ.ours, found.differ.leafage, found.differ.theirs
     if not leafage.in_place or leafage.share > FEW_LEAVES:
         return
-    for factor, constants, story in _ways(found):
+    count, scale = ours.trees, leafage.scale
+    added, averaged = "they are added up instead of averaged", "they are averaged instead of added up"
+    ways: list[tuple[float, dict[str, float], str]] = []
+    if abs(scale - 1) > 1e-4:
+        known = {count: added, 1 / count: averaged}
+        story = next((told for value, told in known.items() if math.isclose(scale, value, rel_tol=SAME_FACTOR)), "")
+        ways = [(1 / scale, {}, story or f"every leaf holds {scale:.6g} times its value")] if scale > 0 else []
+    elif ours.average:
+        ways = [(1 / count, {}, added)]
+        if divided := divisors(found.case.graph(), found.site().node):
+            by = ", ".join(f"{value:g}" for value in divided.values())
+            ways.append((1.0, dict.fromkeys(divided, float(count)), f"their sum is divided by {by}"))
+            told = f"they are added up, and divided by {by} after the link"
+            ways.append((1 / count, dict.fromkeys(divided, 1.0), told))
+    for factor, constants, story in ways:
         changes = found.written(replace(theirs, leaf_value=theirs.leaf_value * factor))
-        if constants:
-            changes = tuple(replace(change, target=with_constants(change.target, constants)) for change in changes)
         yield _aggregated(
             found,
-            f"the reference has {found.differ.ours.trees} trees, and in the candidate {story}; with that put right in "
-            f"the graph {HEALED} agree",
+            f"the reference has {count} trees, and in the candidate {story}; with that put right in the graph "
+            f"{HEALED} agree",
             "Export again; apply the learning rate, or one over the number of trees, once",
-            changes,
+            tuple(replace(change, target=with_constants(change.target, constants)) for change in changes),
         )
-
-
-def _ways(found: Survey) -> Iterator[tuple[float, dict[str, float], str]]:
-    """A factor for the leaves, constants to set, and what would then have been wrong."""
-    ours, scale = found.differ.ours, found.differ.leafage.scale
-    count = ours.trees
-    if abs(scale - 1) > 1e-4:
-        known = {count: "they are added up instead of averaged", 1 / count: "they are averaged instead of added up"}
-        story = next((told for value, told in known.items() if math.isclose(scale, value, rel_tol=SAME_FACTOR)), "")
-        if scale > 0:
-            yield 1 / scale, {}, story or f"every leaf holds {scale:.6g} times its value"
-        return
-    if not ours.average:
-        return
-    yield 1 / count, {}, "they are added up instead of averaged"
-    if divided := divisors(found.case.graph(), found.site().node):
-        by = ", ".join(f"{value:g}" for value in divided.values())
-        yield 1.0, dict.fromkeys(divided, float(count)), f"their sum is divided by {by}"
-        yield 1 / count, dict.fromkeys(divided, 1.0), f"they are added up, and divided by {by} after the link"
 
 
 def _base(found: Survey) -> Iterator[Claim]:
     """What is added to the trees, missing or different."""
-    ours, theirs, leafage = found.differ.ours, found.differ.theirs, found.differ.leafage
-    assert found.candidate.graph is not None
-    single = len(found.candidate.graph.sites) == 1
-    if not single or not len(ours.base) or not leafage.in_place or not np.isfinite(ours.base).all():
+    theirs, leafage = found.differ.theirs, found.differ.leafage
+    wanted = _base_score(found, leafage.scale) if leafage.in_place else None
+    if wanted is None:
         return
-    wanted = ours.base @ leafage.outputs * leafage.scale
     present = theirs.base if len(theirs.base) else np.zeros(len(wanted))
     if present.shape == wanted.shape and np.allclose(present, wanted, rtol=1e-5, atol=1e-6):
         return
@@ -221,18 +437,8 @@ def _base(found: Survey) -> Iterator[Claim]:
         f"the reference adds {', '.join(f'{value:.6g}' for value in wanted[:6])} to its trees and the candidate "
         f"{there}; with the reference's in the graph {HEALED} agree",
         "Export again with the base score (init, bias), or set base_values of the node",
-        _with_base(found, wanted),
+        (Change(target=with_attribute(found.case.graph(), found.site().node, "base_values", wanted)),),
     )
-
-
-def _with_base(found: Survey, base: Array) -> tuple[Change, ...]:
-    """The graph with this base score; where the operator has no such attribute, with it in the leaves of one tree."""
-    site, theirs = found.site(), found.differ.theirs
-    if site.operator != "TreeEnsemble":
-        return (Change(target=with_attribute(found.case.graph(), site.node, "base_values", base)),)
-    first = theirs.tree[theirs.leaf_node] == 0
-    raised = np.where(first, theirs.leaf_value + base[theirs.leaf_output], theirs.leaf_value)
-    return found.written(replace(theirs, leaf_value=raised))
 
 
 def _linear(found: Survey) -> Iterator[Claim]:
@@ -255,130 +461,38 @@ def _training(found: Survey) -> Iterator[Claim]:
     """All of the reference's trees and its base score; in the reference's own measure, or in the one that fits."""
     differ, leafage = found.differ, found.differ.leafage
     leaves = leafage.share > FEW_LEAVES and not leafage.rounded
-    if not leafage.in_place or not (differ.retrained or leaves) or _says_one_thing(found.case):
+    # No training gives the same answer to every row.
+    constant = all((pair.candidate == pair.candidate[:1]).all() for pair in found.case.failing_pairs())
+    if not leafage.in_place or not (differ.retrained or leaves) or constant:
         return
-    parts = [_other_splits(found)] if differ.retrained else []
+    parts = [found.other_splits] if differ.retrained else []
     parts += [f"{int(leafage.differs.sum())} of {len(leafage.pairs)} leaves hold other values"]
     for scale in dict.fromkeys((1.0, leafage.scale)):
+        changes, base = found.written(with_trees(differ, scale=scale)), _base_score(found, scale)
+        if base is not None and base.any():
+            site = found.site().node
+            changes = tuple(Change(target=with_attribute(c.target, site, "base_values", base)) for c in changes)
         yield Claim(
             "stale-weights",
             Place("model", nodes=found.nodes()),
             f"the candidate's trees are those of another training: {' and '.join(parts)}; with the reference's trees "
             f"in its graph {HEALED} agree",
             "Export the model that is the reference now; record which training an export comes from",
-            tuple(_based(found, change, scale) for change in found.written(with_trees(differ, scale=scale))),
+            changes,
         )
 
 
-def _based(found: Survey, change: Change, scale: float) -> Change:
-    """The same with the reference's base score, where it has one and the operator takes it."""
-    base, site = found.differ.ours.base, found.site()
+def _base_score(found: Survey, scale: float) -> Array | None:
+    """The reference's base score in the candidate's measure; None where it has none or the operator takes none."""
+    base = found.differ.ours.base
     assert found.candidate.graph is not None
-    takes = len(found.candidate.graph.sites) == 1 and site.operator != "TreeEnsemble"
-    if not takes or not np.any(base) or not np.isfinite(base).all():
-        return change
-    wanted = base @ found.differ.leafage.outputs * scale
-    return replace(change, target=with_attribute(change.target, site.node, "base_values", wanted))
-
-
-def _other_splits(found: Survey) -> str:
-    differ = found.differ
-    return f"{int((differ.column | differ.moved | differ.torn).sum())} of {differ.inner} splits ask something else"
-
-
-def _says_one_thing(case: Case) -> bool:
-    """Does the candidate answer every row alike? No training gives that."""
-    return all((pair.candidate == pair.candidate[:1]).all() for pair in case.failing_pairs())
+    takes = len(found.candidate.graph.sites) == 1 and found.site().operator != "TreeEnsemble"
+    known = takes and len(base) and bool(np.isfinite(base).all())
+    return base @ found.differ.leafage.outputs * scale if known else None
 
 
 def _aggregated(found: Survey, evidence: str, remedy: str, changes: tuple[Change, ...]) -> Claim:
     return Claim("aggregation", Place("trees", (found.site().name,), nodes=found.nodes()), evidence, remedy, changes)
 
 
-class TreeModels:
-    """Where the candidate is no graph: cut the one that uses more trees to as many as the other uses."""
-
-    causes = ("tree-count", "stale-weights")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return "onnx" not in (case.framework("reference"), case.framework("candidate")) and all(
-            trees.has_trees(case, side) for side in ("reference", "candidate")
-        )
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        found = survey(case)
-        if found is None:
-            return
-        if found.differ.retrained:
-            evidence = f"the trees of both come from different trainings: {_other_splits(found)}"
-            remedy = "Compare the model with the file that was saved from it; record which training a file comes from"
-            yield Explained("stale-weights", Place("model"), evidence, remedy, simplicity=1)
-        else:
-            yield from shown(case, _shorter(case, found))
-
-
-def _shorter(case: Case, found: Survey) -> Iterator[Claim]:
-    counts: Mapping[str, int] = {"reference": found.differ.ours.trees, "candidate": found.differ.theirs.trees}
-    longer = max(counts, key=lambda side: counts[side])
-    fewer, more = min(counts.values()), counts[longer]
-    cut = cut_to(case.native(longer), fewer) if fewer < more else None
-    if cut is None:
-        return
-    yield Claim(
-        "tree-count",
-        Place(f"{fewer} of {more} trees", side=longer),
-        f"the reference uses {counts['reference']} trees and the candidate {counts['candidate']}; with the {longer} "
-        f"cut to {fewer}, {HEALED} agree",
-        "Save the model with the trees that predict uses: booster[:best_iteration + 1] (XGBoost), "
-        "save_model(num_iteration=best_iteration) (LightGBM)",
-        (Change(longer, target=cut),),
-    )
-
-
-class SparseZeros:
-    """Hand a booster behind a sparse step its input dense: in a sparse matrix it takes zeros for missing values."""
-
-    causes = ("missing-value-handling",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return _pipeline(case) is not None
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        yield from shown(case, [_dense(_pipeline(case))])
-
-
-def _pipeline(case: Case) -> Any:
-    """The reference, if it is a pipeline that ends in a booster; None otherwise."""
-    model = case.native("reference")
-    model = getattr(model, "best_estimator_", model)
-    if "sklearn" not in sys.modules or not hasattr(model, "steps") or len(model.steps) < 2:
-        return None
-    return model if any(word in type(model.steps[-1][1]).__name__ for word in BOOSTERS) else None
-
-
-def _dense(pipeline: Any) -> Claim:
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import FunctionTransformer
-
-    (before, _), (name, booster) = pipeline.steps[-2:]
-    dense = FunctionTransformer(_as_dense, accept_sparse=True)
-    return Claim(
-        "missing-value-handling",
-        Place(name, (f"after the sparse step {before!r}",), path=name),
-        f"step {before!r} gives a sparse matrix, in which {type(booster).__name__} takes every zero for missing; given "
-        f"the same matrix dense, the reference agrees with the candidate on {HEALED}",
-        f"Make {before!r} dense (OneHotEncoder(sparse_output=False), ColumnTransformer(sparse_threshold=0)), fit again "
-        "and export that",
-        (Change("reference", target=Pipeline([*pipeline.steps[:-1], ("dense", dense), (name, booster)])),),
-    )
-
-
-def _as_dense(matrix: Any) -> Any:
-    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
-
-
-EXTENSIONS = (Trees(), TreeModels(), SparseZeros())
+EXTENSIONS = (tree_splits, tree_values)

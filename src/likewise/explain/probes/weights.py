@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from likewise.contracts.report import Place
-from likewise.explain.case import Case, Explained
+from likewise.data.cells import listed
+from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.weights.differences import (
     Difference,
@@ -37,28 +38,25 @@ FROM_REFERENCE = "Export again from this reference"
 UNCHANGED = f"{FROM_REFERENCE}, and check the export before it is changed"
 
 
-class OtherWeights:
+@probe(
+    "weight-corruption",
+    "stale-weights",
+    when=lambda case: bool(case.comparison.lineage) or case.native("reference") is not None,
+    needs_answers=False,
+)
+def other_weights(case: Case) -> Iterator[Explained]:
     """Put back what was learnt: all of it after another training, the few that it takes after damage."""
-
-    causes = ("weight-corruption", "stale-weights")
-    needs_answers = False
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return bool(case.comparison.lineage) or case.native("reference") is not None
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        failing = case.sample is not None and bool(case.sample.failing.any())
-        found = weights(case) if failing else None
-        if found is not None and found.differences:
-            told = list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
-            yield from told
-            if told:
-                return
-        equal = found is not None and found.matches and not found.differences and not found.missing
-        if case.comparison.lineage and not equal:
-            origin = case.comparison.lineage[0]
-            yield Explained("stale-weights", Place("model"), origin, FROM_REFERENCE, share=SUSPECTED, simplicity=5)
+    failing = case.sample is not None and bool(case.sample.failing.any())
+    found = weights(case) if failing else None
+    if found is not None and found.differences:
+        told = list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
+        yield from told
+        if told:
+            return
+    equal = found is not None and found.matches and not found.differences and not found.missing
+    if case.comparison.lineage and not equal:
+        origin = case.comparison.lineage[0]
+        yield Explained("stale-weights", Place("model"), origin, FROM_REFERENCE, share=SUSPECTED, simplicity=5)
 
 
 def _stale(case: Case, found: Weights) -> Claim:
@@ -79,7 +77,7 @@ def _concerned(found: Weights, learnt: Sequence[Difference]) -> Place:
     """The model, or what of it comes from another training."""
     weighty = [entry for entry in learnt if not entry.is_intercept]
     if len(weighty) < MOST * found.compared(MODEL if found.predicts else None, biases=False):
-        return Place("model", (_listed([entry.name for entry in learnt]),), tensors=_tensors(learnt))
+        return Place("model", (listed([entry.name for entry in learnt], SHOWN),), tensors=_tensors(learnt))
     steps = {entry.parameter.step for entry in learnt if entry.parameter is not None}
     step = steps.pop() if len(steps) == 1 and len(learnt) == len(found.differences) else ""
     return Place("model", (f"step '{step}'",) if step else (), path=step)
@@ -102,7 +100,7 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
     culprits, effect = result
     details = [_details(entry) for entry in culprits]
     named = [str(Place(entry.name, one)) for entry, one in zip(culprits, details, strict=True)]
-    place = Place(culprits[0].name, details[0]) if len(culprits) == 1 else Place(_listed(named))
+    place = Place(culprits[0].name, details[0]) if len(culprits) == 1 else Place(listed(named, SHOWN))
     yield _put_back(
         "weight-corruption",
         place,
@@ -115,36 +113,28 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
 def _details(entry: Difference) -> tuple[str, ...]:
     """Where exactly a weight differs: the columns, the entries, the constant of the graph."""
     columns = entry.columns()
-    named = [_listed(columns)] if 0 < len(columns) <= SHOWN else []
+    named = [listed(columns)] if 0 < len(columns) <= SHOWN else []
     place = [] if entry.name == entry.constant.tensor else [entry.constant.text]
     return (*named, *filter(None, [entry.spot()]), *place)
 
 
-class FittedStatistics:
+@probe("preprocessing-differs", when=lambda case: case.native("reference") is not None)
+def fitted_statistics(case: Case) -> Iterator[Explained]:
     """Compare the means, scales, fill values, categories, edges and components of steps; put the reference's back."""
-
-    causes = ("preprocessing-differs",)
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.native("reference") is not None
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        found = weights(case)
-        if found is None or (found.stale and not found.predicts):
-            return
-        result = needed(case, [entry for entry in found.differences if entry.role == PREPROCESSING])
-        if result is not None:
-            culprits, effect = result
-            yield _put_back(
-                "preprocessing-differs",
-                _steps(culprits),
-                culprits,
-                effect,
-                "Export again from this very pipeline, fitted once and exported whole",
-                simplicity=1 if all(entry.parameter is not None for entry in culprits) else 2,
-            )
+    found = weights(case)
+    if found is None or (found.stale and not found.predicts):
+        return
+    result = needed(case, [entry for entry in found.differences if entry.role == PREPROCESSING])
+    if result is not None:
+        culprits, effect = result
+        yield _put_back(
+            "preprocessing-differs",
+            _steps(culprits),
+            culprits,
+            effect,
+            "Export again from this very pipeline, fitted once and exported whole",
+            simplicity=1 if all(entry.parameter is not None for entry in culprits) else 2,
+        )
 
 
 def _steps(culprits: Sequence[Difference]) -> Place:
@@ -156,7 +146,7 @@ def _steps(culprits: Sequence[Difference]) -> Place:
     if len(columns) > SHOWN and len(columns) == len(every):
         details.append(f"all {len(columns)} columns")
     elif columns:
-        details.append(_listed(columns))
+        details.append(listed(columns, SHOWN))
     paths = [path for path in dict.fromkeys(parameter.step for parameter in owned) if path]
     details += [f"step '{path}'" for path in paths[:SHOWN]]
     details += dict.fromkeys(entry.constant.text for entry in culprits[:SHOWN])
@@ -164,26 +154,18 @@ def _steps(culprits: Sequence[Difference]) -> Place:
     return Place(name or culprits[0].constant.operator, tuple(details), path=paths[0] if paths else "")
 
 
-class DroppedParts:
+@probe("model-part-dropped", "preprocessing-dropped", when=lambda case: case.native("reference") is not None)
+def dropped_parts(case: Case) -> Iterator[Explained]:
     """Look for fitted arrays that the graph has as zeros or not at all; put them in, and see whether the rows agree."""
-
-    causes = ("model-part-dropped", "preprocessing-dropped")
-    needs_answers = True
-    slow = False
-
-    def plausible(self, case: Case) -> bool:
-        return case.native("reference") is not None
-
-    def test(self, case: Case) -> Iterator[Explained]:
-        found = weights(case)
-        if found is None or found.stale:
-            return
-        looks = (
-            _emptied(case, found),
-            shown(case, _left_out("model-part-dropped", missing_parts(found))),
-            shown(case, _left_out("preprocessing-dropped", unscaled_inputs(found))),
-        )
-        yield from islice((entry for look in looks for entry in look), 1)
+    found = weights(case)
+    if found is None or found.stale:
+        return
+    looks = (
+        _emptied(case, found),
+        shown(case, _left_out("model-part-dropped", missing_parts(found))),
+        shown(case, _left_out("preprocessing-dropped", unscaled_inputs(found))),
+    )
+    yield from islice((entry for look in looks for entry in look), 1)
 
 
 def _emptied(case: Case, found: Weights) -> Iterator[Explained]:
@@ -195,12 +177,11 @@ def _emptied(case: Case, found: Weights) -> Iterator[Explained]:
     names = ", ".join(entry.name for entry in parts[:SHOWN])
     where = ", ".join(entry.constant.text for entry in parts[:SHOWN])
     state = "absent" if all(entry.constant.absent for entry in parts) else "all zero"
-    yield Explained(
+    yield effect.explained(
         "model-part-dropped",
         _at(Place(word(parts[0].parameter), (names, where)), parts),
         f"{names} {'is' if len(parts) == 1 else 'are'} {state} in the graph; with it put in, {effect.told} agree",
         UNCHANGED,
-        covered=effect.covered,
         simplicity=1,
     )
 
@@ -216,7 +197,7 @@ def _put_back(
     cause: str, place: Place, culprits: Sequence[Difference], effect: Effect, remedy: str, *, simplicity: int = 1
 ) -> Explained:
     evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.told} agree"
-    return Explained(cause, _at(place, culprits), evidence, remedy, covered=effect.covered, simplicity=simplicity)
+    return effect.explained(cause, _at(place, culprits), evidence, remedy, simplicity=simplicity)
 
 
 def _at(place: Place, culprits: Sequence[Difference]) -> Place:
@@ -239,9 +220,4 @@ def _told(culprits: Sequence[Difference]) -> str:
     return "; ".join(f"{entry.name}: {entry.pattern.text}" for entry in culprits[:SHOWN])
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-EXTENSIONS = (OtherWeights(), FittedStatistics(), DroppedParts())
+EXTENSIONS = (other_weights, fitted_statistics, dropped_parts)

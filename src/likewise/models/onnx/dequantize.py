@@ -342,32 +342,3 @@ def _scales(node: NodeProto, stored: dict[str, Array]) -> tuple[int, ...]:
     """The shape of the scales of a DequantizeLinear, which its zeros share."""
     scale = stored.get(node.input[1]) if node.op_type == "DequantizeLinear" else None
     return () if scale is None else tuple(scale.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Miscounted:
-    """An operator whose integer bias is counted in other scales than those of its activations and weights."""
-
-    node: NodeProto
-    tensor: str
-    factor: float
-
-
-def miscounted(proto: ModelProto) -> list[Miscounted]:
-    """The operators whose scales contradict each other; fused kernels add the bias as if they did not."""
-    stored = edits.constants(proto.graph)
-    makers = {node.output[0]: node for node in proto.graph.node if node.op_type == "DequantizeLinear"}
-    found = []
-    for node in proto.graph.node:
-        if node.op_type not in ("Conv", "Gemm") or len(node.input) < 3 or not all(n in makers for n in node.input[:3]):
-            continue
-        scales = [stored.get(makers[name].input[1]) for name in node.input[:3]]
-        if any(scale is None for scale in scales):
-            continue
-        activation, weight, bias = (np.asarray(scale, dtype=np.float64).reshape(-1) for scale in scales)
-        ratio = (activation * weight / bias).reshape(-1)
-        if (np.abs(ratio - 1) > 0.01).any():
-            quantised = makers[node.input[0]].input[0]
-            source = next((n.input[0] for n in proto.graph.node if quantised in n.output), quantised)
-            found.append(Miscounted(node, source, float(np.median(ratio))))
-    return found
