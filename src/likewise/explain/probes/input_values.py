@@ -153,6 +153,12 @@ def _stand_in(case: Case, masks: Masks, ways: Iterator[tuple[str, Mapping[Field,
     return None
 
 
+@made_once
+def _missing(case: Case) -> dict[Field, Array]:
+    masks = {field: missing_in(field.of(case.required.batch.inputs)) for field in fields_of(case)}
+    return {field: mask for field, mask in masks.items() if mask.any()}
+
+
 @probe("missing-value-handling", when=lambda case: bool(_suspects(case, _missing(case))))
 def missing_values(case: Case) -> Explained | None:
     """Put ordinary values in the place of missing ones; then find the value that one model takes them for."""
@@ -196,12 +202,6 @@ def missing_values(case: Case) -> Explained | None:
 
 def _impute(names: str) -> str:
     return f"Impute {names} in a step of the pipeline before it is fitted, and export that, or before both models"
-
-
-@made_once
-def _missing(case: Case) -> dict[Field, Array]:
-    masks = {field: missing_in(field.of(case.required.batch.inputs)) for field in fields_of(case)}
-    return {field: mask for field, mask in masks.items() if mask.any()}
 
 
 def _columns(case: Case, masks: Masks) -> tuple[Field, ...]:
@@ -311,6 +311,14 @@ class Strange:
         return np.array([value in self.values for value in array.tolist()], dtype=bool)
 
 
+@made_once
+def _strange(case: Case) -> dict[Field, Strange]:
+    """The features with values that the model does not know, as far as that can be told."""
+    words = graph_words(case)
+    found = {field: _strange_in(case, field, words) for field in fields_of(case)}
+    return {field: strange for field, strange in found.items() if strange is not None}
+
+
 @probe("unknown-category", when=lambda case: bool(_strange(case)))
 def categories(case: Case) -> Explained | None:
     """Put a known category in the place of the strange ones, for both models, and see whether they then agree."""
@@ -346,14 +354,6 @@ def categories(case: Case) -> Explained | None:
         "them (handle_unknown='ignore' is kept by most exporters)",
         simplicity=3,
     )
-
-
-@made_once
-def _strange(case: Case) -> dict[Field, Strange]:
-    """The features with values that the model does not know, as far as that can be told."""
-    words = graph_words(case)
-    found = {field: _strange_in(case, field, words) for field in fields_of(case)}
-    return {field: strange for field, strange in found.items() if strange is not None}
 
 
 def _strange_in(case: Case, field: Field, words: frozenset[str]) -> Strange | None:
