@@ -101,7 +101,7 @@ def ask_only(monkeypatch, *modules):
     every = driver.extensions
 
     def chosen(kind):
-        return tuple(entry for entry in every(kind) if type(entry).__module__.rpartition(".")[2] in modules)
+        return tuple(entry for entry in every(kind) if entry.look.__module__.rpartition(".")[2] in modules)
 
     monkeypatch.setattr(driver, "extensions", chosen)
 
