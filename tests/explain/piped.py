@@ -96,12 +96,12 @@ def exported(model, frame=None):
         return to_onnx(model, initial_types=types, options=options, target_opset=OPSETS)
 
 
-def ask_only(monkeypatch, *modules):
-    """Test these hypotheses alone: quicker, and what they find is not hidden by what others find."""
+def ask_only(monkeypatch, *names):
+    """Ask these probes alone, by their module or a cause: quicker, and what they find is not hidden by others."""
     every = driver.extensions
 
     def chosen(kind):
-        return tuple(entry for entry in every(kind) if entry.look.__module__.rpartition(".")[2] in modules)
+        return tuple(e for e in every(kind) if {e.look.__module__.rpartition(".")[2], *e.causes} & set(names))
 
     monkeypatch.setattr(driver, "extensions", chosen)
 

@@ -37,7 +37,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _only_steps_are_suspected(monkeypatch):
-    ask_only(monkeypatch, "steps", "input_types")
+    ask_only(monkeypatch, "steps", "tokenizer")
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ TOPICS = (
 
 @pytest.fixture(autouse=True)
 def _only_steps_are_suspected(monkeypatch):
-    ask_only(monkeypatch, "steps", "input_types")
+    ask_only(monkeypatch, "steps", "tokenizer")
 
 
 def texts(*extra):
