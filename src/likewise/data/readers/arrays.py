@@ -203,7 +203,7 @@ def _array_files(path: str) -> list[str]:
 def _by_member(stored: StoredArrays) -> Samples | None:
     """Samples kept in one file, their arrays called `x/0001`, `x/0002`."""
     numbers = [name.rpartition("/")[2] for name in stored]
-    if not all("/" in name and number.isdigit() for name, number in zip(stored, numbers, strict=True)):
+    if not numbers or not all("/" in name and number.isdigit() for name, number in zip(stored, numbers, strict=True)):
         return None
     names = tuple(sorted(set(numbers), key=int))
     calls = [
