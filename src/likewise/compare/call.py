@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,7 +49,34 @@ class Side:
 def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
     """One model alone, open and ready to be fed rows like the first ones."""
     with adapter(model.framework).open(model) as runner:
-        yield Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
+        side = Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
+        yield settled(side, first)
+
+
+def settled(side: Side, first: Batch, size: int | None = None) -> Side:
+    """The side, given the data in its own types; what the model refuses so is cast, and no more than that.
+
+    Only types that the model does not declare are in question. What it refuses is found by asking.
+    """
+    guesses = side.feed.guesses(first)
+    if not guesses:
+        return side
+    as_it_is = replace(side, feed=replace(side.feed, as_it_is=frozenset(guesses)))
+    if _takes(as_it_is, first, size):
+        return as_it_is
+    if len(guesses) > 1 and _takes(side, first, size):
+        for name in guesses:
+            fewer = replace(side, feed=replace(side.feed, as_it_is=side.feed.as_it_is | {name}))
+            side = fewer if _takes(fewer, first, size) else side
+    return side
+
+
+def _takes(side: Side, first: Batch, size: int | None) -> bool:
+    try:
+        answers(side, first, size)
+    except LikewiseError:
+        return False
+    return True
 
 
 def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...]]:

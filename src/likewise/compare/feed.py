@@ -33,12 +33,16 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """How the data becomes the inputs of one model."""
+    """How the data becomes the inputs of one model.
+
+    `as_it_is` names the inputs whose type the model does not declare and which it takes in the type of the data.
+    """
 
     side: str
     routes: tuple[Route, ...] | None
     table: bool = False
     notes: tuple[str, ...] = ()
+    as_it_is: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -46,6 +50,16 @@ class Feed:
         if self.routes is None:
             return None
         return tuple(dict.fromkeys(name for route in self.routes for name in route.columns))
+
+    def guesses(self, batch: Batch) -> tuple[str, ...]:
+        """The inputs for which the data would be cast to a type that the model does not declare."""
+        found = []
+        for route in self.routes or ():
+            parts = [batch.inputs[name] for name in route.columns]
+            target = self._target(route.input, parts) if route.input.guessed else None
+            if target is not None and any(str(part.dtype) != target for part in parts):
+                found.append(route.input.name)
+        return tuple(found)
 
     def __call__(self, batch: Batch) -> tuple[Batch, tuple[Cast, ...]]:
         """The batch as the model takes it, and what was lost on the way."""
@@ -65,7 +79,7 @@ class Feed:
         spec = route.input
         if route.stacked:
             parts = [batch.inputs[name] for name in route.columns]
-            dtype = _target_dtype(spec, parts) or _common_dtype(parts)
+            dtype = self._target(spec, parts) or _common_dtype(parts)
             stacked = np.empty((len(batch), len(parts)), dtype=object if dtype == "string" else numpy_dtype(dtype))
             for index, (name, part) in enumerate(zip(route.columns, parts, strict=True)):
                 stacked[:, index] = self._cast(part, dtype, spec.name, name, casts)
@@ -77,10 +91,15 @@ class Feed:
             return array
         if route.split is not None:
             array, name = array[:, route.split], f"{name}[{route.split}]"
-        target = _target_dtype(spec, [array])
+        target = self._target(spec, [array])
         fed = array if target is None else self._cast(array, target, spec.name, name, casts)
         fed = own_array(fed) if np.may_share_memory(fed, array) or fed.dtype.kind == "O" else fed
         return self._shaped(fed, spec) if batch.stacked else fed
+
+    def _target(self, spec: InputSpec, parts: Sequence[Array]) -> str | None:
+        """The type to cast to; None where the data is to stay what it is."""
+        whole = spec.floating and all(part.dtype.kind in "biu" for part in parts)
+        return None if whole or spec.name in self.as_it_is else spec.dtype
 
     def _cast(self, array: Array, dtype: str, input_name: str, column: str, casts: list[Cast]) -> Array:
         result, loss = cast(array, dtype, column=column, side=self.side)
@@ -96,10 +115,8 @@ class Feed:
         """A column as the (n, 1) or (n,) its input declares; any other shape must fit as it is."""
         if spec.shape is None:
             return array
-        if array.ndim == 1 and len(spec.shape) == 2:
-            array = array.reshape(-1, 1)
-        elif array.ndim == 2 and array.shape[1] == 1 and len(spec.shape) == 1:
-            array = array[:, 0]
+        if _other_rank(array, spec) is not None:
+            array = array.reshape(-1, 1) if array.ndim == 1 else array[:, 0]
         fits = array.ndim == len(spec.shape) and all(
             not isinstance(want, int) or want == have
             for want, have in zip(spec.shape[1:], array.shape[1:], strict=True)
@@ -112,6 +129,28 @@ class Feed:
                 side=self.side,
             )
         return array
+
+
+def _other_rank(array: Array, spec: InputSpec) -> str | None:
+    """The shape in which a column is fed because its input declares another rank; None if it has the same."""
+    rank = None if spec.shape is None else len(spec.shape)
+    if array.ndim == 1 and rank == 2:
+        return "(n, 1)"
+    return "(n,)" if array.ndim == 2 and array.shape[1] == 1 and rank == 1 else None
+
+
+def _told_ranks(planned: Feed, first: Batch) -> Feed:
+    """The same, with a note on columns that are fed in another rank than they have."""
+    ranks: dict[str, list[str]] = {}
+    for route in planned.routes or () if first.stacked and not planned.table else ():
+        if shape := _other_rank(first.inputs[route.columns[0]], route.input):
+            ranks.setdefault(shape, []).append(route.columns[0])
+    notes = tuple(
+        f"{planned.side}: {_listed(names)} {'is' if len(names) == 1 else 'are'} fed as {shape}, as the "
+        f"{'input declares' if len(names) == 1 else 'inputs declare'}"
+        for shape, names in ranks.items()
+    )
+    return replace(planned, notes=(*planned.notes, *notes)) if notes else planned
 
 
 def plan(
@@ -149,7 +188,8 @@ def plan(
                 side=side,
             )
     if all(column in available for column in named.values()):
-        return Feed(side, tuple(Route(spec, (named[spec.name],)) for spec in specs), signature.table, notes)
+        routes = tuple(Route(spec, (named[spec.name],)) for spec in specs)
+        return _told_ranks(Feed(side, routes, signature.table, notes), first)
     if _numbered(available) and len(available) == len(specs) > 1 and not signature.table:
         return _in_order(specs, available, side)
     if len(available) == 1 and (len(specs) > 1 or signature.table):
@@ -259,11 +299,6 @@ def _missing(specs: Sequence[InputSpec], named: Mapping[str, str], available: Se
         f"Rename the column, or say --feed {missing[0]}=COLUMN",
         side=side,
     )
-
-
-def _target_dtype(spec: InputSpec, parts: Sequence[Array]) -> str | None:
-    """The type to cast to; None where whole numbers and booleans are to stay what they are."""
-    return None if spec.floating and all(part.dtype.kind in "biu" for part in parts) else spec.dtype
 
 
 def _common_dtype(parts: Sequence[Array]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from likewise.compare import feed
 from likewise.compare import pair as pairing
-from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts
+from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts, settled
 from likewise.compare.differences import SHARED, is_numeric, row_distances
 from likewise.contracts.comparison import (
     ROWS,
@@ -113,8 +113,8 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
     theirs = feed.plan(first, candidate.signature, side=CANDIDATE, order=order, mapping=plan.feed)
     reference_side = Side(REFERENCE, plan.reference.name, reference, ours, ignored=frozenset(plan.ignore))
     candidate_side = Side(CANDIDATE, plan.candidate.name, candidate, theirs, ignored=frozenset(plan.ignore))
-    reference_answers = _probe(reference_side, first, plan)
-    candidate_answers = _probe(candidate_side, first, plan)
+    reference_side, reference_answers = _probe(reference_side, first, plan)
+    candidate_side, candidate_answers = _probe(candidate_side, first, plan)
     paired = pairing.pair(
         pairing.observed(reference.signature, reference_answers),
         pairing.observed(candidate.signature, candidate_answers),
@@ -342,9 +342,10 @@ def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Arr
     return best[:, 1] - best[:, 0], noise
 
 
-def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
-    """The model's answers to the first rows, or why it gives none."""
+def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]]:
+    """The model as it takes the data, and its answers to the first rows; or why it gives none."""
     plan.tell("first rows", side.name, first)
+    side = settled(side, first, plan.batch_size)
     try:
         found, _ = answers(side, first, plan.batch_size)
     except ModelError as error:
@@ -354,7 +355,7 @@ def _probe(side: Side, first: Batch, plan: Plan) -> dict[str, Array]:
             )
         raise
     plan.tell("first rows", side.name, first, finished=True)
-    return found
+    return side, found
 
 
 def _answers_one_row(side: Side, first: Batch) -> bool:

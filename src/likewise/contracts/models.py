@@ -46,7 +46,8 @@ class InputSpec:
     """One declared input. None means the model does not say.
 
     `optional`: it is left out where the data has no such column. `floating`: the type is meant for
-    fractions; whole numbers and booleans are fed as they are. `stackable`: columns of a table may be
+    fractions; whole numbers and booleans are fed as they are. `guessed`: the model does not declare the
+    type; it is for data whose own type the model refuses. `stackable`: columns of a table may be
     fed side by side, whatever their number.
     """
 
@@ -55,6 +56,7 @@ class InputSpec:
     shape: Shape | None = None
     optional: bool = False
     floating: bool = False
+    guessed: bool = False
     stackable: bool = False
 
 

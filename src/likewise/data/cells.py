@@ -255,7 +255,10 @@ def cast(array: Array, dtype: str, *, column: str, side: str) -> tuple[Array, Lo
     if kind in "Mm":
         return _from_time(array, dtype, column=column, side=side)
     if kind not in "biuf":
-        array = _numbers_in_objects(array, dtype, column=column, side=side)
+        numbers, missing = _numbers_in_objects(array, dtype, column=column, side=side)
+        result, loss = _between_numbers(numbers, dtype, column=column, side=side)
+        note = "objects read as numbers" + (", missing ones as NaN" if missing else "")
+        return result, Loss(str(array.dtype), loss.changed if loss else 0, loss.largest if loss else 0.0, note)
     return _between_numbers(array, dtype, column=column, side=side)
 
 
@@ -323,8 +326,8 @@ def _from_time(array: Array, dtype: str, *, column: str, side: str) -> tuple[Arr
     return result, Loss(str(array.dtype), changed, largest, f"times fed as {unit} since 1970")
 
 
-def _numbers_in_objects(array: Array, dtype: str, *, column: str, side: str) -> Array:
-    """Numbers that a table holds as Python objects, with None for missing; text is refused."""
+def _numbers_in_objects(array: Array, dtype: str, *, column: str, side: str) -> tuple[Array, bool]:
+    """Numbers held as Python objects, and whether some are None, for missing; text is refused."""
     text = next((value for value in array.flat if isinstance(value, str | bytes)), None)
     if text is not None:
         raise _uncastable(column, side, dtype, f"it holds text, such as {text!r}")
@@ -332,7 +335,8 @@ def _numbers_in_objects(array: Array, dtype: str, *, column: str, side: str) -> 
         values = [np.nan if value is None else float(value) for value in array.flat]
     except (TypeError, ValueError) as error:
         raise _uncastable(column, side, dtype, f"it holds {type(array.flat[0]).__name__} objects") from error
-    return np.array(values, dtype=np.float64).reshape(array.shape)
+    missing = any(value is None for value in array.flat)
+    return np.array(values, dtype=np.float64).reshape(array.shape), missing
 
 
 def _uncastable(column: str, side: str, dtype: str, reason: str) -> FeedingError:

@@ -246,7 +246,8 @@ class Case:
     def _feed(self, side: str, runner: Runner) -> feeding.Feed:
         first = self.required.batch.slice(0, 1)
         order = self.reference.feed.columns if self.reference is not None else None
-        return feeding.plan(first, runner.signature, side=side, order=order, mapping=self.plan.feed)
+        planned = feeding.plan(first, runner.signature, side=side, order=order, mapping=self.plan.feed)
+        return replace(planned, as_it_is=self.side(side).feed.as_it_is)
 
     def pairs(
         self,

@@ -77,7 +77,8 @@ def declared_types(case: Case, side: str, fields: Sequence[Field]) -> dict[Field
         for field in fields:
             if field.column not in route.columns or route.split not in (None, field.index):
                 continue
-            as_it_is = route.input.floating and inputs[field.column].dtype.kind in "biu"
+            whole = route.input.floating and inputs[field.column].dtype.kind in "biu"
+            as_it_is = whole or route.input.name in case.side(side).feed.as_it_is
             if route.input.dtype is not None and not as_it_is:
                 found[field] = route.input.dtype
     return found

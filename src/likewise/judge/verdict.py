@@ -29,6 +29,7 @@ from likewise.contracts.verdict import (
 from likewise.errors import nearest
 from likewise.judge.diff import ALLOW, diff
 from likewise.judge.findings import (
+    NAMED,
     Judgement,
     checked,
     generated_confidence,
@@ -225,11 +226,18 @@ def _leaves_unit(bounds: Sequence[float] | None) -> bool:
 
 
 def _judge_inputs(case: Judgement) -> None:
+    quiet: dict[tuple[str, str, str], list[Cast]] = {}
     for cast in case.comparison.casts:
-        if cast.changed and (cast.largest_relative_change > NOTABLE_CHANGE or cast.note):
+        # A whole number that changes has become another one: that is no rounding.
+        notable = cast.largest_relative_change > NOTABLE_CHANGE or cast.source_dtype.startswith(("int", "uint"))
+        if cast.changed and (notable or cast.note):
             case.warn("lossy-input", _lost(cast))
         elif cast.note:
             case.note("converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
+        elif cast.changed or cast.side == "reference":
+            quiet.setdefault((cast.side, cast.source_dtype, cast.target_dtype), []).append(cast)
+    for (side, source, target), casts in quiet.items():
+        case.note("cast-input", _cast_for(side, source, target, casts))
     for warning in case.comparison.warnings:
         case.warn("runner-warning", warning)
     for doubt in case.comparison.lineage:
@@ -302,6 +310,19 @@ def _lost(cast: Cast) -> str:
     return (
         f"{cast.changed:,} of {cast.values:,} values of {cast.column!r} change on their way to the {cast.side}, "
         f"from {cast.source_dtype} to {cast.target_dtype}{change}{note}"
+    )
+
+
+def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str:
+    """Columns whose type had to be changed, in one sentence."""
+    names = [repr(cast.column) for cast in casts]
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    values, changed = sum(cast.values for cast in casts), sum(cast.changed for cast in casts)
+    largest = max(cast.largest_relative_change for cast in casts)
+    by = f" of {values:,} values changed, by up to {100 * largest:.1g}%" if changed else "no value changed"
+    return (
+        f"{shown} {'was' if len(names) == 1 else 'were'} cast from {source} to {target} for the {side}, "
+        f"which takes no other type: {f'{changed:,}' if changed else ''}{by}"
     )
 
 

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from likewise.compare.call import Side, settled
 from likewise.compare.feed import Feed
 from likewise.compare.feed import plan as plan_feed
 from likewise.contracts.comparison import Json, Progress
@@ -85,7 +86,8 @@ def export(
         first = next(source.batches(SAMPLE_ROWS), None)
         if first is None or not len(first) or not first.stacked:
             raise DataError(f"{source.location} holds no rows", remedy="Give rows to read the types of the inputs from")
-        feed = plan_feed(first, runner.signature, side="reference", mapping=settings.feed)
+        planned = plan_feed(first, runner.signature, side="reference", mapping=settings.feed)
+        feed = settled(Side("reference", described.name, runner, planned), first).feed
         sample, _ = feed(first)
         request = ExportRequest(
             runner.native,

@@ -125,6 +125,7 @@ def _facts(
 def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_Asked], name: str) -> Comparison:
     order = prepared.reference.feed.columns if prepared.reference.runner.signature.table else None
     feed = feeding.plan(asked[0].batch, runner.signature, side=CANDIDATE, order=order, mapping=plan.feed)
+    feed = replace(feed, as_it_is=prepared.candidate.feed.as_it_is)
     there = replace(prepared, candidate=replace(prepared.candidate, runner=runner, feed=feed))
     partial = Partial()
     for part in asked:

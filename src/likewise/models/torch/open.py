@@ -1,7 +1,7 @@
 """PyTorch: live modules, exported programs (.pt2), TorchScript (.pt, .jit, .ts), weights with a factory.
 
-A module is asked in eval mode and under inference mode, on its own device and in its own type; that
-it was found in training mode is reported, because its export may have kept dropout alive.
+A module is asked in eval mode and under inference mode, on its own device, in the type of the data or, where it
+refuses that, of its weights. That it was found in training mode is reported: its export may have kept dropout alive.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def parameters_of(module: Any) -> tuple[Parameter, ...] | None:
 def inputs_of(module: Any, parameters: Sequence[Parameter] | None, dtype: str | None) -> tuple[InputSpec, ...] | None:
     """The inputs as the data has to feed them.
 
-    Nothing in a module says which of its inputs are numbers and which are indices. Fractions are cast
-    to the type of the weights; whole numbers too where they cannot be indices, that is where there is
+    Nothing in a module says which types it takes. What it refuses in the type of the data is cast to the
+    type of the weights: fractions, and whole numbers where they cannot be indices, that is where there is
     one input and no embedding. `dtype` overrules this.
     """
     if parameters is None:
@@ -66,7 +66,14 @@ def inputs_of(module: Any, parameters: Sequence[Parameter] | None, dtype: str | 
     else:
         wanted, indices = _stated(dtype), False
     return tuple(
-        InputSpec(p.name, wanted, optional=p.optional, floating=indices or p.optional, stackable=lone and p in required)
+        InputSpec(
+            p.name,
+            wanted,
+            optional=p.optional,
+            floating=indices or p.optional,
+            guessed=dtype is None,
+            stackable=lone and p in required,
+        )
         for p in parameters
     )
 
