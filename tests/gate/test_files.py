@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import struct
+import warnings
 import zlib
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import data_only
 import likewise
-from planting import FLOAT, expect, identity
+from planting import FLOAT, codes, expect, identity
 
 
 def png():
@@ -234,6 +240,92 @@ def test_answers_recorded_by_id_are_not_looked_up_by_row_number(models, tmp_path
     likewise.record(models.joblib.classifier, data, path, row_id="key")
     expect(data_only.check(path, models.onnx.classifier, data, id="key"), "PASS")
     expect(data_only.check(path, models.onnx.classifier, data), "INCONCLUSIVE", "--id")
+
+
+@pytest.fixture(scope="module")
+def scaled(models):
+    """The keyed rows and the same rows scaled, with a pipeline and a model that lacks its scaler."""
+    rows = pd.read_parquet(models.keyed)
+    columns = list(models.table)
+    pipeline = make_pipeline(StandardScaler(), LinearRegression()).fit(rows[columns], rows[columns].sum(axis=1) ** 2)
+    changed = rows.copy()
+    changed[columns] = pipeline[0].transform(rows[columns])
+    return SimpleNamespace(rows=rows, changed=changed, columns=columns, pipeline=pipeline, model=pipeline[1])
+
+
+@pytest.mark.parametrize("form", ["table", "function", "arrays"])
+def test_answers_recorded_by_id_for_other_values_are_inconclusive(scaled, tmp_path, form):
+    """Recorded on raw rows, checked on scaled ones: a candidate without the scaler would agree."""
+
+    def data(frame):
+        return {"key": frame["key"].to_numpy(), "X": frame[scaled.columns].to_numpy()} if form == "arrays" else frame
+
+    def whole(rows):
+        return scaled.pipeline.predict(rows[scaled.columns])
+
+    def without(rows):
+        values = rows if form == "arrays" else rows[scaled.columns].to_numpy()
+        return scaled.model.predict(values)
+
+    reference = {"table": scaled.pipeline, "function": whole, "arrays": scaled.pipeline.predict}[form]
+    path = tmp_path / "golden.parquet"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of columns without names
+        likewise.record(reference, data(scaled.rows), path, row_id="key")
+        expect(data_only.check(path, reference, data(scaled.rows), id="key"), "PASS", "300 rows agree")
+        report = data_only.check(path, without, data(scaled.changed), id="key")
+    expect(report, "INCONCLUSIVE", "recorded for other values", "and 31 more of 32 rows", "likewise record")
+
+
+def test_the_same_values_from_another_kind_of_file_are_the_same(models, keyed_golden, tmp_path):
+    frame = pd.read_parquet(models.keyed)
+    for path, write in (
+        (tmp_path / "rows.csv", lambda path: frame.assign(more=1.0).to_csv(path, index=False)),
+        (tmp_path / "rows.feather", frame.to_feather),
+        (tmp_path / "rows.jsonl", lambda path: path.write_text("\n".join(map(json.dumps, frame.to_dict("records"))))),
+    ):
+        write(path)
+        report = data_only.check(keyed_golden, models.onnx.classifier, path, id="key")
+        expect(report, "PASS", "300 rows agree")
+        assert not codes(report, "warning")
+    expect(data_only.check(keyed_golden, models.onnx.classifier, frame, id="key"), "PASS")
+
+
+def test_text_and_gaps_among_the_values_are_compared_too(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "key": [f"k{number}" for number in range(60)],
+            "word": ["red", None, "blue"] * 20,
+            "size": [1.0, np.nan, 3.0] * 20,
+            "whole": pd.array([1, None, 2] * 20, dtype="Int64"),
+            "flag": [True, False] * 30,
+        }
+    )
+
+    def answer(rows):
+        return np.arange(len(rows)) * 0.0
+
+    path = tmp_path / "golden.parquet"
+    likewise.record(answer, frame, path, row_id="key")
+    expect(data_only.check(path, answer, frame.sample(frac=1, random_state=0), id="key"), "PASS")
+    for column, value in (("word", "green"), ("word", None), ("size", 2.0), ("whole", 7), ("flag", True)):
+        other = frame.copy()
+        other.loc[5, column] = value
+        changed = not other.loc[[5], [column]].equals(frame.loc[[5], [column]])
+        report = data_only.check(path, answer, other, id="key")
+        expect(report, "INCONCLUSIVE" if changed else "PASS", *(["in row k5 of 32 rows"] if changed else []))
+
+
+def test_answers_recorded_by_id_without_their_inputs_are_still_read_and_that_is_told(models, keyed_golden, tmp_path):
+    old = tmp_path / "old.parquet"
+    table = pq.read_table(keyed_golden)
+    about = json.loads(table.schema.metadata[b"likewise.recorded"])
+    about.pop("fingerprinted")
+    bare = table.drop_columns(["inputs"])
+    pq.write_table(bare.replace_schema_metadata({b"likewise.recorded": json.dumps(about).encode()}), old)
+    report = data_only.check(old, models.onnx.classifier, models.keyed, id="key")
+    expect(report, "PASS", "300 rows agree", "could not be compared", "recorded without")
+    assert "runner-warning" in codes(report, "warning")
 
 
 def test_a_table_of_data_is_not_taken_for_recorded_answers(models):

@@ -1,6 +1,7 @@
 """Recorded answers: a file of `likewise record`, or the outputs of ONNX's `test_data_set_*` folders.
 
-Answers are kept in a Parquet file, keyed by row: a reference for machines without its framework.
+Answers are kept in a Parquet file, keyed by row: a reference for machines without its framework. Where rows are keyed
+by name, each has the fingerprint of the values it was answered for: other values under the same name have no answer.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from typing import Any, Self
 
 from likewise.contracts.data import Array, Batch, RowIds, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Signature
-from likewise.data.files import replacing
+from likewise.data.files import hash_rows, replacing
 from likewise.data.readers import onnx_testdata
-from likewise.errors import ModelError, one_line
+from likewise.errors import DataError, ModelError, one_line
 from likewise.models.arrays import array_of_sequence, kind_of, widened
 
 KEY = b"likewise.recorded"
-ROW, NAME = "row", "name"
+ROW, NAME, INPUTS = "row", "name", "inputs"
 OUTPUT = "output."
 """Columns of answers carry this prefix, so that no output can hide the row."""
+
+UNKNOWN_INPUTS = (
+    "its answers were recorded without the fingerprints of their inputs: that these rows hold the values that were "
+    "answered could not be compared; record them again"
+)
 
 
 class RecordedAdapter(Adapter):
@@ -88,10 +94,14 @@ class Writer:
         sha256: str | None,
         fingerprint: str,
         inputs: Sequence[str],
+        fingerprinted: Sequence[str],
         keyed_by_name: bool,
     ) -> None:
         self._about = {"model": model, "sha256": sha256, "keyed_by_name": keyed_by_name, "inputs": list(inputs)}
         self._about["data_fingerprint"] = fingerprint
+        if keyed_by_name:
+            self._about["fingerprinted"] = list(fingerprinted)
+        self._fingerprinted = tuple(fingerprinted)
         self._replacing = replacing(path)
         self._keyed_by_name = keyed_by_name
         self._parquet: Any = None
@@ -108,14 +118,16 @@ class Writer:
             self._parquet.close()
         self._replacing.__exit__(kind, error, trace)
 
-    def write(self, rows: RowIds, tensors: Tensors, outputs: Sequence[OutputSpec]) -> None:
+    def write(self, batch: Batch, tensors: Tensors, outputs: Sequence[OutputSpec]) -> None:
         """Add the answers to these rows."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        rows = batch.rows
         columns: dict[str, Any] = {ROW: pa.array(rows.numbers)}
         if self._keyed_by_name:
             columns[NAME] = pa.array([str(rows.name(position)) for position in range(len(rows))])
+            columns[INPUTS] = pa.array(hash_rows(batch.inputs[name] for name in self._fingerprinted))
         for name, array in tensors.items():
             columns[OUTPUT + name] = _to_arrow(name, array)
         table = pa.table(columns)
@@ -153,13 +165,15 @@ class RecordedRunner:
             )
         about: dict[str, Any] = json.loads(found)
         self._keyed_by_name = bool(about["keyed_by_name"])
-        inputs = tuple(InputSpec(name) for name in about["inputs"])
+        self._fingerprinted: tuple[str, ...] = tuple(about.get("fingerprinted", ()))
+        inputs = tuple(InputSpec(name) for name in self._fingerprinted or about["inputs"])
         self._outputs = tuple(_spec(entry) for entry in about["outputs"])
         self.signature = Signature(inputs, self._outputs, table=True)
         self.details: Mapping[str, Any] = {
             "recorded_model": about["model"],
             "recorded_sha256": about["sha256"],
             "data_fingerprint": None if self._keyed_by_name else about["data_fingerprint"],
+            "warnings": [UNKNOWN_INPUTS] if self._keyed_by_name and not self._fingerprinted else [],
         }
         self._group = lru_cache(maxsize=4)(self._read_group)
         groups = [self._file.metadata.row_group(group) for group in range(self._file.num_row_groups)]
@@ -168,10 +182,28 @@ class RecordedRunner:
         self._places: dict[str, int] | None = None
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
-        return self._answers(batch.rows)
+        found = self._answers(batch.rows)
+        recorded = found.pop(INPUTS, None)
+        if recorded is not None and len(batch):
+            self._require_same(batch, recorded)
+        return {name.removeprefix(OUTPUT): array for name, array in found.items()}
+
+    def _require_same(self, batch: Batch, recorded: Array) -> None:
+        """Refuse to answer for rows whose values are others than those that were answered."""
+        import numpy as np
+
+        differ = np.flatnonzero(hash_rows(batch.inputs[name] for name in self._fingerprinted) != recorded)
+        if len(differ):
+            more = f" and {len(differ) - 1:,} more" if len(differ) > 1 else ""
+            raise DataError(
+                f"the answers were recorded for other values than the data holds in row {batch.rows.name(differ[0])}"
+                f"{more} of {len(batch):,} rows (columns {', '.join(map(repr, self._fingerprinted[:6]))}"
+                f"{' …' if len(self._fingerprinted) > 6 else ''})",
+                remedy="Check on the rows that were recorded, or record the answers again: likewise record",
+            )
 
     def _answers(self, rows: RowIds) -> dict[str, Array]:
-        """What was recorded for these rows, in their order."""
+        """The columns that were recorded for these rows, in their order."""
         import numpy as np
 
         if self._keyed_by_name and rows.names is None:
@@ -200,7 +232,7 @@ class RecordedRunner:
                 remedy="Record the answers again for this data",
             )
         back = np.argsort(order)
-        return {spec.name: np.concatenate([arrays[spec.name] for _, arrays in parts])[back] for spec in self._outputs}
+        return {name: np.concatenate([arrays[name] for _, arrays in parts])[back] for name in parts[0][1]}
 
     def _numbers(self, rows: RowIds) -> Array:
         """The recorded row of each name; the index of names is the one thing here that grows with rows."""
@@ -220,7 +252,9 @@ class RecordedRunner:
             raise ModelError(
                 f"the recorded answers cannot be read: {one_line(error)}", remedy="Record again"
             ) from error
-        arrays = {spec.name: _from_arrow(table.column(OUTPUT + spec.name), spec) for spec in self._outputs}
+        arrays = {OUTPUT + spec.name: _from_arrow(table.column(OUTPUT + spec.name), spec) for spec in self._outputs}
+        if self._fingerprinted:
+            arrays[INPUTS] = table.column(INPUTS).to_numpy()
         return table.column(ROW).to_numpy(), arrays
 
 

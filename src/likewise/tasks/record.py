@@ -44,6 +44,7 @@ def record(
             sha256=artefact.sha256,
             fingerprint=source.fingerprint,
             inputs=columns if columns is not None and signature.table else (),
+            fingerprinted=tuple(first.inputs) if columns is None else columns,
             keyed_by_name=row_id is not None,
         ) as writer:
             for batch in source.batches(16_384):
@@ -51,5 +52,5 @@ def record(
                     first_row, last_row = int(batch.rows.numbers[0]), int(batch.rows.numbers[-1])
                     progress(Progress("recording", "reference", first_row, last_row, writer.rows, source.rows))
                 tensors, _ = answers(side, batch)
-                writer.write(batch.rows, tensors, observed(signature, tensors))
+                writer.write(batch, tensors, observed(signature, tensors))
             return writer.rows
