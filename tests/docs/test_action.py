@@ -223,6 +223,30 @@ def test_the_hook_runs_the_gates_of_the_configuration(folder):
     assert not any(re.search(HOOK["files"], name) for name in ("README.md", "src/model.py", "otherlikewise.toml"))
 
 
+def test_the_hook_runs_for_every_format_that_is_read():
+    from likewise.data.readers import tables
+    from likewise.models.sklearn import open as sklearn
+    from likewise.models.torch import load
+
+    source = ROOT / "src" / "likewise"
+    suffixes = {*tables.SUFFIXES, *sklearn.SUFFIXES, *load.SUFFIXES, ".npy", ".npz"}
+    suffixes |= {f".joblib{packed}" for packed in sklearn._COMPRESSED}
+    for path in [*source.glob("models/*.py"), *source.glob("models/*/open.py"), *source.glob("data/readers/*.py")]:
+        claims = re.findall(r"(?:endswith|begins|named)\(.*", path.read_text())
+        suffixes |= {found for line in claims for found in re.findall(r'"(\.[a-z0-9]+)"', line)}
+    assert {".onnx", ".ort", ".cbm", ".ubj", ".lgb", ".xml"} <= suffixes
+    missed = [suffix for suffix in suffixes - {".py"} if not re.search(HOOK["files"], f"models/v1.2{suffix}")]
+    assert missed == []
+
+
+def test_a_folder_for_reports_may_begin_with_a_dash(folder):
+    github = Runner(folder, {**MODELS, "args": QUICK, "reports": "-reports"})
+    assert github.run() == 0, github.shown
+    assert github.output("outcome") == "PASS"
+    assert json.loads((folder / github.output("report")).read_text())["passed"]
+    assert (folder / "-reports" / "parity_report.html").is_file()
+
+
 def test_init_writes_what_is_asked_for_and_replaces_nothing(main, tmp_path):
     written = {
         "--gitlab": "likewise.gitlab-ci.yml",

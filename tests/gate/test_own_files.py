@@ -135,3 +135,49 @@ def test_more_values_than_a_machine_holds_are_refused(example_folder):
     model = str(example_folder / "model.onnx")
     with pytest.raises(UsageError, match="too many to make up"):
         data_only.check(model, model, "generated:99999999999999")
+
+
+GATE = 'reference = "models.py:steady"\ncandidate = "models.py:other"\ndata = "rows.parquet"\nedge = "off"\n'
+
+
+@pytest.mark.parametrize(
+    "line", ["abs_tol = true", "rel_tol = false", "samples = true", "limits = { max_abs_diff = true }"]
+)
+def test_a_truth_value_is_no_number(folder, line):
+    (folder / "truth.toml").write_text(f"[gates.main]\n{GATE}{line}\n")
+    code, shown = run(folder, "check", "--config", "truth.toml", "-q")
+    assert code == 2, shown
+    assert "which is no number" in shown
+    assert "truth.toml, gate 'main'" in shown
+
+
+@pytest.mark.parametrize("option", [{"abs_tol": True}, {"abs_tol": "0.1"}, {"limits": {"max_abs_diff": True}}])
+def test_python_is_told_the_same(folder, option):
+    with pytest.raises(UsageError, match="which is no number"):
+        data_only.check(lambda x: x, lambda x: x, np.ones((9, 2)), **option)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "a\\b", "..", " ", "a\nb"])
+def test_a_gate_writes_beside_its_configuration_only(folder, name):
+    (folder / "inner").mkdir(exist_ok=True)
+    (folder / "inner" / "names.toml").write_text(f"[gates.{json.dumps(name)}]\n{GATE}")
+    code, shown = run(folder / "inner", "check", "--config", "names.toml", "-q")
+    assert code == 2, shown
+    assert "is no name for a gate" in shown
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    options = {
+        "abs_tol": np.float64(0.5),
+        "rel_tol": np.float32(0.25),
+        "samples": np.int64(20),
+        "seed": np.int32(3),
+        "confidence": np.array(0.9),
+        "batch_sizes": [np.int64(2)],
+        "limits": {"max_abs_diff": np.float64(0.75)},
+        "report": tmp_path / "report.json",
+    }
+    report = data_only.check(lambda x: x, lambda x: x + 0.1, np.arange(60.0), **options)
+    assert report.passed
+    stored = json.loads((tmp_path / "report.json").read_text())
+    assert (stored["abs_tol"], stored["samples"]) == (0.5, 20)

@@ -28,7 +28,7 @@ from likewise.registry import describe_model, extensions, open_source
 from likewise.report import provenance
 from likewise.report.files import save
 from likewise.tasks.judge import held_to_baseline
-from likewise.tasks.settings import Settings, stated
+from likewise.tasks.settings import Settings, plain_values, stated
 
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
@@ -70,8 +70,7 @@ def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Se
     for name in options:
         if name not in known:
             raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return Settings(reference=reference, candidate=candidate, data=data, **options)
+    return Settings(reference=reference, candidate=candidate, data=data, **plain_values(options))
 
 
 def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:

@@ -158,7 +158,39 @@ def load_gates(path: Path) -> dict[str, Settings]:
     gates = table.get("gates", {})
     if not isinstance(gates, dict) or not gates:
         raise UsageError(f"{path} names no gate", remedy="Add a [gates.NAME] table, or run `likewise init`")
+    for name in gates:
+        # A name becomes part of the name of a file.
+        if not name.strip() or any(part in name for part in ("/", "\\", "..")) or not name.isprintable():
+            raise UsageError(f"{path}: {name!r} is no name for a gate", remedy="Use letters, digits, - and _")
     return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
+
+
+def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+    """Settings as plain values: numbers of numpy become Python's; what is no number where one is wanted is refused."""
+    kinds = {entry.name: str(entry.type) for entry in fields(Settings)}
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        live = name in PATHS or name.endswith("_options")
+        found[name] = value = value if live else _plain(value)
+        numbers = value.values() if name == "limits" and isinstance(value, Mapping) else [value]
+        wanted = kinds.get(name, "").removesuffix(" | None")
+        if wanted in ("int", "float") or name == "limits":
+            for number in numbers:
+                if isinstance(number, bool) or not isinstance(number, int | float | None):
+                    raise UsageError(
+                        f"{where + ': ' if where else ''}{name} is {number!r}, which is no number",
+                        remedy="Give a number such as 0.01",
+                    )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's, also inside tuples and mappings."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_plain(entry) for entry in value)
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
@@ -170,8 +202,7 @@ def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
     missing = [name for name in PATHS[:3] if name not in table]
     if missing:
         raise UsageError(f"{where}: {missing[0]!r} is missing", remedy="A gate needs reference, candidate and data")
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    return Settings(**values)
+    return Settings(**plain_values(table, where=where))
 
 
 def _require_types(settings: Settings, *, where: str) -> Settings:

@@ -94,7 +94,14 @@ repos:
         language: system
         pass_filenames: false
         require_serial: true
-        files: (^|/)(likewise|pyproject)\\.toml$|\\.(onnx|joblib|pkl|skops|pt2?|ubj|cbm|parquet|npz)$
+        files: >-
+          (?x)(^|/)(likewise|pyproject)\\.toml$
+          |\\.(onnx|ort|data|weights|pb)$
+          |\\.(joblib|pkl|pickle|skops)(\\.(gz|bz2|xz|lzma|z|lz4))?$
+          |\\.(pt2?|pth|jit|ts|torchscript)$
+          |\\.(ubj|xgb|json|model|bin|txt|lgb|lgbm|cbm|xml)$
+          |\\.(parquet|pq|arrow|feather|ipc|npy|npz)$
+          |\\.(csv|tsv|jsonl|ndjson)(\\.gz)?$
 """
 
 GATES = "likewise.toml"
