@@ -1,6 +1,8 @@
 """Inputs and outputs without an axis of rows: every call is one sample."""
 
 import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +21,17 @@ def check(reference, candidate, data, **options):
 
 def codes(report):
     return {finding.code for finding in report.verdict.findings}
+
+
+class Both(NamedTuple):
+    first: object
+    second: object
+
+
+@dataclass
+class Record:
+    first: object
+    second: object
 
 
 class Loss(torch.nn.Module):
@@ -225,6 +238,23 @@ def test_outputs_that_nobody_names_are_paired_in_order_and_it_is_said(tmp_path):
     assert wrong.outcome is Outcome.FAIL
     assert wrong.diagnoses[0].cause == "output-mapping"
     assert "swapped" in wrong.diagnoses[0].culprit
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        (lambda x: Both(x[:, 0], x[:, 1]), {"first", "second"}),
+        (lambda x: Record(x[:, 0], x[:, 1]), {"first", "second"}),
+        (lambda x: {"first": x[:, 0], "second": x[:, 1]}, {"first", "second"}),
+        (lambda x: (x[:, 0], x[:, 1]), {"output_0", "output_1"}),
+        (lambda x: [x[:, 0], x[:, 1]], {"output_0", "output_1"}),
+        (lambda x: [float(value) for value in x[:, 0]], {"output"}),
+    ],
+)
+def test_what_a_function_returns_gives_the_names(answer, names):
+    report = check(answer, answer, {"x": ROWS.normal(size=(40, 3))})
+    assert {output.name for output in report.comparison.outputs} == names
+    assert report.comparison.rows == 40
 
 
 def test_narrow_types_are_widened_on_both_sides():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from likewise.contracts.data import Array, Batch
@@ -256,6 +256,19 @@ def array_of_sequence(values: Sequence[Any] | None) -> Array:
         return np.stack(arrays) if arrays else np.empty(0)
     shapes = np.array([extent for array in arrays for extent in (array.ndim, *array.shape)])
     return np.concatenate([shapes, *(array.ravel() for array in arrays)])
+
+
+def entries_of(answer: Any) -> list[tuple[str, Any]] | None:
+    """The parts of an answer with their names, of a tuple or list their places; None where it is one thing."""
+    if isinstance(answer, Mapping):
+        return [(str(key), entry) for key, entry in answer.items()]
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return [(field.name, getattr(answer, field.name)) for field in fields(answer)]
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return list(zip(answer._fields, answer, strict=True))
+    if isinstance(answer, tuple | list):
+        return [(str(index), entry) for index, entry in enumerate(answer)]
+    return None
 
 
 def arrays_of_list(name: str, tensors: Sequence[Any]) -> dict[str, Array]:

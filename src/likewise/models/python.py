@@ -25,7 +25,7 @@ from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, S
 from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, nearest, one_line
 from likewise.models import require_known
-from likewise.models.arrays import array_of_dicts, kind_of
+from likewise.models.arrays import array_of_dicts, entries_of, kind_of
 from likewise.registry import adapters
 
 SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
@@ -118,6 +118,7 @@ class PythonRunner:
     def __init__(self, function: Any) -> None:
         self.native = self._function = function
         self._classes: dict[str, tuple[Label, ...]] = {}
+        self._lists: bool | None = None
         self.signature = Signature(inputs=None, outputs=None)
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
         self.details: Mapping[str, Any] = {"callable": name.lstrip("."), "python": sys.version.split()[0]}
@@ -127,20 +128,22 @@ class PythonRunner:
             answer = self._function(_argument(batch))
         except Exception as error:
             raise ModelError(f"it raised {one_line(error)}") from error
-        tensors = self._named(answer)
+        tensors = self._named(answer, len(batch) if batch.stacked else None)
         if self.signature.outputs is None:
             specs = tuple(self._spec(name, array) for name, array in tensors.items())
             self.signature = Signature(inputs=None, outputs=specs)
         return tensors
 
-    def _named(self, answer: Any) -> dict[str, Array]:
-        if isinstance(answer, Mapping):
-            return {str(name): self._array(str(name), value) for name, value in answer.items()}
+    def _named(self, answer: Any, rows: int | None) -> dict[str, Array]:
         if hasattr(answer, "columns") and hasattr(answer, "to_numpy"):
             return {str(name): self._array(str(name), answer[name]) for name in answer.columns}
-        if isinstance(answer, tuple):
-            return {f"output_{index}": self._array(f"output_{index}", value) for index, value in enumerate(answer)}
-        return {"output": self._array("output", answer)}
+        if isinstance(answer, list) and self._lists is None:
+            self._lists = _several(answer, rows)
+        entries = None if isinstance(answer, list) and not self._lists else entries_of(answer)
+        if entries is None:
+            return {"output": self._array("output", answer)}
+        named = [(f"output_{name}" if name.isdecimal() else name, value) for name, value in entries]
+        return {name: self._array(name, value) for name, value in named}
 
     def _array(self, name: str, value: Any) -> Array:
         import numpy as np
@@ -163,6 +166,11 @@ class PythonRunner:
         classes = self._classes.get(name)
         kind = Kind.PROBABILITY if classes else kind_of(name, str(array.dtype)) or Kind.VALUE
         return OutputSpec(name, kind, str(array.dtype), (None, *array.shape[1:]), classes)
+
+
+def _several(answers: list[Any], rows: int | None) -> bool:
+    """Is a list several outputs, and not one answer a row?"""
+    return len(answers) != rows and all(getattr(answer, "ndim", 0) for answer in answers)
 
 
 def _unmasked(name: str, answers: Any) -> Array:

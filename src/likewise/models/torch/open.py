@@ -6,7 +6,6 @@ refuses that, of its weights. That it was found in training mode is reported: it
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from likewise.contracts.models import Adapter, InputSpec, Model, Signature
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known
-from likewise.models.arrays import RowAxes, only_batch
+from likewise.models.arrays import RowAxes, entries_of, only_batch
 from likewise.models.torch import load
 
 AS_THE_DATA = "data"
@@ -237,7 +236,7 @@ def tensor_of(array: Array) -> Any:
 
 def flatten(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every tensor and number of an answer with the path that leads to it; what is None is left out."""
-    entries = _entries(answer)
+    entries = entries_of(answer)
     if answer is None:
         return
     if entries is None:
@@ -246,18 +245,6 @@ def flatten(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     for key, entry in entries:
         path = f"{name}.{key}" if name else key if not key.isdigit() else f"{LONE}.{key}"
         yield from flatten(entry, path)
-
-
-def _entries(answer: Any) -> list[tuple[str, Any]] | None:
-    if isinstance(answer, Mapping):
-        return [(str(key), entry) for key, entry in answer.items()]
-    if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        return [(field.name, getattr(answer, field.name)) for field in dataclasses.fields(answer)]
-    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
-        return list(zip(answer._fields, answer, strict=True))
-    if isinstance(answer, tuple | list):
-        return [(str(index), entry) for index, entry in enumerate(answer)]
-    return None
 
 
 def _arrays_of(answer: Any) -> dict[str, Array]:
