@@ -9,8 +9,8 @@ from typing import Any
 
 import likewise
 
-OPTIONS: dict[str, Any] = {"explain": False, "edge": "off", "shapes": {}}
-"""No edge suites, no other lengths, no search for causes."""
+OPTIONS: dict[str, Any] = {"explain": False, "edge": "off", "shapes": {}, "allow_same": True}
+"""No edge suites, no other lengths, no search for causes; a planted model may stand on both sides."""
 
 FLAGS = ("--no-explain", "--edge", "off", "--shapes", "none")
 """The same for a command line."""

@@ -14,7 +14,7 @@ from likewise.pytest_plugin import assert_parity
 
 EXAMPLE = Path({folder!r})
 ROWS = pd.read_parquet(EXAMPLE / "test.parquet")[:200]
-QUICK = dict(explain=False, edge="off")
+QUICK = dict(explain=False, edge="off", allow_same=True)
 
 def test_faithful(parity):
     report = parity(str(EXAMPLE / "model.onnx"), str(EXAMPLE / "model.onnx"), ROWS, **QUICK)

@@ -96,7 +96,17 @@ def on_a_terminal(words, cwd, **environment):
 
 
 def test_a_terminal_gets_colour_and_progress_unless_no_color_is_set(example_folder, tmp_path):
-    words = ["check", "model.onnx", "model.onnx", "--data", "test.parquet", "--report", tmp_path / "r.json", *FLAGS]
+    words = [
+        "check",
+        "model.onnx",
+        "model.onnx",
+        "--allow-same",
+        "--data",
+        "test.parquet",
+        "--report",
+        tmp_path / "r.json",
+        *FLAGS,
+    ]
     code, printed = on_a_terminal(words, example_folder)
     assert code == 0
     assert f"{ESCAPE}[" in printed
@@ -121,7 +131,7 @@ def test_init_writes_a_configuration_that_check_runs(example_folder, tmp_path):
 
 def test_every_gate_is_run_and_the_worst_outcome_counts(example_folder, tmp_path):
     gate = "reference = '{0}/model.onnx'\ncandidate = '{0}/{1}'\ndata = '{0}/test.parquet'\nsamples = 50\n"
-    gate += "explain = false\nedge = 'off'\n"
+    gate += "explain = false\nallow_same = true\nedge = 'off'\n"
     gates = {"good": "model.onnx", "int8": "model.int8.onnx", "gone": "nowhere.onnx"}
     tables = [f"[tool.likewise.gates.{name}]\n" + gate.format(example_folder, file) for name, file in gates.items()]
     (tmp_path / "pyproject.toml").write_text("\n".join(tables))

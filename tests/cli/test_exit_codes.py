@@ -162,6 +162,7 @@ def test_the_worst_of_several_gates_is_the_exit_code(models, tmp_path):
 reference = "{models.onnx.columns}"
 data = "{models.data}"
 explain = false
+allow_same = true
 edge = "off"
 [gates.good]
 candidate = "{models.onnx.columns}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
 import data_only
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
@@ -243,17 +248,112 @@ def test_a_label_changed_at_a_tie_is_reported_and_not_fatal():
 
 
 @pytest.mark.parametrize("preset", ["standard", "quantized"])
-def test_changed_labels_that_no_limit_covers_are_at_least_said(preset):
+def test_labels_inverted_on_every_row_fail_under_every_preset(preset):
     right = planted(label=PROBABILITIES.argmax(axis=1), probabilities=PROBABILITIES)
     wrong = planted(label=PROBABILITIES.argmin(axis=1), probabilities=PROBABILITIES)
-    report = data_only.check(right, wrong, rows(COUNT), preset=preset)
-    expect(report, "PASS", "60 of 60 labels of 'label' changed", "--limit material_flips=0")
+    expect(data_only.check(right, wrong, rows(COUNT), preset=preset), "FAIL", "label.material_flips is 60")
+    text = planted(label=NAMES[PROBABILITIES.argmax(axis=1)], probabilities=PROBABILITIES)
+    expect(
+        data_only.check(right, text, rows(COUNT), preset=preset), "FAIL", "label.material_flips is 60", "text on one"
+    )
+    expect(data_only.check(right, right, rows(COUNT), preset=preset), "PASS")
 
 
-def test_labels_alone_under_a_preset_without_a_limit_on_labels_are_inconclusive():
-    model = planted(label=NUMBERS)
-    report = data_only.check(model, model, rows(COUNT), preset="standard")
-    expect(report, "INCONCLUSIVE", "output 'label' was not judged", "--limit label_flips=0")
+def test_labels_alone_are_judged_under_every_preset_and_as_many_may_change_as_somebody_says():
+    changed = NUMBERS.copy()
+    changed[41] = 0 if changed[41] else 1
+    model, other = planted(label=NUMBERS), planted(label=changed)
+    for preset in ("standard", "quantized"):
+        expect(data_only.check(model, model, rows(COUNT), preset=preset), "PASS")
+        expect(data_only.check(model, other, rows(COUNT), preset=preset), "FAIL", "label.material_flips is 1", "=N")
+        expect(data_only.check(model, other, rows(COUNT), preset=preset, limits={"flip_rate": 0.02}), "PASS")
+        expect(data_only.check(model, other, rows(COUNT), preset=preset, limits={"label.flip_rate": 0.01}), "FAIL")
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A hundred classes: the best is hardly ever ahead of the next by more than what `strict` lets both move."""
+    rng = np.random.default_rng(5)
+    data = rng.normal(size=(1_000, 8))
+    return LogisticRegression(C=0.01).fit(data, np.arange(1_000) % 100), data
+
+
+def test_labels_without_scores_are_not_excused_by_a_tolerance_on_scores(many):
+    model, data = many
+    sure = np.sort(model.predict_proba(data), axis=1)
+    assert ((sure[:, -1] - sure[:, -2]) < 0.02).all(), "what was taken for noise"
+    wrong = lambda X: {"label": (model.predict(X) + 1) % 100}  # noqa: E731
+    report = data_only.check(model, wrong, data, preset="strict")
+    expect(report, "FAIL", "label.material_flips is 1,000", "no scores were compared")
+    right = lambda X: {"label": model.predict(X)}  # noqa: E731
+    expect(data_only.check(model, right, data, preset="strict"), "PASS")
+
+
+def test_scores_that_say_what_the_reference_says_do_not_excuse_another_label(many):
+    model, data = many
+    wrong = lambda X: {"label": (model.predict(X) + 1) % 100, "probabilities": model.predict_proba(X)}  # noqa: E731
+    expect(data_only.check(model, wrong, data, preset="strict"), "FAIL", "label.material_flips is 1,000")
+
+
+def test_scores_that_moved_within_tolerance_excuse_the_label_they_pick_and_no_other(many):
+    model, data = many
+    noise = np.random.default_rng(0).uniform(-0.004, 0.004, size=(1_000, 100))
+    place = {row.tobytes(): number for number, row in enumerate(data)}
+
+    def moved(X):
+        return model.predict_proba(X) + noise[[place[row.tobytes()] for row in X]]
+
+    picked = lambda X: {"label": moved(X).argmax(axis=1), "probabilities": moved(X)}  # noqa: E731
+    report = data_only.check(model, picked, data, abs_tol=0.01)
+    expect(report, "PASS", "labels changed, all within noise")
+    flips = int((model.predict(data) != moved(data).argmax(axis=1)).sum())
+    assert measures(report, "label")["label_flips"] == flips > 100
+    worst_class = lambda X: {"label": moved(X).argmin(axis=1), "probabilities": moved(X)}  # noqa: E731
+    expect(data_only.check(model, worst_class, data, preset="strict"), "FAIL", "label.material_flips is 1,000")
+
+
+def test_clusters_without_distances_are_not_excused():
+    rng = np.random.default_rng(2)
+    data = rng.normal(size=(600, 2))
+    model = KMeans(5, n_init=1, random_state=0).fit(data)
+    far = np.sort(model.transform(data), axis=1)
+    close = (far[:, 1] - far[:, 0]) < 0.02
+    second = model.transform(data).argsort(axis=1)[:, 1]
+    wrong = np.where(close, second, model.predict(data))
+    assert close.sum() > 5
+    place = {row.tobytes(): number for number, row in enumerate(data)}
+    candidate = lambda X: {"label": wrong[[place[row.tobytes()] for row in X]]}  # noqa: E731
+    report = data_only.check(model, candidate, data, preset="strict")
+    expect(report, "FAIL", f"label.material_flips is {int(close.sum())}")
+
+
+def test_two_labels_or_two_logits_are_not_two_classes():
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(200, 4))
+    both = np.stack([data[:, 0] > 0, data[:, 1] > 0], axis=1).astype(int)
+    model = MLPClassifier((8,), max_iter=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(data, both)
+    for place in (0, 1):
+        lost = lambda X, place=place: {"probabilities": model.predict_proba(X)[:, place]}  # noqa: E731
+        expect(data_only.check(model, lost, data), "FAIL", "shape (n, 2) in the reference")
+    logits = np.random.default_rng(3).normal(size=(COUNT, 2))
+    one = planted(logits=logits[:, 1])
+    expect(data_only.check(planted(logits=logits), one, rows(COUNT)), "FAIL", "shape (n, 2) in the reference")
+    expect(data_only.check(planted(logits=logits), planted(logits=logits[:, 1:]), rows(COUNT)), "FAIL")
+    opposite = np.stack([-logits[:, 1], logits[:, 1]], axis=1)
+    expect(data_only.check(planted(logits=opposite), one, rows(COUNT)), "FAIL", "shape")
+
+
+def test_two_probabilities_that_stop_adding_up_are_not_two_classes():
+    both = PROBABILITIES[:, :2] / PROBABILITIES[:, :2].sum(axis=1, keepdims=True)
+    report = data_only.check(planted(probability=both), planted(probability=both[:, 1]), rows(COUNT))
+    expect(report, "PASS", "the candidate gives the positive class only")
+    assert "pairing" in codes(report, "note")
+    both[50, 0] = 0.9
+    report = data_only.check(planted(probability=both), planted(probability=both[:, 1]), rows(COUNT))
+    expect(report, "FAIL", "shape (n, 2) in the reference")
 
 
 def test_missing_labels_are_not_labels():

@@ -144,9 +144,12 @@ def test_integer_labels_beyond_2_to_the_53_are_compared_exactly():
     expect(report, "FAIL", "label.material_flips is 1")
 
 
-def test_a_wider_type_alone_is_no_difference():
+def test_a_wider_type_alone_is_no_difference_of_values():
     narrow = VALUES.astype(np.float32)
-    expect(check(narrow, narrow.astype(np.float64), preset="exact"), "PASS")
+    expect(check(narrow, narrow.astype(np.float64), abs_tol=0, limits={"max_ulp_diff": 0}), "PASS")
+    report = check(narrow, narrow.astype(np.float64), preset="exact")
+    expect(report, "FAIL", "value.dtype_mismatch is 1")
+    assert "above" not in report.verdict.headline.replace("value.dtype_mismatch is 1, above", "")
 
 
 def test_numbers_are_not_paired_with_text_unless_asked_and_then_fail():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import data_only
-from planting import codes, expect, measures, planted, rows
+from planting import codes, expect, measures, planted, rows, said
 
 COUNT = 60
 VALUES = np.linspace(1.0, 2.0, COUNT)
@@ -48,7 +48,8 @@ def test_outputs_of_equal_names_are_paired_in_any_order():
 def test_a_column_against_a_vector_is_squeezed_and_noted():
     report = data_only.check(planted(value=VALUES), planted(value=VALUES[:, None]), rows(COUNT))
     expect(report, "PASS")
-    assert any("(n, 1)" in note for note in report.comparison.outputs[0].pair.notes)
+    assert "float64 (n,) in the reference and float64 (n, …) in the candidate" in said(report)
+    assert "rank-mismatch" in codes(report, "warning")
 
 
 def test_a_column_against_a_vector_is_compared_row_by_row_not_all_against_all():

@@ -75,9 +75,9 @@ def test_a_limit_on_a_measure_that_was_not_measured_is_inconclusive():
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on value.label_flips", "max_abs_diff")
 
 
-def test_a_tolerance_asked_for_where_nothing_is_numeric_is_inconclusive():
+def test_a_limit_asked_for_where_nothing_is_numeric_is_inconclusive():
     model = planted(label=NUMBERS)
-    report = data_only.check(model, model, rows(COUNT), abs_tol=0.1)
+    report = data_only.check(model, model, rows(COUNT), limits={"max_abs_diff": 0.1})
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on max_abs_diff")
 
 
@@ -303,7 +303,9 @@ def test_flips_are_judged_again_by_the_stored_margins(tmp_path):
     label = surely.argmax(axis=1)
     other = label.copy()
     other[5] = 1 - other[5]
-    pair = planted(label=label, probabilities=surely), planted(label=other, probabilities=surely)
+    moved = surely.copy()
+    moved[5] = [0.45, 0.55]
+    pair = planted(label=label, probabilities=surely), planted(label=other, probabilities=moved)
     report = stored(expect(data_only.check(*pair, rows(COUNT)), "FAIL", "label.material_flips is 1"), tmp_path)
     # A margin of 0.4 may be noise when both scores may move by 0.3.
     expect(likewise.judge(report, abs_tol=0.3), "PASS")

@@ -79,3 +79,41 @@ def test_a_report_prints_as_its_verdict(tiny):
     model, faithful, _, rows = tiny
     report = data_only.check(model, faithful, rows, abs_tol=1e-8, rel_tol=0)
     assert repr(report) == f"<Report PASS: {report.verdict.headline}>"
+
+
+@pytest.fixture(scope="module")
+def targets():
+    """A large target beside a small one, and what a candidate that lost the small one says."""
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(300, 3)).astype(np.float32)
+    both = np.stack([rows @ [300, 200, 100], rows @ [1e-5, -4e-6, 2e-6]], axis=1)
+    return LinearRegression().fit(rows, both), rows
+
+
+def test_a_small_target_beside_a_large_one_is_not_passed_by_the_tolerance_of_the_large_one(targets):
+    model, rows = targets
+    lost = lambda X: {"value": model.predict(X) * [1, 0]}  # noqa: E731
+    report = data_only.check(model, lost, rows)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "the reference's column 1 of 'value' goes from" in report.verdict.headline
+    faithful = data_only.check(model, to_onnx(model, rows[:1]), rows)
+    assert faithful.passed, "it follows the reference in every column"
+    assert "wide-tolerance" in {f.code for f in faithful.verdict.findings if f.severity == "note"}
+    assert data_only.check(model, lost, rows, abs_tol=1e-4, rel_tol=1e-3).passed, "who chooses is warned"
+
+
+def test_rows_that_are_sorted_do_not_switch_it_off(tiny):
+    model, _, opposite, rows = tiny
+    many = np.concatenate([np.repeat(rows[:1], 200, axis=0), rows])
+    report = data_only.check(model, opposite, many)
+    assert report.outcome == "INCONCLUSIVE"
+    assert report.comparison.varied
+
+
+def test_rare_classes_are_no_targets():
+    rng = np.random.default_rng(4)
+    sure = rng.dirichlet([100, 80, 60, 1e-3], size=300)
+    rows = {"X": np.arange(300.0)}
+    right = lambda X: {"probabilities": sure[X.astype(int)]}  # noqa: E731
+    coarse = lambda X: {"probabilities": np.round(sure[X.astype(int)], 2)}  # noqa: E731
+    assert data_only.check(right, coarse, rows, preset="quantized").passed

@@ -310,12 +310,12 @@ def test_every_command_takes_the_axis(tmp_path):
         done = here(*words, "--batch-axis", axis, folder=tmp_path)
         return done.stdout + done.stderr
 
-    assert "PASS" in run("check", model, model, *data, *report)
+    assert "PASS" in run("check", model, model, "--allow-same", *data, *report)
     assert "x  float32 (n, 6)" in run("inspect", model)
     assert "120 rows" in run("record", model, *data, "-o", golden)
     assert "PASS" in run("check", golden, model, *data, *report, axis="x:1,y:1,s:1")
     assert "rows/s" in run("bench", model, model, *data, "--budget", "0.2s", "--batch-sizes", "4", "--quiet")
-    assert "batch_axis is 'second'" in run("check", model, model, *data, *report, axis="second")
+    assert "batch_axis is 'second'" in run("check", model, model, "--allow-same", *data, *report, axis="second")
     (tmp_path / "likewise.toml").write_text(
         f"[gates.one]\nreference = {model!r}\ncandidate = {model!r}\ndata = {data[1]!r}\nbatch_axis = {{x = 1}}\n"
         'edge = "off"\n'

@@ -200,6 +200,7 @@ comparison_options = _stacked(
         "--skip-suite", "skip_suites", multiple=True, metavar="NAME", help="Leave an edge suite out, such as nonfinite."
     ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
+    click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),
     adapter_option("--candidate-option", "For its adapter, such as optimization=disable, threads=1 or providers=CUDA."),
 )

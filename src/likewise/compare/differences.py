@@ -138,6 +138,23 @@ class Differences:
         return int((upper.view(unsigned) - lower.view(unsigned)).max())
 
 
+def integer_rounding(reference: Array, candidate: Array) -> float | None:
+    """What rounding may change where one side at least holds whole numbers; None where both hold fractions.
+
+    Whole numbers are equal or not; a whole number beside a float is as exact as the float is.
+    """
+    if not (is_numeric(reference) and is_numeric(candidate)) or reference.dtype.kind == candidate.dtype.kind == "f":
+        return None
+    precision = _precision(reference.dtype, candidate.dtype)
+    return 0.0 if precision is None else float(np.finfo(precision).eps)
+
+
+def asked_of(tolerance: Tolerance, reference: Array, candidate: Array) -> Tolerance:
+    """What a tolerance asks of these answers."""
+    rounding = integer_rounding(reference, candidate) if tolerance.exact_integers else None
+    return tolerance if rounding is None else Tolerance(0.0, rounding)
+
+
 def blocks_of(pair: Pair) -> Iterable[Differences]:
     """The differences of a pair of numbers, some rows at a time, walked once for all who ask."""
     if pair.walked or pair.reference.size > SHARED:

@@ -7,6 +7,7 @@ turns the last one into plain facts.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,22 @@ import numpy as np
 
 from likewise.compare import feed
 from likewise.compare import pair as pairing
+from likewise.compare.align import align, type_of
 from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts, settled
-from likewise.compare.differences import SHARED, is_numeric, row_distances
+from likewise.compare.differences import (
+    SHARED,
+    Constancy,
+    asked_of,
+    is_numeric,
+    row_distances,
+)
+from likewise.compare.margins import margin_of
 from likewise.contracts.comparison import (
     ROWS,
     SAMPLES,
     Cast,
     Comparison,
+    Form,
     Incident,
     Metric,
     Mismatch,
@@ -88,6 +98,7 @@ class Partial:
     mismatches: frozenset[Mismatch] = frozenset()
     incidents: tuple[Incident, ...] = ()
     strata: Mapping[str, Stratum] = field(default_factory=dict)
+    inputs: Constancy = field(default_factory=Constancy)
 
     def merge(self, other: Partial) -> Partial:
         return Partial(
@@ -98,6 +109,7 @@ class Partial:
             mismatches=self.mismatches | other.mismatches,
             incidents=(*self.incidents, *other.incidents),
             strata=_merged_strata(self.strata, other.strata),
+            inputs=self.inputs.merge(other.inputs),
         )
 
 
@@ -204,6 +216,7 @@ def observe_rows(
         summaries=summaries,
         mismatches=frozenset(mismatches),
         strata={} if batch.rows.strata is None else _counted_by_stratum(batch.rows.strata, beyond, distances),
+        inputs=_constancy(batch) if metrics is None else Constancy(),
     )
     return observed, beyond
 
@@ -224,7 +237,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         rows=partial.rows,
         expected_rows=plan.expected_rows,
         rows_beyond=partial.rows_beyond,
-        varied=_varied(prepared.first),
+        varied=partial.inputs.varied,
         tolerance=plan.tolerance,
         nan_equal=plan.nan_equal,
         outputs=outputs(prepared, partial),
@@ -259,43 +272,16 @@ def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:
 
 def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
     """What is kept of an output that is measured beside the data, so that another tolerance can be decided later."""
-    kept = {"closeness": ("values", "magnitudes"), "agreement": ("margins",)}
+    kept = {
+        "closeness": ("values", "magnitudes", "integer_rounding"),
+        "agreement": ("margins",),
+        "top_class": ("margins",),
+    }
     return {
         metric: {name: fact.details[metric][name] for name in names}
         for metric, names in kept.items()
         if metric in fact.details
     }
-
-
-def align(
-    spec: PairSpec, reference: Array, candidate: Array, *, stacked: bool = True
-) -> tuple[Array, Array] | Mismatch:
-    """Both answers in one shape, without broadcasting; or why they cannot be."""
-    if "c" in (reference.dtype.kind, candidate.dtype.kind):
-        reference, candidate = _as_reals(reference, candidate), _as_reals(candidate, reference)
-    if spec.columns is not None:
-        candidate = candidate[:, list(spec.columns)]
-    if spec.expand is not None and reference.size == len(reference):
-        one = reference.reshape(-1).astype(np.float64)
-        reference = np.stack([-one if spec.expand == "negate" else 1.0 - one, one], axis=1)
-    if spec.reference_column is not None and reference.ndim == 2:
-        reference = reference[:, spec.reference_column]
-    if reference.shape != candidate.shape and reference.size == candidate.size == len(reference):
-        reference, candidate = reference.reshape(-1), candidate.reshape(-1)
-    if reference.shape != candidate.shape:
-        return Mismatch(
-            "shape",
-            f"output {spec.name!r} has shape {_row_shape(reference, stacked=stacked)} in the reference "
-            f"and {_row_shape(candidate, stacked=stacked)} in the candidate",
-            spec.name,
-        )
-    if spec.kind is not Kind.LABEL and is_numeric(reference) != is_numeric(candidate):
-        return Mismatch(
-            "type",
-            f"output {spec.name!r} is {_type(reference)} in the reference and {_type(candidate)} in the candidate",
-            spec.name,
-        )
-    return reference, candidate
 
 
 def rows_beyond(pair: Pair) -> Array:
@@ -323,23 +309,14 @@ def paired(
     aligned = align(spec, reference[spec.reference], candidate[spec.candidate], stacked=batch.stacked)
     if isinstance(aligned, Mismatch):
         return aligned
-    margin, noise = None, None
-    if spec.margin_from is not None and spec.margin_kind is not None and spec.margin_from in reference:
-        margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
-    return Pair(spec, batch, *aligned, tolerance, margin, noise, nan_equal)
-
-
-def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:
-    """How far the best class is ahead of the next, and how much of that both scores may move."""
-    scores = scores.astype(np.float64).reshape(len(scores), -1)
-    if scores.shape[1] == 1:
-        other = 1.0 - scores if kind is Kind.PROBABILITY else -scores
-        scores = np.concatenate([other, scores], axis=1)
-    if kind is Kind.DISTANCE:
-        scores = -scores
-    best = np.partition(scores, -2, axis=1)[:, -2:]
-    noise = 2.0 * tolerance.absolute + tolerance.relative * np.abs(best).sum(axis=1)
-    return best[:, 1] - best[:, 0], noise
+    margin, noise = margin_of(spec, aligned, reference, candidate, tolerance)
+    given = (reference[spec.reference], candidate[spec.candidate])
+    own = 0 if batch.stacked else 1
+    ours, theirs = (
+        Form(type_of(array), array.ndim - own, None if own else axis, rows=batch.stacked)
+        for array, axis in zip(given, spec.row_axes, strict=True)
+    )
+    return Pair(spec, batch, *aligned, asked_of(tolerance, *aligned), margin, noise, nan_equal, (ours, theirs))
 
 
 def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]]:
@@ -371,11 +348,17 @@ def _shapes(sample: Batch) -> str:
     return ", ".join(listed[:SHAPES_SHOWN]) + (", …" if len(listed) > SHAPES_SHOWN else "") or "no inputs"
 
 
-def _varied(first: Batch) -> bool:
-    """Do the first rows differ from one another? Equal answers to equal rows tell nothing."""
-    if not first.stacked:
-        return False
-    return any(first.inputs.row(0) != first.inputs.row(position) for position in range(1, len(first)))
+def _constancy(batch: Batch) -> Constancy:
+    """Are all rows alike? Equal answers to equal rows tell nothing."""
+    if not batch.stacked or not len(batch):
+        return Constancy()
+    digest = hashlib.sha256()
+    for name in batch.inputs:
+        found = Constancy.of(batch.inputs[name])
+        if found.varied:
+            return found
+        digest.update(found.answer.encode())
+    return Constancy(digest.hexdigest()[:32])
 
 
 def _facts(spec: PairSpec, summaries: Mapping[str, Summary]) -> OutputFacts:
@@ -401,21 +384,6 @@ def _merged(
 
 def _metrics() -> tuple[Metric, ...]:
     return extensions("compare.metrics")
-
-
-def _type(array: Array) -> str:
-    return "text" if array.dtype.kind in "OUST" else str(array.dtype)
-
-
-def _as_reals(array: Array, other: Array) -> Array:
-    """Complex numbers as real and imaginary parts along a last axis, as ONNX writes them, if the others are so too."""
-    written = other.dtype.kind == "c" or other.shape == (*array.shape, 2)
-    return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" and written else array
-
-
-def _row_shape(array: Array, *, stacked: bool) -> str:
-    shape = ["n"] * stacked + [str(extent) for extent in array.shape[1:]]
-    return "(" + ", ".join(shape) + ("," if len(shape) == 1 else "") + ")"
 
 
 def _ordered(mismatches: list[Mismatch]) -> tuple[Mismatch, ...]:

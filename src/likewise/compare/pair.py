@@ -50,7 +50,8 @@ def observed(signature: Signature, tensors: Tensors) -> tuple[OutputSpec, ...]:
     for name, array in tensors.items():
         dtype = "string" if array.dtype.kind in "OUST" else str(array.dtype)
         spec = declared.get(name) or OutputSpec(name, kind_of(name, dtype) or Kind.VALUE)
-        specs.append(replace(spec, dtype=dtype, shape=(None, *array.shape[1:])))
+        row_axis = signature.row_axes.get(name, spec.row_axis)
+        specs.append(replace(spec, dtype=dtype, shape=(None, *array.shape[1:]), row_axis=row_axis))
     return tuple(specs)
 
 
@@ -96,8 +97,9 @@ def pair(
     pairs = [*by_class]
     for ours, theirs, how in found:
         spec, mismatch = _columns(ours, theirs, how)
-        pairs.append(_with_margin(spec, ours, reference))
+        pairs.append(spec)
         mismatches.extend([mismatch] if mismatch else [])
+    pairs = [_with_margin(spec, pairs, reference) for spec in pairs]
     mismatches += [
         Mismatch(
             "extra-output",
@@ -211,27 +213,46 @@ def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, 
     # Classes may be floats; a number that only one side calls a label may be any number.
     if ours.kind is not theirs.kind and Kind.LABEL in (ours.kind, theirs.kind):
         kind = Kind.LABEL if both_exact else Kind.VALUE
-    spec = PairSpec(ours.name, theirs.name, kind, how, ours.classes)
+    spec = PairSpec(
+        ours.name,
+        theirs.name,
+        kind,
+        how,
+        ours.classes,
+        row_axes=(ours.row_axis, theirs.row_axis),
+        column_for_vector=ours.view and ours.shape == (None,) and theirs.shape == (None, 1) and not theirs.row_axis,
+    )
     notes = (
         [] if ours.kind is theirs.kind else [f"the candidate's output looks like a {theirs.kind}, not a {ours.kind}"]
     )
     if kind is Kind.LABEL:
-        return replace(spec, notes=(*notes, *_squeezed(ours, theirs))), None
+        return replace(spec, notes=tuple(notes)), None
     wide, narrow = _columns_of(ours), _columns_of(theirs)
-    if kind in (Kind.PROBABILITY, Kind.SCORE) and narrow == 1 and wide == 2:
-        notes.append("the candidate gives the positive class only")
-        return replace(spec, reference_column=1, notes=tuple(notes)), None
-    if kind in (Kind.PROBABILITY, Kind.SCORE) and narrow == 2 and wide == 1:
+    binary = _binary(ours, theirs, kind)
+    if binary and narrow == 1 and wide == 2:
+        notes.append("the candidate gives the positive class only; the other column is taken to follow from it")
+        return replace(spec, reference_column=1, other_follows=True, notes=tuple(notes)), None
+    if binary and narrow == 2 and wide == 1:
         other = "complement" if kind is Kind.PROBABILITY else "negate"
         notes.append("the reference gives the positive class only; the other column is taken as its " + other)
         return replace(spec, expand=other, notes=tuple(notes)), None
-    notes += _squeezed(ours, theirs)
     if kind not in (Kind.PROBABILITY, Kind.SCORE) or not wide or wide == narrow == 1:
         return replace(spec, notes=tuple(notes)), None
     if wide != narrow:
         differ = bool(ours.classes and theirs.classes) and len(ours.classes or ()) != len(theirs.classes or ())
         return replace(spec, notes=tuple(notes)), _other_classes(ours, theirs) if differ else None
     return _by_class(spec, ours, theirs, notes)
+
+
+def _binary(ours: OutputSpec, theirs: OutputSpec, kind: Kind) -> bool:
+    """May one column stand for two? Those of two declared classes, or what is called probabilities and adds up to one.
+
+    Two labels, two targets and two logits are two things. What adds up is seen in the answers.
+    """
+    declared = [spec.classes for spec in (ours, theirs) if spec.classes is not None]
+    if declared:
+        return kind in (Kind.PROBABILITY, Kind.SCORE) and all(len(classes) == 2 for classes in declared)
+    return kind is Kind.PROBABILITY
 
 
 def _by_class(
@@ -261,18 +282,22 @@ def _other_classes(ours: OutputSpec, theirs: OutputSpec) -> Mismatch:
     return Mismatch("classes", message, ours.name)
 
 
-def _with_margin(spec: PairSpec, label: OutputSpec, reference: Sequence[OutputSpec]) -> PairSpec:
-    """Add the output that says how sure the reference is of a label, if it gives one label a row."""
+def _with_margin(spec: PairSpec, pairs: Sequence[PairSpec], reference: Sequence[OutputSpec]) -> PairSpec:
+    """Add what says how sure the reference is of a label, if it gives one a row, and what may explain another one."""
+    label = next(ours for ours in reference if ours.name == spec.reference)
     if spec.kind is not Kind.LABEL or _columns_of(label) != 1:
         return spec
     kinds = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE)
     telling = [ours for ours in reference if ours.kind in kinds and ours.shape is not None and len(ours.shape) <= 2]
+    # Scores without classes may be one a pair of classes: their order says nothing about the label.
+    telling = [o for o in telling if o.classes is not None or o.kind is not Kind.SCORE or _columns_of(o) == 1]
     # What the label is really picked from comes first: probabilities may tie where scores are far apart.
-    for ours in sorted(telling, key=lambda other: (other.name != label.decided_by, kinds.index(other.kind))):
-        # Scores without classes may be one a pair of classes: their order says nothing about the label.
-        if ours.classes is not None or ours.kind is not Kind.SCORE or _columns_of(ours) == 1:
-            return replace(spec, margin_from=ours.name, margin_kind=ours.kind)
-    return spec
+    telling = sorted(telling, key=lambda other: (other.name != label.decided_by, kinds.index(other.kind)))
+    compared = [ours.name for ours in telling if any(other.reference == ours.name for other in pairs)]
+    if not compared:
+        return spec
+    scores = tuple(other for other in pairs if other.reference == compared[0])
+    return replace(spec, margin_from=telling[0].name, margin_kind=telling[0].kind, scores=scores)
 
 
 def _unpaired(left: Mapping[str, OutputSpec], candidate: Sequence[OutputSpec], *, some: bool) -> tuple[Incident, ...]:
@@ -340,13 +365,6 @@ def _numeric(spec: OutputSpec) -> bool:
 
 def _floating(spec: OutputSpec) -> bool:
     return (spec.dtype or "float").startswith(("float", "bfloat"))
-
-
-def _squeezed(ours: OutputSpec, theirs: OutputSpec) -> list[str]:
-    ranks = (len(ours.shape or ()), len(theirs.shape or ()))
-    if _columns_of(ours) == _columns_of(theirs) == 1 and ranks[0] != ranks[1]:
-        return ["one answer a row on both sides, (n,) on one and (n, 1) on the other"]
-    return []
 
 
 def _same_name(ours: OutputSpec, theirs: OutputSpec) -> bool:

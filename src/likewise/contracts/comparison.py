@@ -22,10 +22,14 @@ Json: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Two numbers are close when |candidate - reference| <= absolute + relative * |reference|."""
+    """Two numbers are close when |candidate - reference| <= absolute + relative * |reference|.
+
+    `exact_integers`: nobody said so of whole numbers, which may be names. Those must be equal.
+    """
 
     absolute: float
     relative: float
+    exact_integers: bool = False
 
     @property
     def in_other_batches(self) -> Tolerance:
@@ -34,7 +38,7 @@ class Tolerance:
         return KERNELS if self == Tolerance(0.0, 0.0) else self
 
 
-KERNELS = Tolerance(1e-4, 1e-3)
+KERNELS = Tolerance(1e-4, 1e-3, exact_integers=True)
 """The rule of the preset `float32`."""
 
 
@@ -53,7 +57,10 @@ class PairSpec:
     the candidate gives one column of what the reference gives in full, `expand` when the reference
     gives one column of two: the other is its negative (`negate`) or what it leaves of one
     (`complement`). `margin_from` is the reference's output that tells how sure a label is, of kind
-    `margin_kind`.
+    `margin_kind`, and `scores` are the pairs that may explain why it changed. `other_follows`: of two columns the
+    candidate gives the second, which is all there is to know while the first follows from it. `row_axes` is where
+    the rows lie in the reference and in the candidate, where they tell. `column_for_vector`: (n, 1) stands for (n,),
+    as exporters of table models write it.
     """
 
     reference: str
@@ -67,6 +74,10 @@ class PairSpec:
     margin_from: str | None = None
     margin_kind: Kind | None = None
     notes: tuple[str, ...] = ()
+    scores: tuple[PairSpec, ...] = ()
+    other_follows: bool = False
+    row_axes: tuple[int | None, int | None] = (None, None)
+    column_for_vector: bool = False
 
     @property
     def name(self) -> str:
@@ -77,12 +88,31 @@ class PairSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How an output came, before it was laid beside its counterpart; of a whole sample there are no `rows`."""
+
+    dtype: str
+    rank: int
+    row_axis: int | None = None
+    rows: bool = True
+
+    @property
+    def text(self) -> str:
+        if not self.rows:
+            return f"{self.dtype} of rank {self.rank}"
+        axes = ["…"] * (self.rank - 1)
+        axes.insert(self.row_axis or 0, "n")
+        return f"{self.dtype} ({', '.join(axes)}{',' * (self.rank == 1)})"
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Answers of both models to the same rows, of equal shape, rows along axis 0.
 
-    `margin` is how far the reference's best class is ahead of the next, and `noise` how much of
-    that the tolerance allows to be noise; both only where the pair holds labels and the reference
-    also gave scores. `nan_equal`: NaN on both sides agrees. `walked` holds the differences that
+    `margin` is how far the reference's best class is ahead of the next, NaN where no scores of the
+    candidate explain that its label is another, and `noise` how much of it the tolerance allows to be
+    noise; both only where the pair holds labels and both models also gave scores. `nan_equal`: NaN on
+    both sides agrees. `forms` is how both came. `walked` holds the differences that
     `compare.differences` has worked out for one metric, for the next.
     """
 
@@ -94,6 +124,7 @@ class Pair:
     margin: Array | None = None
     noise: Array | None = None
     nan_equal: bool = True
+    forms: tuple[Form, Form] | None = None
     walked: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
 
@@ -166,6 +197,19 @@ class OutputFacts:
     pair: PairSpec
     measures: Mapping[str, float]
     details: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def integer_rounding(self) -> float | None:
+        """Of whole numbers, what rounding to the other side's type may change, relatively; None of fractions."""
+        found: float | None = self.details.get("closeness", {}).get("integer_rounding")
+        return found
+
+    def asked_by(self, tolerance: Tolerance) -> Tolerance:
+        """What a tolerance asks of this output."""
+        rounding = self.integer_rounding if tolerance.exact_integers else None
+        if rounding is not None:
+            return Tolerance(0.0, rounding)
+        return Tolerance(tolerance.absolute, tolerance.relative)
 
     @property
     def worst_rows(self) -> list[dict[str, Json]]:
@@ -248,6 +292,9 @@ class SuiteFacts:
 class Comparison:
     """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other.
 
+    `same_model` says that there is one model on both sides, opened with the same options; `same_bytes` that two files
+    hold the same.
+
     `generated` describes the columns of rows that are not real; it is empty where the rows are. `unit` is what was
     counted: samples where inputs share no axis of rows.
     """
@@ -274,6 +321,8 @@ class Comparison:
     fixed_batch: int | None = None
     quantized_nodes: int = 0
     unit: str = ROWS
+    same_model: bool = False
+    same_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class OutputSpec:
 
     `classes` names the columns of probabilities and scores. `view` marks one of several ways
     of asking the same model (`predict`, `predict_proba`): a candidate may offer fewer views.
-    `decided_by` names the output that a label is picked from.
+    `decided_by` names the output that a label is picked from. `row_axis` is where the rows lie before
+    they are moved to the front; None where that is not known.
     """
 
     name: str
@@ -76,6 +77,7 @@ class OutputSpec:
     classes: tuple[Label, ...] | None = None
     view: bool = False
     decided_by: str | None = None
+    row_axis: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Signature:
     `inputs` None: it takes whatever the data holds. `outputs` None: known only once it has run.
     `table`: the inputs are columns of one table, fed together. `batch`: the only batch size it takes.
     `underscored`: the framework has written underscores for the blanks in the names of columns.
+    `row_axes` tells where the rows of outputs lie that are not declared.
     """
 
     inputs: tuple[InputSpec, ...] | None
@@ -92,6 +95,7 @@ class Signature:
     table: bool = False
     batch: int | None = None
     underscored: bool = False
+    row_axes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,14 @@ class Limit:
 
     `explicit` limits were asked for by the user: if nothing is measured against them, the verdict
     is inconclusive. Limits that come with a preset apply where the outputs have that measure.
+    `of_numbers`: a tolerance, which asks nothing of labels, text and outputs without values.
     """
 
     measure: str
     bound: float
     output: str | None = None
     explicit: bool = False
+    of_numbers: bool = False
 
     @property
     def text(self) -> str:
@@ -54,6 +56,7 @@ class Policy:
     confidence: float = 0.95
     max_failure_rate: float | None = None
     fixed_batch: bool = False
+    allow_same: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,13 @@ AT_MOST = frozenset(
         "label_flips",
         "material_flips",
         "flip_rate",
+        "top1_flips",
+        "top5_flips",
         "nonfinite_mismatch",
+        "nan_share",
+        "dtype_mismatch",
+        "rank_mismatch",
+        "layout_mismatch",
         "batch_drift",
         "position_drift",
         "reference_drift",

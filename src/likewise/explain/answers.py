@@ -49,7 +49,7 @@ Changed = Mapping[int, Array]
 def forgiving(tolerance: Tolerance) -> Tolerance:
     """A tolerance that forgives at least rounding."""
     absolute, relative = max(tolerance.absolute, ROUNDING.absolute), max(tolerance.relative, ROUNDING.relative)
-    return Tolerance(absolute, relative)
+    return Tolerance(absolute, relative, tolerance.exact_integers)
 
 
 @made_once

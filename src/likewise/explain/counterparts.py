@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.differences import is_numeric, rows_of, same_labels
-from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.call import Side
 from likewise.compare.feed import Feed
-from likewise.compare.observe import align
 from likewise.contracts.comparison import Mismatch
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place

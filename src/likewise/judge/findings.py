@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from likewise.compare.metrics.distribution import ALIKE
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
+from likewise.contracts.models import Kind
 from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
 from likewise.contracts.words import figure
+from likewise.judge.policy import LOSSY
 
 DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
 """How far a model's answers move between batch sizes, and whose."""
@@ -25,8 +28,17 @@ NOISE = 1e-3
 ENOUGH = 10
 """Fewer rows may lie close together by chance."""
 
-ALIKE = 0.25
-"""A candidate that stays within this part of the reference's spread follows it, whatever the tolerance."""
+TARGETS = 64
+"""Wider answers are features of one scale; one of them that hardly moves is told and does not block."""
+
+INSTEAD = frozenset({"max_abs_diff", "max_rel_diff"})
+"""A limit of a user's on these says by how much whole numbers may differ, which without one are to be equal."""
+
+FLIPS = frozenset({"label_flips", "flip_rate"})
+"""A limit of a user's on these says how many labels may change."""
+
+TOP_CLASS = {"label_flips": "top1_flips", "flip_rate": "top1_flip_rate", "material_flips": "top1_material_flips"}
+"""What limits on labels ask of scores."""
 
 NAMED = 6
 """Columns of one kind that are named in the warning."""
@@ -57,11 +69,13 @@ class Judgement:
 def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int | None = None) -> Iterator[Check]:
     """The limit beside its measure, if the output has it."""
     value = output.measures.get(limit.measure)
-    if value is None:
+    if value is None and _asks_for_top_class(case, limit):
+        value = output.measures.get(TOP_CLASS[limit.measure])
+    if value is None or _gives_way(case.policy, limit, output):
         return
     within = value >= limit.bound if limit.measure in AT_LEAST else value <= limit.bound
     outcome = Outcome.PASS if within else Outcome.FAIL
-    if case.policy.tolerance != case.comparison.tolerance and limit.measure in ("mismatch_rate", "material_flips"):
+    if limit.measure in ("mismatch_rate", "material_flips") and _asked_otherwise(case, output):
         outcome, value = _again(case, limit, output)
     if outcome is Outcome.INCONCLUSIVE:
         where = f" at batch size {batch_size}" if batch_size is not None else ""
@@ -72,6 +86,34 @@ def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int 
             remedy="Run the check again with this tolerance",
         )
     yield Check(output.name, limit.measure, value, limit.bound, outcome, batch_size)
+
+
+def concerns(limit: Limit, output: OutputFacts) -> bool:
+    """Is the limit on this output, or on all of them?"""
+    return limit.output in (None, output.name, output.pair.candidate)
+
+
+def _asks_for_top_class(case: Judgement, limit: Limit) -> bool:
+    """Scores are asked for their best class where somebody limits labels and no model gives any."""
+    if not limit.explicit or limit.measure not in TOP_CLASS:
+        return False
+    return limit.output is not None or not any("label_flips" in output.measures for output in case.comparison.outputs)
+
+
+def _gives_way(policy: Policy, limit: Limit, output: OutputFacts) -> bool:
+    """Has the user said how far these whole numbers may differ, or how many of these labels?"""
+    exact = policy.tolerance.exact_integers and output.integer_rounding is not None
+    instead: frozenset[str] = frozenset()
+    if limit.measure == "mismatch_rate" and exact and not limit.explicit:
+        instead = INSTEAD
+    elif limit.measure == "material_flips" and policy.preset in LOSSY and not limit.explicit:
+        instead = FLIPS
+    return any(other.measure in instead and concerns(other, output) for other in policy.limits)
+
+
+def _asked_otherwise(case: Judgement, output: OutputFacts) -> bool:
+    """Was the output measured under another tolerance than it is judged by?"""
+    return output.asked_by(case.policy.tolerance) != output.asked_by(case.comparison.tolerance)
 
 
 def _again(case: Judgement, limit: Limit, output: OutputFacts) -> tuple[Outcome, float | None]:
@@ -87,8 +129,10 @@ def _again(case: Judgement, limit: Limit, output: OutputFacts) -> tuple[Outcome,
 
 def _bounds(output: OutputFacts, measure: str, tolerance: Tolerance) -> tuple[float, float]:
     """The least and the most that `mismatch_rate` or `material_flips` can be under a tolerance."""
+    tolerance = output.asked_by(tolerance)
     if measure == "material_flips":
-        low, high = map(float, flips_above(output.details["agreement"]["margins"], 2 * tolerance.absolute))
+        margins = output.details.get("agreement", output.details.get("top_class", {}))["margins"]
+        low, high = map(float, flips_above(margins, 2 * tolerance.absolute))
         return low if tolerance.relative == 0 else 0.0, high
     facts, broken = output.details["closeness"], output.measures["nonfinite_mismatch"]
     certain, possible = mismatch_bounds(facts["magnitudes"], tolerance.absolute, tolerance.relative)
@@ -99,7 +143,8 @@ def rows_beyond(case: Judgement) -> int | None:
     """How many rows the tolerance does not cover; None where the facts of a run under another one do not tell."""
     comparison, tolerance = case.comparison, case.policy.tolerance
     nan = any(output.measures.get("nan_both") for output in comparison.outputs)
-    if tolerance == comparison.tolerance and (not nan or case.policy.nan_equal == comparison.nan_equal):
+    same = not any(_asked_otherwise(case, output) for output in comparison.outputs)
+    if same and (not nan or case.policy.nan_equal == comparison.nan_equal):
         return comparison.rows_beyond
     if nan and not case.policy.nan_equal:
         return None
@@ -144,9 +189,9 @@ def _largest_answer(output: OutputFacts) -> float:
 
 def _allowed(output: OutputFacts, policy: Policy, largest: float) -> float | None:
     """The most that any answer may differ by; None where no limit bounds single answers."""
-    tolerance, bounds = policy.tolerance, []
+    tolerance, bounds = output.asked_by(policy.tolerance), []
     for limit in policy.limits:
-        if limit.output in (None, output.name, output.pair.candidate):
+        if concerns(limit, output):
             if limit.measure == "max_abs_diff":
                 bounds.append(limit.bound)
             elif limit.measure == "mismatch_rate" and limit.bound == 0:
@@ -155,7 +200,7 @@ def _allowed(output: OutputFacts, policy: Policy, largest: float) -> float | Non
 
 
 def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
-    """Where the tolerance covers everything the reference says.
+    """Where the tolerance covers everything the reference says, in an output or in one of its columns.
 
     That is inconclusive where the candidate does not follow the reference either and the user did not choose the
     tolerance; else it is a warning.
@@ -163,26 +208,54 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
     if not comparison.varied:
         return
     for output in comparison.outputs:
-        bounds = output.details.get("extremes", {}).get("widest")
+        extremes = output.details.get("extremes", {})
+        bounds = extremes.get("widest")
         if bounds is None or bounds[0] == bounds[1]:
             continue
         low, high = bounds
         bound = _allowed(output, policy, max(abs(low), abs(high)))
-        if bound is None or high - low > bound:
+        if bound is None:
             continue
-        chosen = any(
-            limit.explicit and limit.output in (None, output.name, output.pair.candidate) for limit in policy.limits
-        )
+        chosen = any(limit.explicit and concerns(limit, output) for limit in policy.limits)
+        doubtful = Severity.WARNING if chosen or comparison.rows < ENOUGH else Severity.INCONCLUSIVE
+        if high - low > bound:
+            yield from _wide_in_columns(output, policy, extremes.get("columns", {}), doubtful)
+            continue
         # Written so that NaN does not follow.
         follows = output.measures.get("max_abs_diff", 0.0) <= ALIKE * (high - low)
-        yield Finding(
-            "wide-tolerance",
-            Severity.WARNING if chosen or follows or comparison.rows < ENOUGH else Severity.INCONCLUSIVE,
-            f"the reference's {output.name!r} goes from {low:.4g} to {high:.4g} and may differ by {bound:.3g}: "
-            "a model that always answers the same would be within tolerance",
-            output.name,
-            f"Choose one below the differences that matter, such as --abs-tol {(high - low) / 1000:.0e} --rel-tol 0",
-        )
+        yield _wide(output, f"{output.name!r}", (low, high), bound, Severity.WARNING if follows else doubtful)
+
+
+def _wide(output: OutputFacts, what: str, bounds: tuple[float, float], bound: float, severity: Severity) -> Finding:
+    low, high = bounds
+    return Finding(
+        "wide-tolerance",
+        severity,
+        f"the reference's {what} goes from {low:.4g} to {high:.4g} and may differ by {bound:.3g}: "
+        "a model that always answers the same would be within tolerance",
+        output.name,
+        f"Choose one below the differences that matter, such as --abs-tol {(high - low) / 1000:.0e} --rel-tol 0",
+    )
+
+
+def _wide_in_columns(
+    output: OutputFacts, policy: Policy, columns: Mapping[str, Any], doubtful: Severity
+) -> Iterator[Finding]:
+    """A small target beside a large one. Classes are no targets: most have small probabilities by nature."""
+    if output.pair.kind is Kind.PROBABILITY or columns.get("count", 0) < 2:
+        return
+    wide = []
+    for place, low, high, apart in columns["narrowest"]:
+        bound = _allowed(output, policy, max(abs(low), abs(high)))
+        if bound is not None and high - low <= bound:
+            wide.append((place, (low, high), bound, apart <= ALIKE * (high - low)))
+    left = [entry for entry in wide if not entry[3]]
+    if not wide:
+        return
+    place, bounds, bound, follows = (left or wide)[0]
+    severity = Severity.NOTE if follows else doubtful if columns["count"] <= TARGETS else Severity.WARNING
+    others = f" (as are {len(left or wide) - 1} other columns or more)" if len(left or wide) > 1 else ""
+    yield _wide(output, f"column {place} of {output.name!r}{others}", bounds, bound, severity)
 
 
 def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:

@@ -18,17 +18,23 @@ class Preset(NamedTuple):
     absolute: float
     relative: float
     mean: float | None
-    flips: str | None
+    flips: str
     bit_equal: bool = False
 
 
 PRESETS: Mapping[str, Preset] = {
     "float32": Preset(1e-4, 1e-3, None, "material_flips"),
     "strict": Preset(0.01, 0.0, 0.005, "material_flips"),
-    "standard": Preset(0.04, 0.0, 0.01, None),
-    "quantized": Preset(0.06, 0.0, 0.02, None),
+    "standard": Preset(0.04, 0.0, 0.01, "material_flips"),
+    "quantized": Preset(0.06, 0.0, 0.02, "material_flips"),
     "exact": Preset(0.0, 0.0, None, "label_flips", bit_equal=True),
 }
+LOSSY = frozenset({"standard", "quantized"})
+"""Presets for what changes some labels by design: whoever says how many may change is not held to none beside it."""
+
+FORM = ("dtype_mismatch", "rank_mismatch", "layout_mismatch")
+"""Whether answers come in another form. Values are judged by other limits."""
+
 DEFAULT_PRESET = "float32"
 
 
@@ -43,6 +49,7 @@ def make_policy(
     confidence: float = 0.95,
     max_failure_rate: float | None = None,
     fixed_batch: bool = False,
+    allow_same: bool = False,
 ) -> Policy:
     """The policy a user asked for: a preset, changed by what is said beside it.
 
@@ -62,26 +69,27 @@ def make_policy(
     relative = relative if rel_tol is None else _tolerance("rel-tol", rel_tol)
     mean = chosen.mean if mean_tol is None else _tolerance("mean-tol", mean_tol)
     explicit = abs_tol is not None or rel_tol is not None
-    bounds = [Limit("mismatch_rate", 0.0, explicit=explicit)]
+    bounds = [Limit("mismatch_rate", 0.0, explicit=explicit, of_numbers=True)]
     if relative == 0:
-        bounds = [Limit("max_abs_diff", absolute, explicit=explicit)]
+        bounds = [Limit("max_abs_diff", absolute, explicit=explicit, of_numbers=True)]
     if mean is not None:
-        bounds.append(Limit("mean_abs_diff", mean, explicit=mean_tol is not None))
-    if chosen.flips is not None:
-        bounds.append(Limit(chosen.flips, 0.0))
+        bounds.append(Limit("mean_abs_diff", mean, explicit=mean_tol is not None, of_numbers=True))
+    bounds.append(Limit(chosen.flips, 0.0))
     if chosen.bit_equal and absolute == relative == 0:
         bounds.append(Limit("max_ulp_diff", 0.0))
+        bounds.extend(Limit(measure, 0.0) for measure in FORM)
     bounds.append(Limit("nonfinite_mismatch", 0.0))
     extra = [_limit(text, bound) for text, bound in (limits or {}).items()]
     replaced = {limit.measure for limit in extra if limit.output is None}
     return Policy(
         preset=name,
-        tolerance=Tolerance(absolute, relative),
+        tolerance=Tolerance(absolute, relative, exact_integers=not explicit and absolute + relative > 0),
         limits=(*(limit for limit in bounds if limit.measure not in replaced), *extra),
         nan_equal=nan_equal,
         confidence=_share("confidence", confidence),
         max_failure_rate=None if max_failure_rate is None else _share("max-failure-rate", max_failure_rate),
         fixed_batch=fixed_batch,
+        allow_same=allow_same,
     )
 
 

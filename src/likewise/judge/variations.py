@@ -13,7 +13,7 @@ from likewise.compare.variations import matrix
 from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts
 from likewise.contracts.verdict import Check, Finding, Limit, Outcome, Policy, Severity, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
-from likewise.judge.findings import Judgement, checked, in_words
+from likewise.judge.findings import Judgement, checked, concerns, in_words
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
@@ -103,7 +103,7 @@ def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
     there = _in_other_batches(case)
     for limit in there.policy.limits:
         for output in facts.outputs if limit.measure in ELEMENTWISE else ():
-            if limit.output in (None, output.name, output.pair.candidate):
+            if concerns(limit, output):
                 yield from checked(there, limit, output, batch_size=facts.size)
     case.findings.extend(there.findings)
 

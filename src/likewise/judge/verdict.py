@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from likewise.contracts.comparison import POSITION, ROWS, Cast, Comparison, OutputFacts, SuiteFacts
-from likewise.contracts.models import Kind
+from likewise.contracts.comparison import POSITION, ROWS, Cast, Comparison, SuiteFacts
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import (
     Confidence,
@@ -32,6 +31,7 @@ from likewise.judge.findings import (
     NAMED,
     Judgement,
     checked,
+    concerns,
     generated_confidence,
     generated_findings,
     in_words,
@@ -39,6 +39,7 @@ from likewise.judge.findings import (
     rows_beyond,
     wide_tolerance_findings,
 )
+from likewise.judge.outputs import holds_numbers, is_empty, judge_outputs, nan_share
 from likewise.judge.policy import PRESETS
 from likewise.judge.variations import (
     judge_batches,
@@ -48,13 +49,9 @@ from likewise.judge.variations import (
     suite_verdict,
     verdict_on,
 )
-from likewise.models.arrays import kind_of
 
 NOTABLE_CHANGE = 1e-6
 """A relative change of an input above this is more than the rounding of float64 to float32."""
-
-ROUNDING = 0.01
-"""How far outside 0 and 1 rounding may carry a probability, also an INT8 one; what is further out is none."""
 
 BASELINE = "baseline"
 """The code of what a gate finds when it is held against an accepted run."""
@@ -73,12 +70,13 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         case.doubt("no-rows", "no rows were compared", remedy="Give data to compare on")
     if comparison.rows:
         _judge_limits(case)
-        _judge_outputs(case)
+        judge_outputs(case)
         _judge_pairing(case)
     judge_batches(case)
     case.findings.extend(noise_findings(comparison, policy))
     case.findings.extend(wide_tolerance_findings(comparison, policy))
     _judge_inputs(case)
+    _judge_sameness(case)
     beyond = rows_beyond(case)
     state = generated_confidence if comparison.generated else confidence
     bound = None if beyond is None else state(beyond, comparison.rows, policy.confidence, comparison.unit)
@@ -108,9 +106,11 @@ def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
 
 def _judge_limits(case: Judgement) -> None:
     for limit in case.policy.limits:
-        concerned = [o for o in case.comparison.outputs if limit.output in (None, o.name, o.pair.candidate)]
+        concerned = [output for output in case.comparison.outputs if concerns(limit, output)]
         checks = [check for output in concerned for check in checked(case, limit, output)]
         case.checks.extend(checks)
+        if limit.of_numbers and concerned and not any(holds_numbers(output) for output in concerned):
+            continue
         if limit.explicit and not checks:
             names = [output.name for output in case.comparison.outputs]
             unknown = (
@@ -129,50 +129,6 @@ def _judge_limits(case: Judgement) -> None:
             case.fail(check.measure, in_words(check), output=check.output)
 
 
-def _judge_outputs(case: Judgement) -> None:
-    judged = {check.output for check in case.checks if check.measure != "nonfinite_mismatch"}
-    mismatched = {mismatch.output for mismatch in case.comparison.mismatches}
-    for output in case.comparison.outputs:
-        measures = output.measures
-        hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures
-        unjudged = output.name not in judged and output.name not in mismatched
-        if hollow or (unjudged and (output.pair.kind is not Kind.LABEL or not judged)):
-            case.doubt(
-                "not-judged",
-                f"output {output.name!r} was not judged: "
-                + ("none of its values is finite on both sides" if hollow else "no limit applies to it"),
-                output=output.name,
-                remedy="Set a limit that applies, such as --limit label_flips=0"
-                if output.pair.kind is Kind.LABEL
-                else "Look at the worst rows in the report, and at the models' answers to them",
-            )
-        elif not unjudged and measures.get("label_flips") and not measures["material_flips"]:
-            flips = int(measures["label_flips"])
-            case.note("label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
-        elif unjudged and measures.get("label_flips"):
-            case.warn(
-                "label-flips",
-                f"{int(measures['label_flips']):,} of {case.comparison.rows:,} labels of {output.name!r} changed, "
-                f"{int(measures['material_flips']):,} by more than noise, and no limit applies to them",
-                output=output.name,
-                remedy="Set one with --limit material_flips=0",
-            )
-        if measures.get("nan_both"):
-            tell = case.note if case.policy.nan_equal else case.fail
-            tell("nan-both", f"{int(measures['nan_both']):,} values are NaN on both sides", output=output.name)
-        _judge_constancy(case, output)
-        _judge_meaning(case, output)
-        if output.details.get("agreement", {}).get("types_differ"):
-            case.warn(
-                "label-types",
-                f"labels of {output.name!r} are text on one side and numbers on the other: none can be equal",
-                output=output.name,
-                remedy="Export the labels themselves, not their positions",
-            )
-    for name in case.comparison.not_compared:
-        case.note("not-compared", f"the candidate does not give {name!r}, which was therefore not compared")
-
-
 def _judge_pairing(case: Judgement) -> None:
     """Outputs that only their order says belong together."""
     pairs = [output.pair for output in case.comparison.outputs if output.pair.matched_by == POSITION]
@@ -184,45 +140,6 @@ def _judge_pairing(case: Judgement) -> None:
             f"shapes tell which belong together: {told}{', …' * (len(pairs) > 6)}",
             remedy=f"If another belongs there, say so: --pair {pairs[0].candidate}=NAME",
         )
-
-
-def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
-    facts = output.details.get("closeness") or output.details.get("agreement") or {}
-    constant = [side for side in ("reference", "candidate") if facts.get(f"constant_{side}")]
-    if not constant or not case.comparison.varied or case.comparison.rows < 2:
-        return
-    who = "both models give" if len(constant) == 2 else f"the {constant[0]} gives"
-    case.warn(
-        "constant-output",
-        f"{who} the same {output.name!r} for every one of {case.comparison.rows:,} rows of varied data",
-        output=output.name,
-        remedy="Check that the data reaches the model",
-    )
-
-
-def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
-    """Raw scores go under the name of probabilities in some exports."""
-    extremes = output.details.get("extremes", {})
-    if output.pair.kind is not Kind.PROBABILITY:
-        return
-    if not _leaves_unit(extremes.get("candidate")) or _leaves_unit(extremes.get("reference")):
-        return
-    low, high = extremes["candidate"]
-    scores = [name for name in case.comparison.not_compared if kind_of(name, None) is Kind.SCORE]
-    whole = output.name == output.pair.reference
-    case.warn(
-        "not-probabilities",
-        f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
-        "these are scores, not probabilities",
-        output=output.name,
-        remedy=f"If scores are intended, compare them with scores: --pair {output.pair.candidate}={scores[0]}"
-        if scores and whole
-        else "Export probabilities, or pair them with the reference's scores: --pair candidate_output=scores",
-    )
-
-
-def _leaves_unit(bounds: Sequence[float] | None) -> bool:
-    return bounds is not None and not (bounds[0] >= -ROUNDING and bounds[1] <= 1 + ROUNDING)
 
 
 def _judge_inputs(case: Judgement) -> None:
@@ -244,6 +161,22 @@ def _judge_inputs(case: Judgement) -> None:
         case.warn("stale-artefact", doubt, remedy="Export or quantise it again from this reference")
     for note in case.comparison.notes:
         case.note("note", note)
+
+
+def _judge_sameness(case: Judgement) -> None:
+    """A model agrees with itself: that tells nothing about a candidate, and is hardly what was meant."""
+    if case.comparison.same_model and not case.policy.allow_same:
+        case.doubt(
+            "same-model",
+            "the reference and the candidate are one and the same model, opened with the same options",
+            remedy="Name the candidate; if this is meant, say --allow-same",
+        )
+    elif case.comparison.same_bytes and not case.policy.allow_same:
+        case.warn(
+            "same-model",
+            "the files of the reference and of the candidate hold the same bytes",
+            remedy="Check that the step which makes the candidate has run; if this is meant, say --allow-same",
+        )
 
 
 def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
@@ -279,7 +212,8 @@ def _outcome(case: Judgement) -> Outcome:
         return Outcome.INCONCLUSIVE
     if Severity.FAILURE in severities:
         return Outcome.FAIL
-    if Severity.INCONCLUSIVE in severities or not case.checks:
+    empty = bool(case.comparison.outputs) and all(map(is_empty, case.comparison.outputs))
+    if Severity.INCONCLUSIVE in severities or not (case.checks or empty):
         return Outcome.INCONCLUSIVE
     return Outcome.PASS
 
@@ -297,7 +231,8 @@ def _headline(outcome: Outcome, case: Judgement) -> str:
     largest = f", largest difference {max(differences):.3g}" if differences else ""
     kind = f"{'generated ' if comparison.generated else ''}{comparison.unit}"
     agree = f"{kind} agree" if comparison.rows != 1 else f"{kind.removesuffix('s')} agrees"
-    return f"{comparison.rows:,} {agree}{largest}"
+    nan = [f"{share} is NaN on both sides" for output in comparison.outputs if (share := nan_share(output))]
+    return "; ".join([f"{comparison.rows:,} {agree}{largest}", *nan])
 
 
 def _first(findings: Iterable[Finding], severity: Severity) -> str | None:

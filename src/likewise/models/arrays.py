@@ -149,7 +149,10 @@ class RowLayout:
         self._row_axis = {
             s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs
         }
-        given = tuple(replace(s, shape=said.rows_first(s.name, s.shape, self._row_axis[s.name])) for s in outputs)
+        given = tuple(
+            replace(s, shape=said.rows_first(s.name, s.shape, self._row_axis[s.name]), row_axis=self._row_axis[s.name])
+            for s in outputs
+        )
         self.signature = Signature(fed, given, batch=fixed)
 
     def feed(self, batch: Batch) -> dict[str, Array]:

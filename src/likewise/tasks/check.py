@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +250,8 @@ class _Gate:
             inner = inner.source
         if isinstance(inner, GeneratedSource):
             comparison = replace(comparison, generated=inner.described)
+        if comparison.rows:
+            comparison = _with_sameness(comparison, self.settings)
         verdict = judging.judge(comparison, self.policy)
         settings = self.settings
         targets = {"reference": settings.reference, "candidate": settings.candidate, "data": settings.data}
@@ -292,6 +296,19 @@ class _Gate:
                 )
                 return replace(comparison, incidents=(incident, *comparison.incidents))
         return comparison
+
+
+def _with_sameness(comparison: Comparison, settings: Settings) -> Comparison:
+    """Is one model compared with itself? Under other options or settings that is a question like any other."""
+    reference, candidate = settings.reference, settings.candidate
+    if settings.matrix or dict(settings.reference_options) != dict(settings.candidate_options):
+        return comparison
+    named = isinstance(reference, str | PathLike) and isinstance(candidate, str | PathLike)
+    same = reference is candidate or (named and os.path.realpath(reference) == os.path.realpath(candidate))
+    hashes = {provenance.sha256_of(target) for target in (reference, candidate)}
+    attributes = named and (":" in str(reference) or ":" in str(candidate))
+    bytes_alike = len(hashes) == 1 and None not in hashes and not attributes
+    return replace(comparison, same_model=same, same_bytes=bytes_alike and not same)
 
 
 def _nothing_compared(policy: Policy, error: LikewiseError) -> Comparison:

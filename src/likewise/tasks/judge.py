@@ -29,6 +29,8 @@ def judge(report: Report, **options: Any) -> Report:
     limits = asked.pop("limits", {})
     if asked.keys() & {"preset", "abs_tol", "rel_tol", "mean_tol"}:
         policy = make_policy(**{**_kept(report, asked), **asked}, limits={**_own_limits(before), **limits})
+        if not asked.keys() & {"preset", "abs_tol", "rel_tol"}:
+            policy = replace(policy, tolerance=before.tolerance)
     else:
         added = make_policy(preset=before.preset, limits=limits, **asked)
         fresh = [limit for limit in added.limits if limit.explicit]
@@ -56,7 +58,7 @@ def _own_limits(policy: Policy) -> dict[str, float]:
 def _kept(report: Report, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What stays of the policy when a tolerance or the preset changes."""
     before = report.policy
-    names = ("preset", "nan_equal", "confidence", "max_failure_rate", "fixed_batch")
+    names = ("preset", "nan_equal", "confidence", "max_failure_rate", "fixed_batch", "allow_same")
     kept: dict[str, Any] = {name: getattr(before, name) for name in names}
     if "preset" in asked:
         return kept

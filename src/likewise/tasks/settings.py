@@ -26,7 +26,7 @@ PATHS = ("reference", "candidate", "data", "report", "baseline")
 
 POLICY = (
     *("preset", "abs_tol", "rel_tol", "mean_tol", "limits"),
-    *("nan_equal", "confidence", "max_failure_rate", "fixed_batch"),
+    *("nan_equal", "confidence", "max_failure_rate", "fixed_batch", "allow_same"),
 )
 """Settings that say what is acceptable."""
 
@@ -59,6 +59,7 @@ class Settings:
     batch_sizes: tuple[int, ...] | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
     fixed_batch: bool = False
+    allow_same: bool = False
     batch_axis: BatchAxis | None = None
     trusted: tuple[str, ...] = ()
     reference_options: Mapping[str, Any] = field(default_factory=dict)

@@ -68,6 +68,7 @@ def derived(pair):
         "rows_beyond": beyond_rows,
         "nonfinite_mismatch": broken,
         "nan_both": nan_both,
+        "nan_share": nan_both / pair.reference.size,
     }
     if not finite:
         return figures
@@ -188,6 +189,7 @@ def test_differences_that_were_not_measured_are_absent():
         "rows_beyond",
         "nonfinite_mismatch",
         "nan_both",
+        "nan_share",
     }
     assert figures(np.zeros((0, 3)), np.zeros((0, 3))) == {}
     assert figures(np.zeros((3, 0)), np.zeros((3, 0))) == {}

@@ -35,12 +35,22 @@ def test_only_numbers_are_looked_at():
     assert EXTREMES.applies_to(PairSpec("p", "p", Kind.PROBABILITY, "name"), numeric=True)
     assert EXTREMES.applies_to(PairSpec("p", "p", Kind.SCORE, "name"), numeric=True)
     assert not EXTREMES.applies_to(PairSpec("p", "p", Kind.LABEL, "name"), numeric=True)
-    assert EXTREMES.empty().details() == {"reference": None, "candidate": None, "widest": None}
+    assert EXTREMES.empty().details() == {
+        "reference": None,
+        "candidate": None,
+        "widest": None,
+        "columns": {"count": 0, "narrowest": []},
+    }
 
 
 def test_what_is_not_finite_is_left_out():
     found = EXTREMES.observe(make_pair([0.2, math.nan, 0.4], [math.inf, -math.inf, math.nan], Kind.PROBABILITY))
-    assert found.details() == {"reference": [0.2, 0.4], "candidate": None, "widest": [0.2, 0.4]}
+    assert found.details() == {
+        "reference": [0.2, 0.4],
+        "candidate": None,
+        "widest": [0.2, 0.4],
+        "columns": {"count": 1, "narrowest": []},
+    }
 
 
 def test_the_widest_column_is_told_apart_from_the_others():

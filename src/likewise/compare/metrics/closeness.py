@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from likewise.compare.differences import (
     Differences,
     NumberMetric,
     blocks_of,
+    integer_rounding,
     is_numeric,
     row_any,
     rows_of,
@@ -98,8 +99,10 @@ class Closeness:
     magnitudes: tuple[Magnitude, ...] = ()
     reference: Constancy = field(default_factory=Constancy)
     candidate: Constancy = field(default_factory=Constancy)
+    integer_rounding: float | None = None
 
     def merge(self, other: Closeness, /) -> Closeness:
+        known = [found for found in (self.integer_rounding, other.integer_rounding) if found is not None]
         return Closeness(
             rows=self.rows + other.rows,
             values=self.values + other.values,
@@ -115,6 +118,7 @@ class Closeness:
             magnitudes=_merge_magnitudes(self.magnitudes, other.magnitudes),
             reference=self.reference.merge(other.reference),
             candidate=self.candidate.merge(other.candidate),
+            integer_rounding=max(known, default=None),
         )
 
     def measurements(self) -> Mapping[str, float]:
@@ -126,6 +130,7 @@ class Closeness:
             "rows_beyond": float(self.rows_beyond),
             "nonfinite_mismatch": float(self.nonfinite_mismatch),
             "nan_both": float(self.nan_both),
+            "nan_share": self.nan_both / self.values,
         }
         if not self.finite:
             return counts
@@ -148,6 +153,7 @@ class Closeness:
             "finite": self.finite,
             "nan_both": self.nan_both,
             "relative_floor": RELATIVE_FLOOR,
+            "integer_rounding": self.integer_rounding,
             "magnitudes": [
                 {"exponent": exponent, "count": count, "max_abs_diff": largest}
                 for exponent, count, largest in self.magnitudes
@@ -161,7 +167,8 @@ def _closeness(pair: Pair) -> Closeness:
     tracker = _Tracker(nan_equal=pair.nan_equal)
     for found in blocks_of(pair):
         tracker.add(found)
-    return tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
+    summary = tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
+    return replace(summary, integer_rounding=integer_rounding(pair.reference, pair.candidate))
 
 
 def rows_beyond(pair: Pair) -> Array:

@@ -183,19 +183,31 @@ def _edges(key: int) -> tuple[float, float]:
 MOST_COLUMNS = 1_024
 """Columns that are told apart; wider answers are taken together."""
 
+ALIKE = 0.25
+"""A candidate that stays within this part of what the reference moves by follows it, whatever the tolerance."""
+
 Bounds = tuple[bytes, bytes]
 """The smallest and the largest finite answer of each column, as float64; an empty column has inf and -inf."""
 
 
+COLUMNS_KEPT = 32
+"""Columns that stand in a report: those that differ by most of what they move by, the narrowest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """The bounds of either side, column by column; None before the first answer."""
+    """The bounds of either side, column by column, and of the absolute difference; None before the first answer."""
 
     reference: Bounds | None = None
     candidate: Bounds | None = None
+    apart: Bounds | None = None
 
     def merge(self, other: Extremes, /) -> Extremes:
-        return Extremes(_merged(self.reference, other.reference), _merged(self.candidate, other.candidate))
+        return Extremes(
+            _merged(self.reference, other.reference),
+            _merged(self.candidate, other.candidate),
+            _merged(self.apart, other.apart),
+        )
 
     def measurements(self) -> Mapping[str, float]:
         return {}
@@ -206,11 +218,14 @@ class Extremes:
             "reference": _overall(self.reference),
             "candidate": _overall(self.candidate),
             "widest": _widest(self.reference),
+            "columns": _narrowest(self.reference, self.apart),
         }
 
 
 def _extremes(pair: Pair) -> Extremes:
-    return Extremes(_bounds(pair.reference), _bounds(pair.candidate))
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(pair.candidate.astype(np.float64) - pair.reference.astype(np.float64))
+    return Extremes(_bounds(pair.reference), _bounds(pair.candidate), _bounds(apart))
 
 
 def _bounds(array: Array) -> Bounds | None:
@@ -256,6 +271,21 @@ def _widest(bounds: Bounds | None) -> list[float] | None:
         apart = np.where(low <= high, high - low, -1.0)
     place = int(apart.argmax())
     return [float(low[place]), float(high[place])] if apart[place] >= 0 else None
+
+
+def _narrowest(bounds: Bounds | None, apart: Bounds | None) -> dict[str, Json]:
+    """How many columns there are, and those of which a tolerance is most likely to cover everything."""
+    if bounds is None or apart is None:
+        return {"count": 0, "narrowest": []}
+    (low, high), largest = _arrays(bounds), _arrays(apart)[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        spread = np.where((low < high) & (largest >= 0), high - low, np.inf)
+        share = np.nan_to_num(np.where(np.isfinite(spread), largest / spread, 0.0), posinf=0.0, neginf=0.0)
+    # A column that follows the reference needs no second look, whatever the tolerance.
+    order = np.lexsort((np.arange(len(spread)), spread, share <= ALIKE))
+    chosen = [int(place) for place in order[:COLUMNS_KEPT] if np.isfinite(spread[place])]
+    found = [[place, float(low[place]), float(high[place]), float(largest[place])] for place in chosen]
+    return {"count": len(spread), "narrowest": found}
 
 
 DISTRIBUTION = NumberMetric("distribution", Distribution, _distribution)

@@ -14,13 +14,13 @@ from functools import partial
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.call import RowCountError, answers
 from likewise.compare.observe import (
     CANDIDATE,
     JUDGED,
     REFERENCE,
     Prepared,
-    align,
     needed_to_judge_again,
     observe,
     outputs,
@@ -246,7 +246,15 @@ def _with_reference_drift(prepared: Prepared, fact: OutputFacts, part: Head, aga
 def own_output(spec: PairSpec, output: str) -> PairSpec:
     """An output of one model, compared with itself."""
     return replace(
-        spec, reference=output, candidate=output, columns=None, reference_column=None, expand=None, margin_from=None
+        spec,
+        reference=output,
+        candidate=output,
+        columns=None,
+        reference_column=None,
+        expand=None,
+        margin_from=None,
+        scores=(),
+        other_follows=False,
     )
 
 

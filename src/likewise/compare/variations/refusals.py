@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.call import Side, answers, joined, rows_text
 from likewise.compare.differences import same_labels
+from likewise.compare.margins import margins
 from likewise.compare.observe import (
     CANDIDATE,
     JUDGED,
     REFERENCE,
     Partial,
     Prepared,
-    align,
     finish_beside,
-    margins,
     needed_to_judge_again,
     observe,
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.differences import is_numeric
-from likewise.compare.observe import align, rows_beyond
+from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec, Tolerance
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind

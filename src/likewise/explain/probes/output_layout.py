@@ -9,8 +9,9 @@ from itertools import permutations
 
 import numpy as np
 
+from likewise.compare.align import align
 from likewise.compare.differences import is_numeric
-from likewise.compare.observe import align, rows_beyond
+from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, PairSpec
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind

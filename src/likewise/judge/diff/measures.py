@@ -109,7 +109,8 @@ def policy(old: Report, new: Report) -> Iterator[Change]:
 
 def _looser(old: Tolerance, new: Tolerance) -> bool:
     """Does the new tolerance let anything through that the old one did not?"""
-    return new.absolute > old.absolute or new.relative > old.relative
+    fewer_exact = old.exact_integers and not new.exact_integers
+    return new.absolute > old.absolute or new.relative > old.relative or fewer_exact
 
 
 def _tightest(measure: str, *found: float) -> float:
@@ -117,7 +118,8 @@ def _tightest(measure: str, *found: float) -> float:
 
 
 def _shown(tolerance: Tolerance) -> str:
-    return f"{tolerance.absolute:g}" + (f" + {tolerance.relative:g}·|reference|" if tolerance.relative else "")
+    relative = f" + {tolerance.relative:g}·|reference|" if tolerance.relative else ""
+    return f"{tolerance.absolute:g}{relative}" + (", whole numbers equal" if tolerance.exact_integers else "")
 
 
 def _word(value: object) -> str:
@@ -191,11 +193,9 @@ def worst_of(changes: Sequence[Change]) -> Change:
 
 def _largest_answer(*outputs: OutputFacts) -> float:
     """The largest finite magnitude either side answered in either run; 1 where that is not known."""
-    found = [
-        abs(end) for output in outputs for ends in (output.details.get("extremes") or {}).values() for end in ends or ()
-    ]
-    finite = [value for value in found if isinstance(value, float | int) and math.isfinite(value)]
-    return max(finite, default=1.0)
+    bounds = [output.details.get("extremes") or {} for output in outputs]
+    found = [abs(end) for extremes in bounds for side in ("reference", "candidate") for end in extremes.get(side) or ()]
+    return max((value for value in found if math.isfinite(value)), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,9 @@ def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
             if name in theirs.outputs:
                 pair = output, theirs.outputs[name]
                 scale = Scale(ours.rows, theirs.rows, _tighter_tolerance(old, new), _largest_answer(*pair))
-                yield from _of_output(pair, replace(told, output=name), limits, scale, allow, _tolerances(old, new))
+                yield from _of_output(
+                    pair, replace(told, output=name), limits, scale, allow, _tolerances(old, new, *pair)
+                )
             # Those that are gone from all rows are told with the outputs.
             elif place != _Place():
                 gone = replace(told, subject="output", name=name, old=name, output=name)
@@ -319,9 +321,9 @@ def _by_name(outputs: tuple[OutputFacts, ...]) -> dict[str, OutputFacts]:
     return {output.name: output for output in outputs}
 
 
-def _tolerances(old: Report, new: Report) -> tuple[Tolerance, Tolerance]:
+def _tolerances(old: Report, new: Report, ours: OutputFacts, theirs: OutputFacts) -> tuple[Tolerance, Tolerance]:
     """Those of the runs, not of the policies: they are what was counted with."""
-    return old.comparison.tolerance, new.comparison.tolerance
+    return ours.asked_by(old.comparison.tolerance), theirs.asked_by(new.comparison.tolerance)
 
 
 def _tighter_tolerance(old: Report, new: Report) -> Tolerance:

@@ -336,6 +336,7 @@ class TorchRunner:
         answers = self._ask(self._laid_out(inputs))
         if self._row_axes is None:
             self._row_axes = self._learnt(inputs, answers)
+            self.signature = replace(self.signature, row_axes=self._row_axes)
         axes = self._row_axes
         rows = {n: self._said.answered(n, array, axes.get(n, 0), len(batch)) for n, array in answers.items()}
         self._seen = {name: array[:0] for name, array in rows.items() if array.ndim}

@@ -78,6 +78,8 @@ class Coverage:
     lineage: tuple[str, ...] = ()
     strata: tuple[Stratum, ...] = ()
     generated: tuple[GeneratedColumn, ...] = ()
+    same_model: bool = False
+    same_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

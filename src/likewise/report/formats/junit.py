@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, Check, Outcome, Severity, SuiteVerdict
+from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict
 from likewise.contracts.words import at_sizes
 from likewise.report.words import sign
 
@@ -142,9 +142,8 @@ def _told(report: Report) -> str:
     lines = [f"{report.outcome}: {report.verdict.headline}"]
     for diagnosis in report.diagnoses:
         lines += [f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}", f"→ {diagnosis.remedy}"]
-    serious = (Severity.FAILURE, Severity.INCONCLUSIVE, Severity.WARNING)
-    findings = [finding for finding in report.verdict.findings if finding.severity in serious]
-    return "\n".join([*lines, *(f"{finding.message}. {finding.remedy}".rstrip() for finding in findings)])
+    told = (f"{finding.message}. {finding.remedy}".rstrip() for finding in report.verdict.findings)
+    return "\n".join([*lines, *told])
 
 
 def _text(value: str) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from likewise.compare.observe import margins
+from likewise.compare.margins import margins
 from likewise.contracts.comparison import PairSpec, Seen, Suite, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind

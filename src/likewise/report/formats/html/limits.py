@@ -294,6 +294,7 @@ def provenance(report: Report) -> tuple[Table, ...]:
         "confidence": policy.confidence,
         "largest failure rate": policy.max_failure_rate,
         "fixed batch intended": policy.fixed_batch,
+        "one model on both sides intended": policy.allow_same,
     }
     found = [
         _pairs("Policy", judged),

@@ -1,0 +1,108 @@
+"""Whole numbers may be names: they agree when they are equal, unless somebody says by how much they may differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import data_only
+import likewise
+from planting import BOOL, FLOAT, INT64, codes, expect, graph, measures, planted, rows
+
+COUNT = 200
+TABLE = np.random.default_rng(0).normal(size=(COUNT, 12)).astype(np.float32)
+ITEMS = np.arange(1_000, 1_000 + 12)
+
+
+class Recommended(torch.nn.Module):
+    """The ids of the three items that score best, as a shop would ask for them."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.register_buffer("items", torch.arange(first, first + 12))
+
+    def forward(self, X):
+        return self.items[torch.topk(X, 3, dim=1).indices]
+
+
+def shop(first, kind=INT64):
+    """The same as an ONNX file; `kind` is the type in which the ids are given."""
+    nodes = [
+        ("TopK", ["X", "three"], ["best", "place"], {"axis": 1}),
+        ("Gather", ["items", "place"], ["found"], {"axis": 0}),
+        ("Cast", ["found"], ["ids"], {"to": kind}),
+    ]
+    constants = {"three": np.array([3]), "items": np.arange(first, first + 12)}
+    return graph(nodes, {"X": (FLOAT, [None, 12])}, {"ids": (kind, [None, 3])}, **constants)
+
+
+def check(candidate, **options):
+    return data_only.check(Recommended(1_000), candidate, {"X": TABLE}, **options)
+
+
+def test_ids_that_are_all_off_by_one_fail_and_the_right_ones_pass():
+    wrong = check(shop(1_001))
+    expect(wrong, "FAIL", "mismatch_rate is 1", "200 of 200 rows are beyond tolerance")
+    assert measures(wrong, wrong.comparison.outputs[0].name)["max_abs_diff"] == 1
+    expect(check(shop(1_000)), "PASS")
+
+
+def test_ids_given_as_floats_are_as_exact_as_floats_are():
+    expect(check(shop(1_001, FLOAT)), "FAIL", "mismatch_rate is 1")
+    expect(check(shop(1_000, FLOAT)), "PASS")
+    large = 3.0 * 2**24 + 2.0 * np.arange(COUNT)
+    rounded = planted(total=large.astype(np.float32))
+    expect(data_only.check(planted(total=large.astype(np.int64) + 1), rounded, rows(COUNT)), "PASS")
+
+
+@pytest.mark.parametrize("options", [{"abs_tol": 1.0}, {"rel_tol": 1e-3}, {"limits": {"max_abs_diff": 1}}], ids=str)
+def test_who_says_by_how_much_they_may_differ_is_heard(options):
+    expect(check(shop(1_001), **options), "PASS")
+    expect(check(shop(1_003), **options), "FAIL")
+
+
+def test_a_limit_on_one_output_is_for_that_output():
+    counts = np.arange(COUNT) + 5_000
+    right, wrong = planted(count=counts, item=counts), planted(count=counts + 1, item=counts + 1)
+    report = data_only.check(right, wrong, rows(COUNT), limits={"count.max_abs_diff": 1})
+    expect(report, "FAIL", "item.mismatch_rate is 1")
+    assert "count.mismatch_rate" not in report.verdict.headline
+    only = data_only.check(right, planted(count=counts + 1, item=counts), rows(COUNT), limits={"count.max_abs_diff": 1})
+    expect(only, "PASS")
+
+
+def test_counts_beside_numbers_do_not_change_how_numbers_are_judged():
+    counts, prices = np.arange(COUNT), np.linspace(1_000, 2_000, COUNT)
+    right = planted(count=counts, price=prices)
+    expect(data_only.check(right, planted(count=counts, price=prices * 1.0005), rows(COUNT)), "PASS")
+    expect(data_only.check(right, planted(count=counts + 1, price=prices * 1.0005), rows(COUNT)), "FAIL", "count")
+
+
+def test_yes_and_no_are_judged_exactly():
+    nodes = [("ReduceSum", ["X", "one"], ["sum"], {"keepdims": 0}), ("Greater", ["sum", "bound"], ["alarm"], {})]
+    constants = {"one": np.array([1]), "bound": np.array(0, dtype=np.float32)}
+    alarm = graph(nodes, {"X": (FLOAT, [None, 12])}, {"alarm": (BOOL, [None])}, **constants)
+    reference = lambda X: {"alarm": X.sum(axis=1) > 0}  # noqa: E731
+    expect(data_only.check(reference, alarm, {"X": TABLE}), "PASS")
+    nearly = lambda X: {"alarm": np.where(X.sum(axis=1) > 0, 0.9995, 0.0)}  # noqa: E731
+    expect(data_only.check(reference, nearly, {"X": TABLE}), "FAIL", "alarm.mismatch_rate")
+
+
+def test_a_finished_run_is_judged_again_by_the_same_rule():
+    report = check(shop(1_001))
+    assert likewise.judge(report).outcome == "FAIL"
+    assert likewise.judge(report, mean_tol=5.0).outcome == "FAIL"
+    assert likewise.judge(report, abs_tol=1.0).outcome == "PASS"
+    loose = check(shop(1_001), abs_tol=1e-4, rel_tol=1e-3)
+    assert loose.passed
+    assert likewise.judge(loose, preset="float32").outcome == "FAIL"
+
+
+def test_whole_numbers_at_other_batch_sizes_are_exact_too():
+    def drifting(X):
+        return {"count": 2_000 + X.astype(np.int64) + (len(X) == 1)}
+
+    report = likewise.check(planted(count=2_000 + np.arange(COUNT)), drifting, rows(COUNT), explain=False, edge="off")
+    expect(report, "FAIL", "count.mismatch_rate is 1 at batch size 1")
+    assert "dtype" not in codes(report, "failure")
