@@ -196,7 +196,12 @@ def _worst(report: Report) -> Iterator[RenderableType]:
             difference = row.get("abs_diff")
             apart = f", {figure(difference)} apart" if difference is not None else ""
             changed = f": {answer_text(row['reference'])} became {answer_text(row['candidate'])}{apart}"
-            yield Padding(Text.assemble(("row ", "dim"), (str(row["row"]), "bold"), changed), (0, 0, 0, 2))
+            yield Padding(
+                Text.assemble(
+                    (f"{report.comparison.unit.removesuffix('s')} ", "dim"), (str(row["row"]), "bold"), changed
+                ),
+                (0, 0, 0, 2),
+            )
             yield Padding(Text(_inputs(row["inputs"]), style="dim"), (0, 0, 0, 4))
 
 

@@ -50,7 +50,7 @@ def run(
     much is tried is a rule, and no matter of how fast the models are, so that two runs give one report.
     """
     if head is None:
-        return _nothing(plan, "the data is one test case, which has no rows to make others from", blocks=blocks)
+        return _nothing(plan, "samples have no rows to make others from", blocks=blocks)
     if reason := _impossible(plan):
         return _nothing(plan, reason, blocks=blocks)
     seen = _seen(prepared, head, seed)
