@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -201,6 +202,12 @@ def test_a_value_said_to_have_no_rows_must_be_one_value(files):
     data = {"x": ROWS.normal(size=(6, 3)).astype(np.float32), "y": ROWS.normal(size=(6, 3)).astype(np.float32)}
     report = check(files["loss"], files["loss"], data, batch_axis="x:0,y:none")
     assert report.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_table_has_rows_whatever_is_said():
+    report = check(len, len, pd.DataFrame({"x": [1.0, 2.0]}), batch_axis="none")
+    assert report.outcome is Outcome.INCONCLUSIVE
+    assert "is a table, which has rows" in report.verdict.headline
 
 
 def test_complex_numbers_are_compared_with_how_onnx_writes_them():

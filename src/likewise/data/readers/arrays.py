@@ -112,6 +112,10 @@ def laid_along(source: Source, named: Mapping[str, int | None], *, rowless: bool
         arrays = source.arrays
     elif isinstance(source, Samples) and len(source.calls) == 1:
         arrays = source.calls[0]
+    elif rowless and source.rows and next(source.batches(1)).stacked:
+        raise DataError(
+            f"{source.location} is a table, which has rows", remedy="Leave --batch-axis none out, or give arrays (.npz)"
+        )
     else:
         return source
     if rowless:
