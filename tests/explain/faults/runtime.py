@@ -116,7 +116,7 @@ def service_that_explores():
     return model, serve, measurements()
 
 
-@fault("nondeterminism", culprit=["reference"])
+@fault("nondeterminism", culprit=["reference"], outcome="INCONCLUSIVE")
 def reference_that_samples():
     """The reference draws from a distribution every time it is asked."""
     model, chance = models.forest(), np.random.default_rng(0)
