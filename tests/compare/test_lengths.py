@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -213,6 +214,22 @@ def test_a_file_that_runs_at_the_traced_length_alone_although_it_declares_the_ax
     assert report.outcome == "FAIL", said(report)
     assert "failure shape-suite: seq=5: the candidate refuses 8 of 8 rows that the reference answers" in said(report)
     assert checked(*nets.reshaped, {"x": SERIES}, shapes={}).passed
+
+
+def test_lengths_that_a_file_was_not_captured_for_are_not_what_it_declares(nets):
+    """What torch's exporter writes into the graph: a file that is right from two positions on, and says so."""
+    reference, traced = nets.reshaped
+    proto = onnx.load_from_string(traced)
+    key = "pkg.torch.export.ExportedProgram.range_constraints"
+    for told, covered in (("{s0: VR[0, int_oo], seq: VR[6, 6]}", []), ("{s0: VR[0, int_oo], s1: VR[7, 64]}", [7, 12])):
+        del proto.graph.metadata_props[:]
+        proto.graph.metadata_props.add(key=key, value=told)
+        report = checked(reference, proto, {"x": SERIES})
+        outcomes = {name: suite.outcome for name, suite in suites(report).items()}
+        assert [name for name, outcome in outcomes.items() if outcome == "FAIL"] == [f"seq={n}" for n in covered]
+        assert "note shape-suite: seq=1: the file was captured for lengths of" in said(report)
+        assert report.passed is not bool(covered)
+    assert checked(reference, proto, {"x": SERIES}, shapes={"seq": (5,)}).outcome == "FAIL"
 
 
 def test_lengths_that_the_reference_alone_refuses_say_nothing_about_the_candidate(nets):

@@ -359,8 +359,12 @@ def _unasked(plan: Plan, prepared: Prepared, head: Head) -> tuple[SuiteFacts, ..
     found: list[SuiteFacts] = []
     free = _free(prepared, head.batch)
     for axis in free[:AXES]:
-        wanted = lengths_beside(axis, head.batch)
-        found.extend(_at(plan, prepared, head.batch, axis, length, asked=False) for length in wanted)
+        for length in lengths_beside(axis, head.batch):
+            if told := _not_captured(prepared, axis, length):
+                title = _title(axis, length)
+                found.append(SuiteFacts(KIND, f"{axis.name}={length}", title, plan.nothing, not_covered=told))
+            else:
+                found.append(_at(plan, prepared, head.batch, axis, length, asked=False))
         found.extend(_padding(plan, prepared, head.batch, axis))
     for axis in free[AXES:]:
         left = f"{AXES} axes are tried unless others are asked for: --shapes {axis.name}=N"
@@ -368,6 +372,16 @@ def _unasked(plan: Plan, prepared: Prepared, head: Head) -> tuple[SuiteFacts, ..
             SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=left)
         )
     return tuple(found)
+
+
+def _not_captured(prepared: Prepared, axis: Axis, length: int) -> str:
+    """Words for a length that the candidate's file does not claim to hold at; an exporter may have lost the names."""
+    ranges = prepared.candidate.runner.details.get("captured_for", {})
+    for least, most in [ranges[axis.name]] if axis.name in ranges else ranges.values():
+        if length < least or (most is not None and length > most):
+            upper = "or more" if most is None else f"to {most}"
+            return f"the file was captured for lengths of {least} {upper}; ask for others with --shapes"
+    return ""
 
 
 def lengths_beside(axis: Axis, batch: Batch) -> tuple[int, ...]:

@@ -137,6 +137,10 @@ def _with_classes_of_label(spec: OutputSpec, specs: list[OutputSpec]) -> OutputS
     return replace(spec, classes=named[0])
 
 
+RANGES = "pkg.torch.export.ExportedProgram.range_constraints"
+"""Where torch's exporter writes for which lengths it captured a graph."""
+
+
 def details(proto: ModelProto) -> dict[str, Any]:
     """Facts for the record and for `likewise inspect`."""
     operators = Counter(node.op_type for node in _nodes(proto.graph))
@@ -150,7 +154,15 @@ def details(proto: ModelProto) -> dict[str, Any]:
         "ir_version": proto.ir_version,
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
         "metadata": {entry.key: entry.value[:500] for entry in proto.metadata_props[:50]},
+        **({"captured_for": ranges} if (ranges := _captured_for(proto)) else {}),
     }
+
+
+def _captured_for(proto: ModelProto) -> dict[str, list[int | None]]:
+    """The least and the most that torch captured each free axis for, by symbol; no end is None."""
+    told = next((entry.value for entry in proto.graph.metadata_props if entry.key == RANGES), "")
+    found = re.findall(r"(\w+): VR\[(\d+), (\w+)\]", told)
+    return {name: [int(least), int(most) if most.isdigit() else None] for name, least, most in found}
 
 
 def _kind(name: str, dtype: str | None, producers: Mapping[str, NodeProto]) -> Kind:
