@@ -57,6 +57,9 @@ def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concat
     return known
 
 
+OUT_OF_TIME = "the time for explaining is used up"
+
+
 class OutOfTimeError(LikewiseError):
     """The budget of the investigation is used up."""
 
@@ -134,7 +137,7 @@ class Case:
     def require_time(self) -> None:
         """Stop the probe that asks when the budget is used up."""
         if self.seconds_left() <= 0:
-            raise OutOfTimeError("the time for explaining is used up", remedy="Give more with --explain-budget")
+            raise OutOfTimeError(OUT_OF_TIME, remedy="Give more with --explain-budget")
 
     def native(self, side: str) -> Any:
         """The framework's own open object of a side (estimator, booster, module, ModelProto), or None."""

@@ -24,7 +24,7 @@ from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
 from likewise.explain import facts, locate
-from likewise.explain.case import Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
+from likewise.explain.case import OUT_OF_TIME, Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -255,6 +255,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     """Test every hypothesis that is worth it."""
     explained: list[Explained] = []
     excluded: list[str] = []
+    late: list[str] = []
     not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
     hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: bool(found.slow))
@@ -273,8 +274,8 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
             if not hypothesis.plausible(case):
                 continue
             found.extend(hypothesis.test(case))
-        except OutOfTimeError as error:
-            not_tested.append(f"{told}: {error.message}")
+        except OutOfTimeError:
+            late.extend(hypothesis.causes)
         except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
             not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
         else:
@@ -283,8 +284,11 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
             not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
         explained.extend(entry for entry in found if entry.cause in CAUSES)
     case.deadline = end
-    named = {entry.cause for entry in explained}
-    return explained, [cause for cause in excluded if cause not in named], not_tested
+    if late:
+        not_tested.append(f"{', '.join(dict.fromkeys(late))}: {OUT_OF_TIME}")
+    # A cause is out of the question when everything that looks for it has looked.
+    open_still = {entry.cause for entry in explained} | set(late)
+    return explained, [cause for cause in excluded if cause not in open_still], not_tested
 
 
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
