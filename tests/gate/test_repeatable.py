@@ -10,6 +10,7 @@ import pytest
 
 import data_only
 from likewise.compare.engines import local
+from likewise.tasks.check import run, settings_of
 from planting import FLOAT, graph
 
 TENSORS = np.random.default_rng(8).normal(size=(3_000, 400)).astype(np.float32)
@@ -87,3 +88,18 @@ def test_two_runs_differ_in_nothing_but_when_they_ran():
         return replace(report, origin=replace(report.origin, created="", run={**report.origin.run, "seconds": {}}))
 
     assert run() == run()
+
+
+def test_what_was_done_is_told_every_few_calls():
+    told = []
+    tokens = np.ones((10_000, 128), dtype=np.int64)
+
+    def model(x):
+        return {"value": x[:, 0]}
+
+    settings = settings_of(model, model, {"x": tokens}, **data_only.OPTIONS, batch_sizes=())
+    report = run(settings, progress=told.append)
+    assert report.passed
+    done = sorted({event.done for event in told if event.phase == "comparing"})
+    # Calls of 256 rows, sixteen a chunk.
+    assert done == [0, 4_096, 8_192]

@@ -32,6 +32,9 @@ LEAST_ROWS = 8
 """Tensors are asked about in calls of so many bytes, but of so many rows at least. Fewer of whole numbers: of a token a
 network makes hundreds of numbers."""
 
+CALLS = 16
+"""Calls of a chunk at most, unless they are small: what was done is told chunk by chunk."""
+
 FIRST_CALL = 256
 """Rows of the very first call at most, so that something is seen of a slow model."""
 
@@ -180,8 +183,8 @@ class _Run:
 
     def _chunk_rows(self) -> int:
         """Rows read at once: bounded in bytes, and full calls of the size that both models are asked with."""
-        rows = _bounded_rows(self.prepared)
         step = self.prepared.candidate.fixed_batch or min(self.sizes.values())
+        rows = min(_bounded_rows(self.prepared), max(HEAD_ROWS + step, CALLS * step))
         return step * max(1, rows // step)
 
     def _tell(self, side: str, chunk: Batch, *, finished: bool = False) -> None:
