@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench conformance determinism explain-score clean
+.PHONY: demo test lint format bench atlas conformance determinism explain-score clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -37,6 +37,11 @@ determinism: $(READY)
 # Every case of ONNX's backend suite through the gate, beside an oracle; `make test` runs a part of them.
 conformance: $(READY)
 	LIKEWISE_CONFORMANCE=all $(BIN)/python -m pytest -q tests/conformance
+
+# Every estimator and module that converts through the gate, beside an oracle: writes docs/atlas.md.
+# PART=sklearn or torch for one of them, ONLY=KMeans for one entry
+atlas: $(READY)
+	$(BIN)/python benchmarks/atlas.py $(if $(PART),--part $(PART)) $(if $(ONLY),--only "$(ONLY)")
 
 # Fails below the figures of benchmarks/explain_score.toml.
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md
