@@ -98,6 +98,17 @@ def extra(name: str, *, needed_for: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def foreign(kind: type[LikewiseError], message: str, *, remedy: str, side: str | None = None) -> Iterator[None]:
+    """Turn whatever a library raises into an error of ours: a file that is damaged makes them raise anything."""
+    try:
+        yield
+    except (LikewiseError, Warning):
+        raise
+    except Exception as error:
+        raise kind(f"{message}: {one_line(error)}", remedy=remedy, side=side) from error
+
+
 def one_line(error: BaseException, *, limit: int = 500) -> str:
     """An exception of somebody else's, as one line a person can read."""
     text = " ".join(str(error).split()) or type(error).__name__

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from likewise.errors import DataError, LikewiseError, ModelError
+from likewise.errors import DataError, LikewiseError, ModelError, foreign
 
 if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
-    from likewise.contracts.models import Adapter, BatchAxis, Exporter, Model
+    from likewise.contracts.models import Adapter, BatchAxis, Exporter, Model, Runner
 
 
 def modules(folder: str) -> list[str]:
@@ -66,6 +67,18 @@ def adapter(framework: str) -> Adapter:
             return found
     known = ", ".join(found.framework for found in adapters())
     raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
+
+
+@contextmanager
+def open_model(model: Model) -> Iterator[Runner]:
+    """A model, open, with what it says about itself; or why it cannot be opened, whatever its framework raises."""
+    remedy = "Save it again, with all that belongs to it: it may be damaged, or of another version of its framework"
+    with ExitStack() as stack:
+        with foreign(ModelError, f"{model.name} cannot be read", remedy=remedy):
+            runner = stack.enter_context(adapter(model.framework).open(model))
+            assert runner.signature is not None
+            assert runner.details is not None
+        yield runner
 
 
 def _opening(name: str) -> ModuleType:
@@ -130,7 +143,11 @@ def open_source(target: object) -> Source:
     """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
     for reader in _readers():
         if reader.claims(target):
-            return reader.open(target)
+            name = target if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
+            with foreign(
+                DataError, f"{name} cannot be read", remedy="Write it again: it is damaged, or something else"
+            ):
+                return reader.open(target)
     if hasattr(target, "batches") and hasattr(target, "shards"):
         return target  # type: ignore[return-value]
     name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__

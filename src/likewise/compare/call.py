@@ -13,8 +13,9 @@ from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.data.columns import ArrayColumns
-from likewise.errors import LikewiseError, ModelError
-from likewise.registry import adapter
+from likewise.data.selection import UNREADABLE
+from likewise.errors import DataError, LikewiseError, ModelError, foreign
+from likewise.registry import open_model
 
 
 class RowCountError(LikewiseError):
@@ -48,7 +49,7 @@ class Side:
 @contextmanager
 def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
     """One model alone, open and ready to be fed rows like the first ones."""
-    with adapter(model.framework).open(model) as runner:
+    with open_model(model) as runner:
         side = Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
         yield settled(side, first)
 
@@ -72,8 +73,11 @@ def settled(side: Side, first: Batch, size: int | None = None) -> Side:
 
 
 def _takes(side: Side, first: Batch, size: int | None) -> bool:
+    """Does the model answer these rows, be it not row by row?"""
     try:
         answers(side, first, size)
+    except RowCountError:
+        return True
     except LikewiseError:
         return False
     return True
@@ -81,7 +85,8 @@ def _takes(side: Side, first: Batch, size: int | None) -> bool:
 
 def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...]]:
     """The model's answers to a batch, called with at most `size` rows at a time."""
-    fed, casts = side.feed(batch)
+    with foreign(DataError, f"{rows_text(batch)} cannot be read", remedy=UNREADABLE, side=side.name):
+        fed, casts = side.feed(batch)
     if not batch.stacked:
         return {name: array[None] for name, array in _call(side, fed).items()}, casts
     size = side.fixed_batch or size or max(len(batch), 1)
@@ -118,7 +123,8 @@ def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
 
 def _call(side: Side, fed: Batch) -> Tensors:
     try:
-        given = side.runner.run(fed, outputs=side.outputs)
+        with foreign(ModelError, "it raised an error", remedy="Look at the rows, and at the model by itself"):
+            given = side.runner.run(fed, outputs=side.outputs)
         # What a model keeps and writes to again in its next call is not ours.
         return {name: array if array.flags.owndata else array.copy() for name, array in given.items()}
     except SystemExit as stop:

@@ -21,7 +21,7 @@ from likewise.contracts.models import Model, Runner
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.models.remote import RemoteRunner, open_elsewhere
-from likewise.registry import adapter
+from likewise.registry import adapter, open_model
 
 HEAD_ROWS = 256
 """The first rows, on which variations are tried."""
@@ -101,7 +101,7 @@ class Session:
         if side not in self._open:
             model = model or self.models[side]
             with self._opening(side):
-                self._open[side] = self._stack.enter_context(adapter(model.framework).open(model))
+                self._open[side] = self._stack.enter_context(open_model(model))
         return self._open[side]
 
     @contextmanager

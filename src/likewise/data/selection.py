@@ -14,13 +14,15 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.data.rows import rebatched, rows_at
-from likewise.errors import DataError, UsageError, nearest
+from likewise.errors import DataError, UsageError, foreign, nearest
 
 STRIDE = 1 << 16
 """Rows among which a random sample is drawn at a time, so that drawing needs no memory for all rows."""
 
 LARGEST_POPULATION = 10**9
 """numpy draws hypergeometric numbers up to here."""
+
+UNREADABLE = "Write the data again: it is damaged, or something else than its name says"
 
 MOST_VALUES = 1_000
 """Values of a column that are told apart; a report does not grow with the rows."""
@@ -86,8 +88,14 @@ class Selection(_Narrowed):
 
     def batches(self, size: int) -> Iterator[Batch]:
         seen: set[object] = set()
-        for batch in self._chosen(size):
-            yield self._named(batch, seen)
+        chosen = self._chosen(size)
+        while True:
+            with foreign(DataError, f"{self.location} cannot be read", remedy=UNREADABLE):
+                batch = next(chosen, None)
+                if batch is None:
+                    return
+                batch = self._named(batch, seen)
+            yield batch
 
     def shards(self, count: int) -> Sequence[Source]:
         total = self._population if self.samples is not None and self.sample == "random" else None

@@ -29,7 +29,7 @@ from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.models.onnx import describe, edits
-from likewise.registry import adapter
+from likewise.registry import open_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -238,7 +238,7 @@ class Case:
         )
         with ExitStack() as stack:
             try:
-                runner = stack.enter_context(adapter(model.framework).open(changed))
+                runner = stack.enter_context(open_model(changed))
                 before = self.side(side)
                 feed = before.feed if target is None or not fed else self._feed(side, runner)
                 found: Side | None = replace(before, runner=runner, feed=feed)

@@ -23,7 +23,7 @@ from typing import IO, Any
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.errors import LikewiseError
-from likewise.registry import adapter, frameworks
+from likewise.registry import adapter, frameworks, open_model
 
 PIPE_BYTES = 2**20
 """Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
@@ -201,7 +201,7 @@ def serve() -> None:
             try:
                 if what == "open":
                     model, side = question
-                    runner = stack.enter_context(adapter(model.framework).open(model))
+                    runner = stack.enter_context(open_model(model))
                     ask = _ask_reference(runner) if side == "reference" else _ask_candidate(runner)
                     answer = runner.signature, dict(runner.details)
                 elif what == "look":

@@ -22,7 +22,7 @@ from likewise.data import selection
 from likewise.data.files import atomically
 from likewise.errors import DataError, ModelError, UsageError
 from likewise.models.onnx import describe
-from likewise.registry import adapter, describe_model, exporters, open_source
+from likewise.registry import describe_model, exporters, open_model, open_source
 from likewise.report.provenance import sha256_of
 from likewise.tasks import check as verify
 
@@ -82,7 +82,7 @@ def export(
     source = selection.select(open_source(data), drop=settings.drop, row_id=settings.id)
     if progress is not None:
         progress(Progress("exporting"))
-    with adapter(described.framework).open(described) as runner:
+    with open_model(described) as runner:
         first = next(source.batches(SAMPLE_ROWS), None)
         if first is None or not len(first) or not first.stacked:
             raise DataError(f"{source.location} holds no rows", remedy="Give rows to read the types of the inputs from")
@@ -193,7 +193,7 @@ def _written(
 def _require_loadable(content: bytes, path: Path, *, double: bool) -> None:
     """Converters succeed and give files that no runtime opens: nothing of that kind takes a file's place."""
     try:
-        with adapter("onnx").open(Model("onnx", content)):
+        with open_model(Model("onnx", content)):
             return
     except ModelError as error:
         raise ModelError(

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from likewise.registry import adapter, describe_model
+from likewise.registry import describe_model, open_model
 from likewise.report import provenance
 
 
 def inspect(model: Any, *, trusted: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What a model says about itself: inputs, outputs, kinds, dtypes, classes, operators, size."""
     described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
-    with adapter(described.framework).open(described) as runner:
+    with open_model(described) as runner:
         artefact = provenance.model_artefact(described.target, described, {})
         signature = asdict(runner.signature)
         return {

@@ -20,7 +20,7 @@ from likewise.errors import DataError, LikewiseError
 from likewise.models.onnx import guess as onnx_guess
 from likewise.models.sklearn import guess as sklearn_guess
 from likewise.models.torch import inside as torch_inside
-from likewise.registry import adapter
+from likewise.registry import open_model
 
 ALTERNATIVES = (32, 8, 64, 128, 224)
 """Sizes that are tried one after the other where a model refuses the first."""
@@ -118,7 +118,7 @@ def planned_for(
     with ExitStack() as stack:
 
         def opened_here(side: str) -> Runner:
-            return stack.enter_context(adapter(models[side].framework).open(models[side]))
+            return stack.enter_context(open_model(models[side]))
 
         find = opened or opened_here
         return _planned([_telling(side, model, find(side)) for side, model in models.items()], feed or {})

@@ -19,7 +19,7 @@ from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.verdict import Outcome, Severity, Verdict
 from likewise.errors import LikewiseError, UnavailableError, UsageError
-from likewise.registry import adapter
+from likewise.registry import adapter, open_model
 
 ROWS = 4_096
 CHUNK = 1_024
@@ -109,7 +109,7 @@ def _facts(
         return SuiteFacts(KIND, name, title, replace(nothing, incidents=(_incident(asked),)), blocks=True)
     model = _set(plan.candidate, setting)
     try:
-        with adapter(model.framework).open(model) as runner:
+        with open_model(model) as runner:
             comparison = _compared(plan, prepared, runner, asked, name)
     except UsageError:
         raise

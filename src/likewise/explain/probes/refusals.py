@@ -18,7 +18,7 @@ from likewise.explain.case import Case, Explained, Sample, probe
 from likewise.explain.features import ROWS, agreement, fed_sides, fields_of, first_rows, known_categories
 from likewise.models.onnx import edits
 from likewise.models.onnx.describe import read
-from likewise.registry import adapter
+from likewise.registry import open_model
 
 NO_DIAGNOSIS = ("untrusted-model", "missing-extra", "feeding", "pairing", "no-rows", "data", "usage")
 """Refusals that are not the model's: nothing is broken, or another hypothesis knows them."""
@@ -171,7 +171,7 @@ def _loads_unoptimised(case: Case, model: Model) -> bool:
         return False
     case.require_time()
     try:
-        with adapter("onnx").open(replace(model, options={**model.options, "optimization": "disable"})):
+        with open_model(replace(model, options={**model.options, "optimization": "disable"})):
             return True
     except LikewiseError:
         return False

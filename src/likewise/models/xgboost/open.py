@@ -226,6 +226,9 @@ def _load(path: str | os.PathLike[str]) -> Any:
     if content.rstrip()[-1:] != b"}":
         raise boosters.unreadable(path, "XGBoost", "it ends early")
     try:
+        if JSON.match(content):
+            # XGBoost's own parser reads beyond what is damaged, and takes the process with it.
+            json.loads(content)
         booster = xgboost.Booster(model_file=bytearray(content))
         saved_by = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
         wrappers = {"classifier": "XGBClassifier", "regressor": "XGBRegressor", "ranker": "XGBRanker"}

@@ -25,7 +25,7 @@ from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.registry import adapter
+from likewise.registry import open_model
 
 SETTLE_NS = 5_000_000
 """Untimed calls at the start of a turn: caches fill again, and the other model's idle threads stop spinning."""
@@ -61,7 +61,7 @@ class Subject:
         self._model = model
         before = _resident()
         began = time.perf_counter_ns()
-        self._runner: Runner = self._stack.enter_context(adapter(model.framework).open(model))
+        self._runner: Runner = self._stack.enter_context(open_model(model))
         taken = time.perf_counter_ns() - began
         return Opened(self._runner.signature, dict(self._runner.details), taken, _growth(_resident(), before))
 
@@ -112,7 +112,7 @@ class Subject:
         times = []
         for _ in range(REOPENED):
             began = time.perf_counter_ns()
-            with adapter(self._model.framework).open(self._model):
+            with open_model(self._model):
                 times.append(time.perf_counter_ns() - began)
         return times
 
