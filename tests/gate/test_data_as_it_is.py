@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ import torch
 from torch import nn
 
 import data_only
-from planting import FLOAT, INT64, codes, expect, graph, identity, said
+from planting import FLOAT, INT64, STRING, codes, expect, graph, identity, said
 
 ROWS = 200
 
@@ -207,3 +209,84 @@ def test_numbers_held_as_objects_are_told():
     column = np.array([1.5, None, 3.0] * 20, dtype=object)
     report = data_only.check(lambda x: x.astype(float), identity(FLOAT), {"x": column})
     expect(report, "PASS", "'x', fed to the candidate: objects read as numbers, missing ones as NaN")
+
+
+# What a table holds that an array cannot.
+
+
+def prices():
+    return pd.DataFrame({"x": pd.Series([Decimal(f"0.{n:03d}") for n in range(60)], dtype=object), "n": range(60)})
+
+
+@pytest.mark.parametrize("holder", ["frame", "parquet"])
+def test_decimals_are_told(tmp_path, holder):
+    data = prices()
+    if holder == "parquet":
+        data.to_parquet(tmp_path / "rows.parquet")
+        data = tmp_path / "rows.parquet"
+    report = data_only.check(lambda rows: rows["x"].astype(float).to_numpy(), identity(FLOAT), data)
+    expect(report, "PASS", "candidate: 'x' is read as arrays: decimals as float64")
+    report = data_only.check(lambda rows: rows["x"].map(lambda x: float(x * 3)).to_numpy(), identity(FLOAT), data)
+    expect(report, "FAIL")
+
+
+def test_whole_numbers_with_gaps_and_times_with_a_zone_are_told():
+    frame = pd.DataFrame({"x": pd.array([None, *range(59)], dtype="Int64")})
+    report = data_only.check(lambda rows: rows["x"].astype(float).to_numpy(), identity(FLOAT), frame)
+    expect(report, "PASS", "candidate: 'x' is read as arrays: whole numbers with gaps as float64, gaps as NaN")
+    when = pd.date_range("2020-01-01", periods=60, tz="Europe/Berlin", unit="s")
+    report = data_only.check(
+        lambda rows: rows["x"].astype("int64").to_numpy(), identity(INT64), pd.DataFrame({"x": when})
+    )
+    expect(report, "PASS", "times with a zone as UTC", "times fed as s since 1970")
+
+
+def test_categories_are_told():
+    frame = pd.DataFrame({"x": pd.Categorical(["b", "a", "c"] * 20, categories=["c", "b", "a"])})
+    values = data_only.check(lambda rows: rows["x"].astype(object).to_numpy(), identity(STRING), frame)
+    expect(values, "PASS", "candidate: 'x' is read as arrays: categories as the values they stand for")
+    assert data_only.check(lambda rows: rows["x"].cat.codes.to_numpy(), identity(STRING), frame).outcome != "PASS"
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_text_that_a_booster_codes_by_its_own_list_is_told(library):
+    rng = np.random.default_rng(0)
+    words = np.array(["red", "green", "blue"])[rng.integers(0, 3, 300)]
+    frame = pd.DataFrame({"colour": pd.Categorical(words), "size": rng.normal(size=300)})
+    target = np.where(words == "red", 1.0, np.where(words == "blue", -2.0, 0.5)) + frame["size"]
+    if library == "xgboost":
+        from xgboost import XGBRegressor
+
+        model = XGBRegressor(n_estimators=20, enable_categorical=True).fit(frame, target)
+    else:
+        from lightgbm import LGBMRegressor
+
+        model = LGBMRegressor(n_estimators=20, min_child_samples=5, verbose=-1).fit(frame, target)
+
+    def right(rows):
+        known = frame["colour"].cat.categories
+        return model.predict(rows.assign(colour=pd.Categorical(rows["colour"], categories=known)))
+
+    def codes_of_the_batch(rows):
+        names = pd.unique(rows["colour"])[::-1]
+        codes = pd.Categorical(rows["colour"], categories=names).codes
+        return model.predict(rows.assign(colour=pd.Categorical.from_codes(codes, frame["colour"].cat.categories)))
+
+    text = frame.assign(colour=words)
+    told = "reference: values of 'colour' are coded by the model's own list of categories"
+    expect(data_only.check(model, right, text), "PASS", told)
+    expect(data_only.check(model, codes_of_the_batch, text), "FAIL", told)
+    assert told not in said(expect(data_only.check(model, right, frame), "PASS"))
+
+
+def test_another_order_of_the_columns_is_told():
+    from sklearn.linear_model import LinearRegression
+
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 3)), columns=list("abc"))
+    model = LinearRegression().fit(frame, frame.to_numpy() @ [1.0, 2.0, 3.0])
+    told = "reference: columns are taken by name, in the model's order and not in the data's"
+    by_position = lambda rows: rows.to_numpy() @ model.coef_ + model.intercept_  # noqa: E731
+    expect(data_only.check(model, by_position, frame[["c", "a", "b"]]), "FAIL", told)
+    by_name = lambda rows: rows[list("abc")].to_numpy() @ model.coef_ + model.intercept_  # noqa: E731
+    expect(data_only.check(model, by_name, frame[["c", "a", "b"]]), "PASS", told)
+    assert told not in said(expect(data_only.check(model, by_name, frame), "PASS"))

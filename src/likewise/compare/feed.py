@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from likewise.contracts.comparison import Cast
-from likewise.contracts.data import Array, Batch
+from likewise.contracts.data import Array, Batch, Columns
 from likewise.contracts.models import InputSpec, Signature
-from likewise.data.cells import cast
+from likewise.data.cells import cast, reading_of
 from likewise.data.columns import ArrayColumns, numpy_dtype, own_array
 from likewise.errors import FeedingError, nearest
 
@@ -139,18 +139,36 @@ def _other_rank(array: Array, spec: InputSpec) -> str | None:
     return "(n,)" if array.ndim == 2 and array.shape[1] == 1 and rank == 1 else None
 
 
-def _told_ranks(planned: Feed, first: Batch) -> Feed:
-    """The same, with a note on columns that are fed in another rank than they have."""
-    ranks: dict[str, list[str]] = {}
-    for route in planned.routes or () if first.stacked and not planned.table else ():
-        if shape := _other_rank(first.inputs[route.columns[0]], route.input):
-            ranks.setdefault(shape, []).append(route.columns[0])
-    notes = tuple(
-        f"{planned.side}: {_listed(names)} {'is' if len(names) == 1 else 'are'} fed as {shape}, as the "
-        f"{'input declares' if len(names) == 1 else 'inputs declare'}"
-        for shape, names in ranks.items()
-    )
+def _told(planned: Feed, first: Batch) -> Feed:
+    """The same, with a note on whatever reaches the model in another form than the data has it."""
+    inputs, side = first.inputs, planned.side
+    found: dict[str, list[str]] = {}
+    coded: list[str] = []
+    for route in planned.routes or ():
+        name = route.columns[0]
+        if planned.table and route.split is None:
+            coded += [name] if route.input.coded else []
+            continue
+        for column in route.columns:
+            if how := reading_of(inputs, column):
+                found.setdefault(f"read as arrays: {how}", []).append(column)
+        direct = first.stacked and not route.stacked and route.split is None
+        if direct and (shape := _other_rank(inputs[name], route.input)):
+            found.setdefault(f"fed as {shape}, as the inputs declare", []).append(name)
+    notes = [f"{side}: {_listed(names)} {'is' if len(names) == 1 else 'are'} {how}" for how, names in found.items()]
+    if coded and (bare := _without_categories(inputs, coded)):
+        notes.append(f"{side}: values of {_listed(bare)} are coded by the model's own list of categories")
+    taken = planned.columns if planned.table else None
+    if taken is not None and [name for name in inputs if name in taken] != list(taken) and len(inputs) > 1:
+        notes.append(f"{side}: columns are taken by name, in the model's order and not in the data's")
     return replace(planned, notes=(*planned.notes, *notes)) if notes else planned
+
+
+def _without_categories(inputs: Columns, names: Sequence[str]) -> list[str]:
+    """Those of the columns that are not categorical in the data."""
+    frame = inputs.select(names).frame()
+    kinds = [str(kind).lower() for kind in frame.dtypes]
+    return [name for name, kind in zip(names, kinds, strict=True) if "categor" not in kind and "enum" not in kind]
 
 
 def plan(
@@ -161,11 +179,17 @@ def plan(
     order: Sequence[str] | None = None,
     mapping: Mapping[str, str] | None = None,
 ) -> Feed:
-    """Decide how the data feeds a model.
+    """Decide how the data feeds a model, with a note on whatever is not fed as the data has it.
 
     `order` is the order in which the reference takes its columns, for a model that takes them
     stacked in one input; `mapping` names the column of an input where the user says so.
     """
+    return _told(_planned(first, signature, side, order, mapping), first)
+
+
+def _planned(
+    first: Batch, signature: Signature, side: str, order: Sequence[str] | None, mapping: Mapping[str, str] | None
+) -> Feed:
     specs = signature.inputs
     if specs is None:
         return Feed(side, None)
@@ -189,7 +213,7 @@ def plan(
             )
     if all(column in available for column in named.values()):
         routes = tuple(Route(spec, (named[spec.name],)) for spec in specs)
-        return _told_ranks(Feed(side, routes, signature.table, notes), first)
+        return Feed(side, routes, signature.table, notes)
     if _numbered(available) and len(available) == len(specs) > 1 and not signature.table:
         return _in_order(specs, available, side)
     if len(available) == 1 and (len(specs) > 1 or signature.table):

@@ -48,7 +48,8 @@ class InputSpec:
     `optional`: it is left out where the data has no such column. `floating`: the type is meant for
     fractions; whole numbers and booleans are fed as they are. `guessed`: the model does not declare the
     type; it is for data whose own type the model refuses. `stackable`: columns of a table may be
-    fed side by side, whatever their number.
+    fed side by side, whatever their number. `coded`: its values are coded by the model's own list of
+    categories where the data has none.
     """
 
     name: str
@@ -58,6 +59,7 @@ class InputSpec:
     floating: bool = False
     guessed: bool = False
     stackable: bool = False
+    coded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds
-from likewise.data.columns import ArrayColumns, FrameColumns, numpy_dtype, with_columns
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, numpy_dtype, with_columns
 from likewise.data.rows import rows_at
 from likewise.errors import FeedingError
 
@@ -231,6 +231,30 @@ def holds(dtype: Any, value: float) -> bool:
     with np.errstate(all="ignore"):
         kept = float(dtype.type(value))
     return kept == value or kept != kept
+
+
+def reading_of(columns: Columns, name: str) -> str:
+    """How the cells of a column are read as an array, where they are something else in the table; else nothing."""
+    import pyarrow as pa
+
+    if isinstance(columns, ArrowColumns):
+        column: Any = columns.table.column(name)
+    elif isinstance(columns, FrameColumns):
+        column = columns.arrow(name)
+    else:
+        return ""
+    kind = None if column is None else column.type
+    if kind is None:
+        return ""
+    if pa.types.is_decimal(kind):
+        return "decimals as float64"
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return "times with a zone as UTC"
+    if pa.types.is_dictionary(kind):
+        return "categories as the values they stand for"
+    if (pa.types.is_integer(kind) or pa.types.is_boolean(kind)) and column.null_count:
+        return "whole numbers with gaps as float64, gaps as NaN"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

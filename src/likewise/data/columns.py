@@ -409,6 +409,12 @@ class FrameColumns(_LazyColumns):
                     frame.isetitem(place, type(column)(cells, index=frame.index, dtype=object))
         return FrameColumns(frame)
 
+    def arrow(self, name: str) -> pa.Array | None:
+        """A column that numpy cannot hold as it is, as Arrow has it; None for others."""
+        series = self._frame[:, self._names.index(name)]
+        kind = getattr(getattr(series.to_native(), "dtype", None), "kind", "O")
+        return series_to_arrow(series) if kind not in "biufc" or series.null_count() else None
+
     def frame(self) -> Any:
         return self._frame.to_native()
 

@@ -256,8 +256,8 @@ def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str
     largest = max(cast.largest_relative_change for cast in casts)
     by = f" of {values:,} values changed, by up to {100 * largest:.1g}%" if changed else "no value changed"
     return (
-        f"{shown} {'was' if len(names) == 1 else 'were'} cast from {source} to {target} for the {side}, "
-        f"which takes no other type: {f'{changed:,}' if changed else ''}{by}"
+        f"{shown} {'was' if len(names) == 1 else 'were'} cast from {source} to {target} for the {side}: "
+        f"{f'{changed:,}' if changed else ''}{by}"
     )
 
 

@@ -190,10 +190,12 @@ def _nothing(spec: OutputSpec) -> Array:
     return np.empty((0, *(size for size in (spec.shape or ())[1:] if isinstance(size, int))), dtype=dtype)
 
 
-def inputs_of(names: Sequence[str] | None, count: int) -> tuple[tuple[InputSpec, ...], bool]:
+def inputs_of(
+    names: Sequence[str] | None, count: int, *, coded: Iterable[str] = ()
+) -> tuple[tuple[InputSpec, ...], bool]:
     """The declared inputs, and whether they are columns of a table: only a model that knows names has columns."""
     if names:
-        return tuple(InputSpec(name) for name in names), True
+        return tuple(InputSpec(name, coded=name in set(coded)) for name in names), True
     return (InputSpec("X", None, (None, count)),), False
 
 

@@ -125,7 +125,9 @@ class LightgbmAdapter(Adapter):
         wrapper = target if is_wrapper(target) else None
         booster = target if wrapper is None else _booster_of(wrapper, model.name)
         facts = facts_of(booster)
-        inputs, table = boosters.inputs_of(facts.names, facts.features)
+        inputs, table = boosters.inputs_of(
+            facts.names, facts.features, coded=facts.categorical if facts.categories else ()
+        )
         signature = Signature(inputs, _outputs(wrapper, facts), table=table, underscored=True)
 
         def ask(batch: Batch) -> _Answers:

@@ -275,7 +275,7 @@ def _opened(target: Any, described: Model) -> Runner:
     if threads is not None:
         booster.set_param({"nthread": threads})
     facts = facts_of(booster)
-    inputs, table = boosters.inputs_of(facts.names, facts.features)
+    inputs, table = boosters.inputs_of(facts.names, facts.features, coded=categories_of(booster))
     outputs = _outputs_of_booster(facts) if wrapper is None else _outputs_of_wrapper(wrapper, facts)
     signature = Signature(inputs, outputs, table=table)
     data = _categorical(booster, facts, signature)
