@@ -275,7 +275,7 @@ def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
     kept = {
         "closeness": ("values", "magnitudes", "integer_rounding"),
         "agreement": ("margins",),
-        "top_class": ("margins",),
+        "top_class": ("margins", "rows", "classes"),
     }
     return {
         metric: {name: fact.details[metric][name] for name in names}
