@@ -318,6 +318,6 @@ def test_every_command_takes_the_axis(tmp_path):
     assert "batch_axis is 'second'" in run("check", model, model, "--allow-same", *data, *report, axis="second")
     (tmp_path / "likewise.toml").write_text(
         f"[gates.one]\nreference = {model!r}\ncandidate = {model!r}\ndata = {data[1]!r}\nbatch_axis = {{x = 1}}\n"
-        'edge = "off"\n'
+        'allow_same = true\nedge = "off"\n'
     )
     here("check", "--config", tmp_path / "likewise.toml", folder=tmp_path).expect(0)
