@@ -86,3 +86,17 @@ def test_one_column_has_no_best_class():
     model = planted(value=np.arange(float(COUNT)))
     report = data_only.check(model, model, rows(COUNT), limits={"label_flips": 0})
     expect(report, "INCONCLUSIVE", "nothing was measured against the limit on label_flips")
+
+
+def test_other_settings_and_made_rows_tell_it_too():
+    report = likewise.check(
+        NET,
+        exported(0.04),
+        {"X": TABLE},
+        abs_tol=0.05,
+        explain=False,
+        edge="fail",
+        matrix={"optimization": ["disable"]},
+    )
+    assert {suite.kind for suite in report.verdict.suites} >= {"setting", "edge"}
+    expect(report, "PASS", "another of the 10 columns")

@@ -273,7 +273,7 @@ def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:
 def needed_to_judge_again(fact: OutputFacts) -> dict[str, Any]:
     """What is kept of an output that is measured beside the data, so that another tolerance can be decided later."""
     kept = {
-        "closeness": ("values", "magnitudes", "integer_rounding"),
+        "closeness": ("rows", "values", "magnitudes", "integer_rounding"),
         "agreement": ("margins",),
         "top_class": ("margins", "rows", "classes"),
     }
