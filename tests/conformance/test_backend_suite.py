@@ -111,7 +111,7 @@ def _other(array: Any) -> Any:
     last = array.ravel()[-1]
     if array.dtype.kind == "b":
         return _with_last(array, not last)
-    return _with_last(array, 1 if not np.isfinite(last) or last == 0 else 0)
+    return _with_last(array, 1 if not np.isfinite(last) or abs(last) < 0.5 else 0)
 
 
 def _with_last(array: Any, value: Any) -> Any:
