@@ -290,3 +290,14 @@ def test_another_order_of_the_columns_is_told():
     by_name = lambda rows: rows[list("abc")].to_numpy() @ model.coef_ + model.intercept_  # noqa: E731
     expect(data_only.check(model, by_name, frame[["c", "a", "b"]]), "PASS", told)
     assert told not in said(expect(data_only.check(model, by_name, frame), "PASS"))
+
+
+@pytest.mark.parametrize("shape", [(60,), (30, 2)])
+def test_missing_values_among_objects_stay_what_they_are(shape):
+    cells = np.array(["a", np.nan, None] * 20, dtype=object).reshape(shape)
+
+    def gaps(x, kinds):
+        return np.array([sum(isinstance(cell, kinds) for cell in np.ravel(row)) for row in x], dtype=float)
+
+    expect(data_only.check(lambda x: gaps(x, float), lambda x: gaps(x, float), {"x": cells}), "PASS")
+    expect(data_only.check(lambda x: gaps(x, float), lambda x: 0 * gaps(x, float), {"x": cells}), "FAIL")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-"""A numpy array; text is an object array of `str`, with None where a value is missing."""
+"""A numpy array; text is an object array of `str`, with None where a value is missing (a live array keeps its NaN)."""
 
 Tensors: TypeAlias = Mapping[str, Array]
 

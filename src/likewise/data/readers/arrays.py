@@ -232,7 +232,7 @@ def _live(target: Any) -> dict[str, Array]:
 
 
 def _as_array(name: str, value: Any) -> Array:
-    """Anything array-like as an array; text as objects, with None where it is missing."""
+    """Anything array-like as an array; text as objects."""
     import numpy as np
 
     if isinstance(value, np.ma.MaskedArray):
@@ -256,12 +256,7 @@ def _as_array(name: str, value: Any) -> Array:
         )
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
-    if array.dtype.kind in "UT":
-        return array.astype(object)
-    if array.dtype.kind == "O" and any(isinstance(cell, float) and cell != cell for cell in array.flat):
-        array = array.copy()
-        array[[isinstance(cell, float) and cell != cell for cell in array.flat]] = None
-    return array
+    return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def _length(shapes: Mapping[str, tuple[int, ...]], location: str) -> int:
