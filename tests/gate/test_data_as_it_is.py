@@ -301,3 +301,12 @@ def test_missing_values_among_objects_stay_what_they_are(shape):
 
     expect(data_only.check(lambda x: gaps(x, float), lambda x: gaps(x, float), {"x": cells}), "PASS")
     expect(data_only.check(lambda x: gaps(x, float), lambda x: 0 * gaps(x, float), {"x": cells}), "FAIL")
+
+
+@pytest.mark.parametrize(("rows", "over"), [(60, 4), (64, 0)])
+def test_copies_that_fill_up_the_last_call_of_a_fixed_batch_are_told(rows, over):
+    shape = (FLOAT, [8, 3])
+    candidate = graph([("Identity", ["x"], ["value"], {})], {"x": shape}, {"value": shape})
+    data = {"x": np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)}
+    report = expect(data_only.check(lambda x: x, candidate, data, fixed_batch=True), "PASS")
+    assert ("the last call had 4 and was filled up" in said(report)) == bool(over)

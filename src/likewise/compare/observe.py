@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -245,7 +245,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         casts=merged_casts(partial.casts),
         mismatches=_ordered([*prepared.pairing.mismatches, *partial.mismatches]),
         incidents=tuple(incidents),
-        notes=prepared.notes,
+        notes=(*prepared.notes, *_filled_up(prepared, partial.rows)),
         warnings=tuple(
             f"the {side.name}: {text}"
             for side in (prepared.reference, prepared.candidate)
@@ -257,6 +257,17 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
         unit=ROWS if prepared.first.stacked else SAMPLES,
     )
+
+
+def _filled_up(prepared: Prepared, rows: int) -> Iterator[str]:
+    """A note on every model whose last call had fewer rows than it takes."""
+    for side in (prepared.reference, prepared.candidate):
+        over = rows % side.fixed_batch if side.fixed_batch and prepared.first.stacked else 0
+        if over:
+            yield (
+                f"{side.name}: it takes {side.fixed_batch} rows a call; the last call had {over} and was filled up "
+                "with copies of its last row, whose answers are left out"
+            )
 
 
 def finish_beside(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
