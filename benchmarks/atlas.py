@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import re
 import sys
 import time
 import warnings
@@ -105,7 +106,10 @@ def ask(case: Any, **options: Any) -> Result:
     decided = atlas_oracle.decide(pair)
     wanted = {"explain_budget": BUDGET, "edge": "off", **pair.options, **options}
     report = check(pair.reference, pair.candidate, pair.data, **wanted)
-    return Result(case.name, decided.agrees, report.outcome, decided.largest, told(report, decided))
+    said = told(report, decided)
+    asked = ", ".join(f"`{name}={value}`" for name, value in pair.options.items())
+    why = f"asked with {asked}{': ' if said else ''}{said}" if asked else said
+    return Result(case.name, decided.agrees, report.outcome, decided.largest, why)
 
 
 def told(report: Report, decided: atlas_oracle.Decision) -> str:
@@ -189,7 +193,7 @@ def _figure(value: float) -> str:
 
 
 def _line(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(re.sub(r"\x1b\[\d*m", "", text).split())
     return text if len(text) <= 220 else f"{text[:219]}…"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 import torch
@@ -245,6 +246,34 @@ def test_outputs_that_nobody_names_are_paired_in_order_and_it_is_said(tmp_path):
     assert wrong.outcome is Outcome.FAIL
     assert wrong.diagnoses[0].cause == "output-mapping"
     assert "swapped" in wrong.diagnoses[0].culprit
+
+
+def test_names_of_the_exporter_are_no_names(tmp_path):
+    class Heads(torch.nn.Module):
+        def __init__(self, *, swapped=False):
+            super().__init__()
+            torch.manual_seed(6)
+            self.a, self.b, self.swapped = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3), swapped
+
+        def forward(self, x):
+            one, two = (self.b(x), self.a(x)) if self.swapped else (self.a(x), self.b(x))
+            return {"class": one, "box": two}
+
+    rows, free = torch.randn(20, 4), {"x": {0: torch.export.Dim("b")}}
+    right = onnx.load(export(Heads(), (rows,), free, tmp_path / "right.onnx"))
+    assert [output.name for output in right.graph.output] == ["linear", "linear_1"]
+    reference, data = Heads().eval(), {"x": rows.numpy()}
+    report = check(reference, right, data)
+    assert report.passed
+    assert "paired-by-position" in codes(report)
+    swapped = onnx.load(export(Heads(swapped=True), (rows,), free, tmp_path / "swapped.onnx"))
+    assert check(reference, swapped, data).outcome is Outcome.FAIL
+    # A person who calls them something else may mean something else.
+    for output, name in zip(right.graph.output, ("mask", "depth"), strict=True):
+        for node in right.graph.node:
+            node.output[:] = [name if value == output.name else value for value in node.output]
+        output.name = name
+    assert check(reference, right, data).outcome is Outcome.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -303,20 +303,27 @@ ENTRIES: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
+OPTIONS: dict[str, Mapping[str, Any]] = {
+    "Mean over the batch": {"batch_axis": "none"},
+    "nonzero": {"batch_axis": "none"},
+}
+"""Answers of some length that is not the number of rows: the user has to say that they are no rows."""
+
+
 def _loss(kind: Callable[[], nn.Module], target: Any) -> Any:
     free = {"x": {0: "batch"}, "y": {0: "batch"}}
     return lambda: Applied2(lambda layer, x, y: layer(x, y), kind()), {"x": numbers(ROWS, 3), "y": target}, free
 
 
 def cases() -> tuple[Case, ...]:
-    return tuple(Case(name, _maker(entry)) for name, entry in ENTRIES.items())
+    return tuple(Case(name, _maker(entry, OPTIONS.get(name, {}))) for name, entry in ENTRIES.items())
 
 
-def _maker(entry: Callable[[], Any]) -> Callable[[], Pair]:
+def _maker(entry: Callable[[], Any], options: Mapping[str, Any]) -> Callable[[], Pair]:
     def make() -> Pair:
         torch.manual_seed(0)
         module, inputs, free = entry()
-        return pair(module().eval(), inputs, free)
+        return replace(pair(module().eval(), inputs, free), options=options)
 
     return make
 

@@ -15,8 +15,8 @@ SKLEARN = (
 )  # fmt: skip
 TORCH = (
     "Linear", "Softmax over the batch", "Conv1d, free length", "MaxPool2d with places", "BatchNorm1d", "GRU",
-    "GRUCell with state", "Masked mean of embeddings", "Two towers", "argmax", "Heads as a tuple",
-    "CrossEntropyLoss",
+    "GRUCell with state", "Masked mean of embeddings", "Two towers", "argmax", "Heads as a dict",
+    "Heads as a dataclass", "CrossEntropyLoss",
 )  # fmt: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -158,7 +158,9 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
 def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:
     """What is left of both, by position, where there is as much of it and each fits: a tuple names nothing."""
     fitting = [_comparable(one, other) and _fits(one, other) for one, other in zip(ours, theirs, strict=False)]
-    unnamed = any(specs and all(UNNAMED.fullmatch(spec.name) for spec in specs) for specs in (ours, theirs))
+    unnamed = any(
+        specs and all(spec.unnamed or UNNAMED.fullmatch(spec.name) for spec in specs) for specs in (ours, theirs)
+    )
     if unnamed and len(ours) == len(theirs) and all(fitting):
         for one, other in zip(ours, theirs, strict=True):
             match(one, other, POSITION)

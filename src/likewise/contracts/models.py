@@ -69,7 +69,7 @@ class OutputSpec:
     `classes` names the columns of probabilities and scores. `view` marks one of several ways
     of asking the same model (`predict`, `predict_proba`): a candidate may offer fewer views.
     `decided_by` names the output that a label is picked from. `row_axis` is where the rows lie before
-    they are moved to the front; None where that is not known.
+    they are moved to the front; None where that is not known. `unnamed`: the name was made up by an exporter.
     """
 
     name: str
@@ -80,6 +80,7 @@ class OutputSpec:
     view: bool = False
     decided_by: str | None = None
     row_axis: int | None = None
+    unnamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,9 @@ def outputs(proto: ModelProto) -> tuple[OutputSpec, ...]:
             classes = _classes(value.name, producers, proto.graph)
         if kind is not Kind.LABEL and classes and shape and shape[-1] not in (None, 1, len(classes)):
             classes = None
-        specs.append(OutputSpec(value.name, kind, dtype, shape, classes))
+        # torch calls a node after the value it makes; a name that a person gave is that of the value alone.
+        made = value.name in producers and producers[value.name].name == f"node_{value.name}"
+        specs.append(OutputSpec(value.name, kind, dtype, shape, classes, unnamed=made))
     return tuple(_with_classes_of_label(spec, specs) for spec in specs)
 
 
