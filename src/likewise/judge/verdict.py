@@ -58,6 +58,9 @@ BASELINE = "baseline"
 
 BASELINE_SHA256 = "baseline_sha256"
 
+SAME_MODEL = "same-model"
+"""The code of what is found where a model is compared with itself."""
+
 
 def judge(comparison: Comparison, policy: Policy) -> Verdict:
     """What the facts mean under a policy."""
@@ -167,13 +170,13 @@ def _judge_sameness(case: Judgement) -> None:
     """A model agrees with itself: that tells nothing about a candidate, and is hardly what was meant."""
     if case.comparison.same_model and not case.policy.allow_same:
         case.doubt(
-            "same-model",
+            SAME_MODEL,
             "the reference and the candidate are one and the same model, opened with the same options",
             remedy="Name the candidate; if this is meant, say --allow-same",
         )
     elif case.comparison.same_bytes and not case.policy.allow_same:
         case.warn(
-            "same-model",
+            SAME_MODEL,
             "the files of the reference and of the candidate hold the same bytes",
             remedy="Check that the step which makes the candidate has run; if this is meant, say --allow-same",
         )
@@ -340,12 +343,10 @@ def held_against(report: Report, accepted: Report, sha256: str) -> Report:
     )
 
 
-def fails_by_baseline_alone(report: Report) -> bool:
-    """Does nothing but the baseline keep this report from passing?"""
-    if "baseline" not in report.origin.settings:
-        return False
+def nothing_to_explain(report: Report) -> bool:
+    """Does nothing that experiments could explain keep this report from passing?"""
     decisive = [f for f in report.verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
-    return bool(decisive) and all(finding.code == BASELINE for finding in decisive)
+    return bool(decisive) and all(finding.code in (BASELINE, SAME_MODEL) for finding in decisive)
 
 
 def baseline_undecided(report: Report, told: str) -> Report:

@@ -114,7 +114,7 @@ def run(
         except LikewiseError as error:
             ran = Run(_nothing_compared(gate.policy, error))
         report = gate.report(ran.comparison, ran.facts)
-        if opened is None or report.passed or not settings.explain or judging.fails_by_baseline_alone(report):
+        if opened is None or report.passed or not settings.explain or judging.nothing_to_explain(report):
             return report
         return gate.explain(report, *opened, ran)
 

@@ -16,6 +16,7 @@ from likewise.errors import UsageError
 @options.policy_options
 @options.baseline_options
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
+@click.option("--allow-same", is_flag=True, default=None, help="One model on both sides is intended.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @options.format_options
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
