@@ -21,6 +21,12 @@ SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 AT_EVERY_BATCH_SIZE = ("max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch")
 
 
+LABELS = {"material_flips": 0}
+
+FORM = ("dtype_mismatch", "rank_mismatch", "layout_mismatch")
+"""What is told of the form of answers, which arrays that were laid side by side no longer show."""
+
+
 @dataclass(frozen=True)
 class Gate:
     """A preset as the design states it."""
@@ -36,8 +42,10 @@ GATES = {
     "strict": Gate(
         0.01, 0.0, {"max_abs_diff": 0.01, "mean_abs_diff": 0.005, "material_flips": 0, "nonfinite_mismatch": 0}, 0.005
     ),
-    "standard": Gate(0.04, 0.0, {"max_abs_diff": 0.04, "mean_abs_diff": 0.01, "nonfinite_mismatch": 0}, 0.01),
-    "quantized": Gate(0.06, 0.0, {"max_abs_diff": 0.06, "mean_abs_diff": 0.02, "nonfinite_mismatch": 0}, 0.02),
+    "standard": Gate(0.04, 0.0, {"max_abs_diff": 0.04, "mean_abs_diff": 0.01, **LABELS, "nonfinite_mismatch": 0}, 0.01),
+    "quantized": Gate(
+        0.06, 0.0, {"max_abs_diff": 0.06, "mean_abs_diff": 0.02, **LABELS, "nonfinite_mismatch": 0}, 0.02
+    ),
     "exact": Gate(0.0, 0.0, {"max_abs_diff": 0, "label_flips": 0, "max_ulp_diff": 0, "nonfinite_mismatch": 0}),
 }
 
@@ -104,7 +112,7 @@ class Rederived:
         """Every figure of one output with the candidate called at a batch size."""
         rows = self.swept_rows(size)
         measures = self._measures(paired, self.reference[paired.name][:rows], self.at_size[size][paired.name])
-        measures = {name: value for name, value in measures.items() if not name.startswith(("p", "rank_"))}
+        measures = {name: value for name, value in measures.items() if not name.startswith(("p", "rank_", "top"))}
         measures["batch_drift"] = self.drift(paired, size)
         measures["reference_drift"] = self.reference_drift(paired, size)
         return measures
@@ -196,7 +204,31 @@ class Rederived:
                 "flip_rate": flipped.sum() / len(flipped),
                 "material_flips": float(self.material(paired, ours, theirs).sum()),
             }
-        return {**self._differences(ours, theirs), **quantiles(ours, theirs), **rank_agreement(ours, theirs)}
+        return {
+            **self._differences(ours, theirs),
+            **quantiles(ours, theirs),
+            **rank_agreement(ours, theirs),
+            **self._best_classes(paired, ours, theirs),
+        }
+
+    def _best_classes(self, paired: Paired, ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
+        """In how many rows another class is the best, or among the best five; the last axis holds the classes."""
+        ranks = {"probability": (2, 3), "score": (2, 3), "value": (2,)}.get(paired.kind, ())
+        if ours.ndim not in ranks or ours.shape[-1] < 2:
+            return {}
+        flipped, material, others = (np.zeros(ours.shape[:-1], dtype=bool) for _ in range(3))
+        for place in np.ndindex(ours.shape[:-1]):
+            one, other = (side[place].astype(np.float64).tolist() for side in (ours, theirs))
+            first, second = sorted(one, reverse=True)[:2]
+            noise = 2 * self.gate.absolute + self.gate.relative * (abs(first) + abs(second))
+            flipped[place] = one.index(max(one)) != other.index(max(other))
+            material[place] = flipped[place] and first - second > noise
+            least = sorted(one, reverse=True)[:5][-1]
+            best = sorted(range(len(other)), key=lambda index, other=other: -other[index])[:5]
+            others[place] = any(one[index] < least for index in best)
+        rows = [int(marks.reshape(len(ours), -1).any(axis=1).sum()) for marks in (flipped, material, others)]
+        found = {"top1_flips": rows[0], "top1_flip_rate": rows[0] / len(ours), "top1_material_flips": rows[1]}
+        return found if ours.shape[-1] <= 5 else {**found, "top5_flips": rows[2]}
 
     def _differences(self, ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
         r, c = ours.astype(np.float64).ravel(), theirs.astype(np.float64).ravel()
@@ -221,6 +253,7 @@ class Rederived:
             "rows_beyond": float(rows.sum()),
             "nonfinite_mismatch": 0.0,
             "nan_both": 0.0,
+            "nan_share": 0.0,
         }
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from rederiving import SIZES, confusion, magnitudes, within_histogram_error
+from rederiving import FORM, SIZES, confusion, magnitudes, within_histogram_error
 
 import data_only
 from likewise.report.formats.json import EXTENSION as JSON
@@ -16,6 +16,7 @@ ROUNDED = {"cosine", "sqnr_db"}
 
 
 def assert_same_figures(stated, by_hand):
+    stated = {measure: value for measure, value in stated.items() if measure not in FORM}
     assert set(stated) == set(by_hand)
     for measure, value in stated.items():
         if measure in QUANTILES:
@@ -153,7 +154,11 @@ def test_every_lossy_input_is_counted(checked):
 
 def test_the_verdict_is_the_policy_applied_by_hand(checked):
     verdict = checked.report.verdict
-    stated = {(c.output, c.measure, c.value, c.bound, c.outcome.value, c.batch_size) for c in verdict.checks}
+    stated = {
+        (c.output, c.measure, c.value, c.bound, c.outcome.value, c.batch_size)
+        for c in verdict.checks
+        if c.measure not in FORM
+    }
     assert stated == checked.by_hand.checks()
     assert verdict.outcome.value == checked.by_hand.verdict()
     assert bool(checked.report) is checked.report.passed is (checked.by_hand.verdict() == "PASS")
