@@ -24,8 +24,12 @@ ROUNDINGS = 2
 def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:
     """How far the best class is ahead of the next, and how much of that both scores may move."""
     best = np.partition(_by_class(scores, kind), -2, axis=1)[:, -2:]
-    noise = 2.0 * tolerance.absolute + tolerance.relative * np.abs(best).sum(axis=1)
-    return best[:, 1] - best[:, 0], noise
+    # What is infinite has no noise of its own: it would excuse any flip.
+    size = np.where(np.isfinite(best), np.abs(best), 0.0).sum(axis=1)
+    noise = 2.0 * tolerance.absolute + tolerance.relative * size
+    with np.errstate(invalid="ignore"):
+        ahead = np.where(best[:, 1] == best[:, 0], 0.0, best[:, 1] - best[:, 0])
+    return ahead, noise
 
 
 def margin_of(
