@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 
 from planting import MARK, command, marked, new_mark
@@ -252,7 +253,10 @@ def test_the_answer_of_a_worker_that_is_gone_is_waited_for(place, monkeypatch):
     reading = supervisor._read
 
     def late(*given):
-        time.sleep(5)
+        while psutil.Process().children():
+            time.sleep(0.01)
+        # The supervisor looks ten times a second: it sees that the worker is gone several times before this is read.
+        time.sleep(0.5)
         reading(*given)
 
     monkeypatch.setattr(supervisor, "_read", late)

@@ -188,6 +188,23 @@ def test_counts_that_depend_on_values_are_compared():
     assert "shape (2, " in fewer.verdict.headline
 
 
+def test_a_sequence_that_is_cut_elsewhere_differs():
+    def model(*lengths):
+        graph = helper.make_graph(
+            [helper.make_node("SplitToSequence", ["x", "cuts"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+            [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.array(lengths), "cuts")],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    data = {"x": ROWS.normal(size=2001).astype(np.float32)}
+    assert check(model(1000, 1001), model(1000, 1001), data, batch_axis="none").passed
+    # By a tolerance for numbers 1,000 and 1,001 would be one length, and the values end to end are the same.
+    assert check(model(1000, 1001), model(1001, 1000), data, batch_axis="none").outcome is Outcome.FAIL
+
+
 @pytest.mark.parametrize("data", ["generated", {}])
 def test_a_model_without_inputs_is_one_sample(data):
     def model(values):

@@ -248,17 +248,19 @@ def widened(array: Array) -> Array:
     return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
 
 
-def array_of_sequence(values: Sequence[Any] | None) -> Array:
-    """A sequence as one array: stacked where its tensors are alike, else end to end; an absent optional is empty."""
+def arrays_of_sequence(name: str, values: Sequence[Any] | None) -> dict[str, Array]:
+    """A sequence as its values end to end and, whole numbers to be compared as such, the shapes of its tensors.
+
+    An optional value that is not there is empty.
+    """
     import numpy as np
 
     if values is None:
-        return np.empty(0, dtype=object)
+        return {name: np.empty(0, dtype=object)}
     arrays = [widened(np.asarray(value)) for value in values]
-    if not arrays or len({array.shape for array in arrays}) == 1:
-        return np.stack(arrays) if arrays else np.empty(0)
-    shapes = np.array([extent for array in arrays for extent in (array.ndim, *array.shape)])
-    return np.concatenate([shapes, *(array.ravel() for array in arrays)])
+    shapes = [extent for array in arrays for extent in (array.ndim, *array.shape)]
+    flat = np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0)
+    return {name: flat, f"{name}.shapes": np.array(shapes, dtype=np.int64)}
 
 
 def entries_of(answer: Any) -> list[tuple[str, Any]] | None:

@@ -22,7 +22,7 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.data.files import hash_rows, replacing
 from likewise.data.readers import onnx_testdata
 from likewise.errors import DataError, ModelError, one_line
-from likewise.models.arrays import array_of_sequence, kind_of, widened
+from likewise.models.arrays import arrays_of_sequence, kind_of, widened
 
 KEY = b"likewise.recorded"
 ROW, NAME, INPUTS = "row", "name", "inputs"
@@ -61,7 +61,7 @@ class DataSetRunner:
 
     def __init__(self, path: Path) -> None:
         recorded = onnx_testdata.recorded_outputs(str(path))
-        self._answers = [{name: _answer(value) for name, value in values.items()} for values in recorded]
+        self._answers = [_answers(values) for values in recorded]
         specs = [_observed(name, value) for name, value in (recorded[0] if recorded else {}).items()]
         self.signature = Signature(inputs=(), outputs=tuple(specs))
         self.details: Mapping[str, Any] = {"data_sets": len(self._answers)}
@@ -73,8 +73,12 @@ class DataSetRunner:
         return self._answers[number]
 
 
-def _answer(value: Any) -> Array:
-    return array_of_sequence(value) if value is None or isinstance(value, list) else widened(value)
+def _answers(values: Mapping[str, Any]) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        plain = value is not None and not isinstance(value, list)
+        found |= {name: widened(value)} if plain else arrays_of_sequence(name, value)
+    return found
 
 
 def _observed(name: str, value: Any) -> OutputSpec:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
-from likewise.models.arrays import RowLayout, array_of_dicts, array_of_sequence, arrays_of_list, widened
+from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, widened
 from likewise.models.onnx import describe
 
 if TYPE_CHECKING:
@@ -342,11 +342,11 @@ class OnnxRunner:
         if isinstance(answer, list):
             if answer and isinstance(answer[0], dict):
                 return {name: array_of_dicts(answer, self._classes[name])[0]}
-            return arrays_of_list(name, answer) if batch.stacked else {name: array_of_sequence(answer)}
+            return arrays_of_list(name, answer) if batch.stacked else arrays_of_sequence(name, answer)
         if answer is None:
             if batch.stacked:
                 raise ModelError(f"output {name!r} is empty: an optional value that the model left out")
-            return {name: array_of_sequence(None)}
+            return arrays_of_sequence(name, None)
         return {name: self._layout.rows_of(name, widened(np.asarray(answer)), batch)}
 
 
