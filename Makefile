@@ -15,6 +15,7 @@ demo: $(READY)
 		echo "\n$$ python $$step"; ../../$(BIN)/python $$step || exit 1; done
 
 test: $(READY)
+	$(BIN)/python -m compileall -q src # once, where the environment keeps Python from doing so itself
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: $(READY)

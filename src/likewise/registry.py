@@ -7,7 +7,7 @@ entry point of the group `likewise.<folder>` in somebody else's package. Nothing
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
@@ -22,16 +22,23 @@ if TYPE_CHECKING:
     from likewise.contracts.models import Adapter, BatchAxis, Exporter, Model, Runner
 
 
-def modules(folder: str) -> list[str]:
-    """The names of our own modules in a folder, written with dots: `compare.metrics`."""
-    return sorted(info.name for info in pkgutil.iter_modules(import_module(f"likewise.{folder}").__path__))
+def modules(folder: str, first: str = "") -> list[str]:
+    """The names of our own modules in a folder, written with dots: `compare.metrics`; one of them may come first."""
+    found = [info.name for info in pkgutil.iter_modules(import_module(f"likewise.{folder}").__path__)]
+    return sorted(found, key=lambda name: (name != first, name))
 
 
 @cache
 def extensions(folder: str) -> tuple[Any, ...]:
     """Every extension of a folder, ours and those of other packages: `data.readers`, `compare.metrics` and so on."""
-    homes = [import_module(f"likewise.{folder}.{name}") for name in modules(folder)]
-    return (*_declared(homes), *_of_others(folder))
+    return tuple(each(folder))
+
+
+def each(folder: str, first: str = "") -> Iterator[Any]:
+    """The extensions one by one, the module of a given name first: whoever has what it looks for imports no more."""
+    for name in modules(folder, first):
+        yield from _declared(import_module(f"likewise.{folder}.{name}"))
+    yield from _of_others(folder)
 
 
 @cache
@@ -43,7 +50,13 @@ def frameworks() -> tuple[str, ...]:
 @cache
 def adapters() -> tuple[Adapter, ...]:
     """What opens models, one adapter a framework."""
-    return (*(_opening(name).EXTENSION for name in frameworks()), *_of_others("models"))
+    return tuple(_each_adapter())
+
+
+def _each_adapter(first: str = "") -> Iterator[Adapter]:
+    for name in modules("models", first):
+        yield from _declared(_opening(name))
+    yield from _of_others("models")
 
 
 @cache
@@ -60,9 +73,7 @@ def exporters() -> tuple[Exporter, ...]:
 
 def adapter(framework: str) -> Adapter:
     """The adapter of a framework by its name."""
-    # Ours are found without looking at everybody else's.
-    ours = getattr(_opening(framework), "EXTENSION", None) if framework in modules("models") else None
-    for found in adapters() if ours is None else (ours,):
+    for found in _each_adapter(first=framework):
         if found.framework == framework:
             return found
     known = ", ".join(found.framework for found in adapters())
@@ -88,18 +99,23 @@ def _opening(name: str) -> ModuleType:
     return import_module(file) if hasattr(home, "__path__") and find_spec(file) else home
 
 
-def _declared(homes: Iterable[ModuleType]) -> Iterator[Any]:
-    for home in homes:
-        if hasattr(home, "EXTENSIONS"):
-            yield from home.EXTENSIONS
-        elif hasattr(home, "EXTENSION"):
-            yield home.EXTENSION
+def _declared(home: ModuleType) -> Iterator[Any]:
+    if hasattr(home, "EXTENSIONS"):
+        yield from home.EXTENSIONS
+    elif hasattr(home, "EXTENSION"):
+        yield home.EXTENSION
 
 
 def _of_others(folder: str) -> list[Any]:
+    return [point.load() for point in _entry_points().select(group=f"likewise.{folder.rpartition('.')[2]}")]
+
+
+@cache
+def _entry_points() -> Any:
+    """Of every package that is installed: read once, as that takes longer than all else here."""
     from importlib.metadata import entry_points
 
-    return [point.load() for point in entry_points(group=f"likewise.{folder.rpartition('.')[2]}")]
+    return entry_points()
 
 
 def describe_model(
@@ -128,7 +144,7 @@ def describe_model(
 def _framework(target: object, named: object) -> str:
     if named:
         return adapter(str(named)).framework
-    for found in adapters():
+    for found in _each_adapter():
         if found.claims(target):
             return found.framework
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
@@ -141,7 +157,8 @@ def _framework(target: object, named: object) -> str:
 
 def open_source(target: object) -> Source:
     """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
-    for reader in _readers():
+    readers: Iterator[Reader] = each("data.readers")
+    for reader in readers:
         if reader.claims(target):
             name = target if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
             with foreign(
@@ -156,7 +173,3 @@ def open_source(target: object) -> Source:
         remedy="Give a .parquet, .csv, .arrow, .feather, .jsonl, .npz or .npy file, a folder or glob of "
         "them, an ONNX test_data_set folder, a DataFrame, or arrays; without any data, `generated`",
     )
-
-
-def _readers() -> tuple[Reader, ...]:
-    return extensions("data.readers")

@@ -136,7 +136,13 @@ def _file(module: str) -> str:
 def forget() -> None:
     """Let everything that was found be looked for again."""
     invalidate_caches()
-    for found in (registry.extensions, registry.frameworks, registry.adapters, registry.exporters):
+    for found in (
+        registry.extensions,
+        registry.frameworks,
+        registry.adapters,
+        registry.exporters,
+        registry._entry_points,
+    ):
         found.cache_clear()
 
 
@@ -430,20 +436,10 @@ def test_other_packages_add_by_entry_points(monkeypatch):
     """What somebody else has installed is found like ours: the group is named after the folder."""
     import importlib.metadata
 
-    class Point:
-        def load(self):
-            return "theirs"
-
-    asked = []
-
-    def entry_points(*, group):
-        asked.append(group)
-        return [Point()] if group == "likewise.formats" else []
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    theirs = importlib.metadata.EntryPoint("theirs", "posixpath:sep", "likewise.formats")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda: importlib.metadata.EntryPoints([theirs]))
     forget()
-    assert "theirs" in registry.extensions("report.formats")
-    assert "theirs" not in registry.extensions("compare.metrics")
-    assert asked == ["likewise.formats", "likewise.metrics"]
+    assert "/" in registry.extensions("report.formats")
+    assert "/" not in registry.extensions("compare.metrics")
     monkeypatch.undo()
     forget()

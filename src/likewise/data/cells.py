@@ -235,8 +235,6 @@ def holds(dtype: Any, value: float) -> bool:
 
 def reading_of(columns: Columns, name: str) -> str:
     """How the cells of a column are read as an array, where they are something else in the table; else nothing."""
-    import pyarrow as pa
-
     if isinstance(columns, ArrowColumns):
         column: Any = columns.table.column(name)
     elif isinstance(columns, FrameColumns):
@@ -246,6 +244,8 @@ def reading_of(columns: Columns, name: str) -> str:
     kind = None if column is None else column.type
     if kind is None:
         return ""
+    import pyarrow as pa
+
     if pa.types.is_decimal(kind):
         return "decimals as float64"
     if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -279,10 +279,12 @@ def _for_quantized(policy: Policy) -> bool:
 
 def upper_bound(violations: int, rows: int, level: float) -> float:
     """The Clopper–Pearson upper bound: the largest failure rate that the rows do not rule out."""
-    from scipy.special import betaincinv
-
     if violations >= rows:
         return 1.0
+    if not violations:
+        return -math.expm1(math.log1p(-level) / rows)
+    from scipy.special import betaincinv
+
     return float(betaincinv(violations + 1, rows - violations, level))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from likewise.contracts.report import Renderer, Report
 from likewise.data.files import atomically
 from likewise.errors import DataError, UsageError, nearest
-from likewise.registry import extensions
+from likewise.registry import each
 from likewise.report.formats import json as json_report
 
 
@@ -23,11 +24,12 @@ def load(path: str | PathLike[str]) -> Report:
 
 def render(report: Report, format: str, **options: Any) -> str:
     """The report as text: `json`, `terminal`, or any other file of the folder `formats`."""
-    renderers: tuple[Renderer, ...] = extensions("report.formats")
+    renderers: Iterator[Renderer] = each("report.formats", first=format)
+    known = []
     for renderer in renderers:
         if renderer.format == format:
             return _encodable(renderer.render(report, **options))
-    known = [renderer.format for renderer in renderers]
+        known.append(renderer.format)
     raise UsageError(f"there is no report format {format!r}{nearest(format, known)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
@@ -26,7 +26,7 @@ from likewise.data.selection import Stratified
 from likewise.errors import LikewiseError, UsageError, nearest
 from likewise.judge import verdict as judging
 from likewise.models.arrays import RowAxes
-from likewise.registry import describe_model, extensions, open_source
+from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance
 from likewise.report.files import save
 from likewise.tasks.judge import held_to_baseline
@@ -342,7 +342,7 @@ def _source(settings: Settings, session: Session, *, rowless: bool) -> selection
 
 
 def _engine(name: str) -> Engine:
-    engines: tuple[Engine, ...] = extensions("compare.engines")
+    engines: Iterator[Engine] = each("compare.engines", first=name)
     return next(engine for engine in engines if engine.name == name)
 
 

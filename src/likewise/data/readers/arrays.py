@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -235,7 +236,8 @@ def _as_array(name: str, value: Any) -> Array:
     """Anything array-like as an array; text as objects."""
     import numpy as np
 
-    if isinstance(value, np.ma.MaskedArray):
+    # Nobody has a masked array without its module, which takes as long to import as half of numpy.
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise DataError(
             f"array {name!r} is masked, and a model does not see the mask",
             remedy="Fill it: array.filled(numpy.nan)",
