@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench atlas conformance determinism explain-score clean
+.PHONY: demo test lint format bench atlas conformance determinism explain-score newcomer clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -48,6 +48,11 @@ atlas: $(READY)
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
+
+# README, guides and examples to the letter where nothing is pinned: the newest versions, then the oldest allowed.
+# PAGE=docs/guide for a part; KEEP=folder keeps the environments; TORCH=torch==2.13.0 is what is installed first
+newcomer: $(READY)
+	$(if $(TORCH),TORCH=$(TORCH)) $(BIN)/python benchmarks/newcomer.py $(if $(PAGE),--only $(PAGE)) $(if $(KEEP),--keep $(KEEP))
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

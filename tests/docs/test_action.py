@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -179,7 +180,7 @@ def test_the_action_keeps_its_reports_whatever_happens():
 def gitlab(folder, **inputs):
     """The script of the job as GitLab's runner carries it out: line by line in one shell, inputs as variables."""
     (job,) = JOBS.values()
-    values = {name: entry["default"] for name, entry in SPEC["spec"]["inputs"].items()} | inputs
+    values = {name: (entry or {}).get("default", "") for name, entry in SPEC["spec"]["inputs"].items()} | inputs
     variables = {
         name: re.sub(r"\$\[\[ inputs\.([\w-]+) \]\]", lambda found: values[found[1]], entry["value"])
         for name, entry in job["variables"].items()
@@ -281,6 +282,76 @@ def test_what_init_writes_runs_the_same_check_everywhere(tmp_path):
     assert gitlab["script"] == [command]
     assert gitlab["artifacts"]["reports"]["junit"] == "likewise-reports/*.junit.xml"
     assert {name: hook[name] for name in ("entry", "files")} == {name: HOOK[name] for name in ("entry", "files")}
+
+
+CLONED = "likewise[sklearn] @ git+https://git.example.com/your-organisation/likewise"
+
+
+@pytest.mark.parametrize(
+    ("noted", "origin", "installed"),
+    [
+        (None, "", "likewise[sklearn]"),
+        (
+            {"url": "https://git.firm.com/ml/likewise", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "",
+            "likewise[sklearn] @ git+https://git.firm.com/ml/likewise@ab12",
+        ),
+        ({"url": "https://firm.com/a.whl"}, "", "likewise[sklearn] @ https://firm.com/a.whl"),
+        ("clone", "", CLONED),
+        ("clone", "/home/me/elsewhere", CLONED),
+        (
+            "clone",
+            "https://me:secret@git.firm.com/ml/likewise.git",
+            "likewise[sklearn] @ git+https://git.firm.com/ml/likewise.git",
+        ),
+        ("clone", "git@git.firm.com:ml/likewise.git", "likewise[sklearn] @ git+ssh://git@git.firm.com/ml/likewise.git"),
+    ],
+)
+def test_what_init_writes_installs_the_likewise_that_wrote_it(main, tmp_path, monkeypatch, noted, origin, installed):
+    from likewise.cli.commands import init
+
+    if noted == "clone":
+        clone = tmp_path / "my clone"
+        subprocess.run(["git", "init", "-q", clone], check=True)
+        if origin:
+            subprocess.run(["git", "-C", clone, "remote", "add", "origin", origin], check=True)
+        noted = {"url": clone.as_uri(), "dir_info": {}}
+    text = None if noted is None else json.dumps(noted)
+    monkeypatch.setattr(init, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    said = main("init", "--github", "--gitlab").expect(0).stdout
+    (github,) = yaml.safe_load((tmp_path / ".github/workflows/likewise.yml").read_text())["jobs"].values()
+    (gitlab,) = yaml.safe_load((tmp_path / "likewise.gitlab-ci.yml").read_text()).values()
+    assert f"pip install '{installed}'" in [step.get("run") for step in github["steps"]]
+    assert gitlab["before_script"] == [f"pip install '{installed}'"]
+    assert ("put the repository" in said) == (installed == CLONED)
+
+
+def test_until_it_is_published_every_line_installs_it_from_a_repository():
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^pip install .*", readme, re.M) == ["pip install '.[sklearn]'"]
+    for name in ("github.yml", "gitlab-ci.yml"):
+        text = (ROOT / "examples" / "ci" / name).read_text()
+        assert re.findall(r"pip install .*", text) == [f"pip install '{CLONED}'"]
+    assert CLONED in SPEC["spec"]["inputs"]["install"]["description"]
+    assert "default" not in SPEC["spec"]["inputs"]["install"]
+
+
+@pytest.mark.parametrize("in_the_way", ["file", "folder", "read-only"])
+def test_init_says_what_stands_in_the_way_of_a_file(main, tmp_path, monkeypatch, in_the_way):
+    if in_the_way == "file":
+        (tmp_path / ".github").write_text("mine")
+    elif in_the_way == "folder":
+        (tmp_path / ".github/workflows/likewise.yml").mkdir(parents=True)
+    else:
+
+        def refuse(path, *words, **more):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "write_text", refuse)
+    done = main("init", "--github", "--force").expect(2)
+    name = "likewise.toml" if in_the_way == "read-only" else ".github/workflows/likewise.yml"
+    assert f"{name} cannot be written: " in done.stderr
+    assert "Run it in a folder that you may write to" in done.stderr
 
 
 GUIDE = (ROOT / "docs" / "guide" / "ci.md").read_text()

@@ -273,6 +273,22 @@ def test_a_step_inside_a_calibrated_model_is_refused_with_the_way_out(frame, sol
         data_only.export(model, frame, tmp_path / "m.onnx")
 
 
+def test_flags_of_trees_are_written_as_the_integers_that_onnx_has_for_them(frame, sold, tmp_path, monkeypatch):
+    """protobuf 7 refuses a boolean where an integer belongs; the converter lists booleans for histogram boosting."""
+    made = onnx.helper.make_attribute
+
+    def strict(key, value, *more, **options):
+        if isinstance(value, list) and any(isinstance(entry, bool | np.bool_) for entry in value):
+            raise TypeError("Field onnx.AttributeProto.ints: Expected an int, got a boolean.")
+        return made(key, value, *more, **options)
+
+    monkeypatch.setattr(onnx.helper, "make_attribute", strict)
+    rows = frame[["size", "rooms"]].to_numpy()
+    model = HistGradientBoostingClassifier(max_iter=3).fit(rows, sold)
+    assert likewise.export(model, rows, tmp_path / "model.onnx", **data_only.OPTIONS)
+    assert onnx.helper.make_attribute is strict
+
+
 def test_what_does_not_load_never_takes_the_place_of_a_file(frame, sold, tmp_path):
     path = tmp_path / "m.onnx"
     model = HistGradientBoostingClassifier(max_iter=3).fit(frame[["rooms"]], sold)

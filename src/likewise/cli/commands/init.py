@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -54,7 +60,7 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.11"
-      - run: pip install 'likewise[sklearn]'
+      - run: pip install '{likewise}'
       - run: likewise check --reports likewise-reports
       - uses: actions/upload-artifact@v4
         if: always()
@@ -72,7 +78,7 @@ parity:
   image: python:3.11
   stage: test
   before_script:
-    - pip install 'likewise[sklearn]'
+    - pip install '{likewise}'
   script:
     - likewise check --reports likewise-reports
   artifacts:
@@ -105,6 +111,9 @@ repos:
 """
 
 GATES = "likewise.toml"
+PUBLISHED = "likewise[sklearn]"
+SOMEWHERE = "git+https://git.example.com/your-organisation/likewise"
+"""Stands for the repository that holds likewise, where nothing says which one that is."""
 CI = {
     "github": (".github/workflows/likewise.yml", WORKFLOW),
     "gitlab": ("likewise.gitlab-ci.yml", GITLAB),
@@ -129,11 +138,48 @@ def init(*, force: bool, **wanted: bool) -> None:
     existing = [name for name in files if Path(name).exists()]
     if existing and not force:
         raise UsageError(f"{existing[0]} exists", remedy="Nothing was written; --force replaces it")
+    likewise = _requirement()
     for name, content in files.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(content, encoding="utf-8")
+        try:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(content.replace("{likewise}", likewise), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{name} cannot be written: {error.strerror or error}",
+                remedy="Run it in a folder that you may write to, and remove what stands in the way of the file",
+            ) from error
         click.echo(f"Wrote {name}")
+    if SOMEWHERE in likewise and set(files) & {CI["github"][0], CI["gitlab"][0]}:
+        click.echo(f"This likewise came from a folder: put the repository that holds it in place of {SOMEWHERE}")
     click.echo("Now fill in the paths of likewise.toml and run: likewise check")
+
+
+def _requirement() -> str:
+    """What pip has to be told elsewhere to install the likewise that is installed here."""
+    try:
+        noted = distribution("likewise").read_text("direct_url.json")  # PEP 610; there is none if it came from an index
+    except PackageNotFoundError:
+        noted = None
+    if noted is None:
+        return PUBLISHED
+    origin = json.loads(noted)
+    address, vcs = str(origin.get("url", "")), origin.get("vcs_info")
+    if vcs:
+        address = f"{vcs['vcs']}+{address}@{vcs['commit_id']}"
+    elif address.startswith("file:"):
+        address = _repository(unquote(urlsplit(address).path))
+    return f"{PUBLISHED} @ {address}"
+
+
+def _repository(folder: str) -> str:
+    """Where others find what a clone holds, in the form that pip takes, without a password."""
+    git = shutil.which("git")
+    words = [git or "git", "-C", folder, "remote", "get-url", "origin"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() if git else ""
+    if by_ssh := re.fullmatch(r"(?:ssh://)?(\w+@)([\w.-]+)(?::\d+)?[:/](.+)", found):
+        return "git+ssh://{}{}/{}".format(*by_ssh.groups())
+    over_http = re.fullmatch(r"(https?://)(?:[^/@]*@)?(.+)", found)
+    return f"git+{over_http[1]}{over_http[2]}" if over_http else SOMEWHERE
 
 
 EXTENSION = init

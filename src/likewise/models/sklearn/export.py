@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -190,7 +191,7 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
     options = _options(model, zipmap=request.zipmap)
     trees_of_3 = {"": request.opset or get_latest_tested_opset_version(), "ai.onnx.ml": 3}
     try:
-        with quietly():
+        with quietly(), _flags_as_integers():
             try:
                 return to_onnx(model, initial_types=types, options=options, target_opset=request.opset), []
             except RuntimeError as error:
@@ -200,6 +201,25 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
                 return proto, ["written for ai.onnx.ml 3, because the converter knows this model in no later version"]
     except Exception as error:
         raise _refusal(error, request.model, model) from error
+
+
+@contextmanager
+def _flags_as_integers() -> Iterator[None]:
+    """The converter lists flags of trees as booleans, for which the field of ONNX is one of integers: protobuf 7 minds."""
+    from onnx import helper
+
+    make = helper.make_attribute
+
+    def make_plain(key: str, value: Any, *more: Any, **options: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(entry, bool | np.bool_) for entry in value):
+            value = [int(entry) if isinstance(entry, bool | np.bool_) else entry for entry in value]
+        return make(key, value, *more, **options)
+
+    helper.make_attribute = make_plain
+    try:
+        yield
+    finally:
+        helper.make_attribute = make
 
 
 def _options(model: Any, *, zipmap: bool) -> dict[int, dict[str, Any]]:
