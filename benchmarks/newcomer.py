@@ -39,7 +39,7 @@ model, test_frame = joblib.load("model.joblib"), pd.read_parquet("test.parquet")
 """
 """What README and guides take as given where they show live objects."""
 
-NETWORKS = '''
+NETWORKS = """
 import numpy as np, torch
 from torch import nn
 
@@ -71,7 +71,7 @@ def made(stem, data, module, dims, **arrays):
     torch.onnx.export(program, (), stem + ".onnx", dynamo=True, verbose=False)
     np.savez(data, **arrays)
 {made}
-'''
+"""
 """Networks such as the guides speak of without showing them: made for the data that a command names."""
 
 MADE = {

@@ -205,7 +205,7 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
 
 @contextmanager
 def _flags_as_integers() -> Iterator[None]:
-    """The converter lists flags of trees as booleans, for which the field of ONNX is one of integers: protobuf 7 minds."""
+    """The converter lists flags of trees as booleans where ONNX has integers, and protobuf 7 minds."""
     from onnx import helper
 
     make = helper.make_attribute
