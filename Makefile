@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench atlas conformance determinism explain-score newcomer clean
+.PHONY: demo test docs lint format bench atlas conformance determinism explain-score newcomer clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -17,6 +17,10 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m compileall -q src # once, where the environment keeps Python from doing so itself
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# Runs every command and every example of README.md and docs/, and writes what they print today into the pages.
+docs: $(READY)
+	LIKEWISE_DOCS=write $(BIN)/python -m pytest -q tests/docs/test_pages.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

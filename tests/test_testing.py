@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import builtins
-import re
-import shlex
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -20,11 +16,9 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 import likewise
 from likewise.errors import MissingExtraError, UsageError
 from likewise.testing import inputs_for, rows_for
-from planting import here
 
 PLAIN = settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 SHRINKING = settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-PAGE = Path(__file__).parents[1] / "docs" / "guide" / "generated.md"
 COLOURS = ("blue", "green", "red")
 
 
@@ -189,18 +183,6 @@ def test_without_hypothesis_one_line_says_how_to_get_it(pipeline, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         inputs_for(pipeline)
     assert str(caught.value).endswith("Run: pip install 'likewise[testing]'")
-
-
-def test_the_page_on_generated_rows_is_true(example_folder, tmp_path, monkeypatch, capsys):
-    for name in ("model.joblib", "model.onnx"):
-        shutil.copy(example_folder / name, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    known = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S):
-        exec(block, known)
-    assert capsys.readouterr().out.startswith("300 generated rows agree")
-    *_, line = re.findall(r"^likewise (check .*)$", PAGE.read_text(), re.M)
-    here(*shlex.split(line), "--edge", "off", folder=tmp_path).expect(0, "500 generated rows agree")
 
 
 def test_importing_it_needs_no_hypothesis():

@@ -186,18 +186,3 @@ def test_inspect_shows_inputs_outputs_classes_and_operators(example_folder):
     joblib = here("inspect", "model.joblib", "--json", folder=example_folder)
     assert json.loads(joblib.stdout)["framework"] == "sklearn"
     assert here("inspect", "nowhere.onnx", folder=example_folder).returncode == 3
-
-
-@pytest.mark.slow
-def test_the_demo_shows_both_faces_and_leaves_its_reports(tmp_path):
-    done = here("demo", folder=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    steps = ["Data: ", "Training ", "Exporting ", "Quantising ", "", "1. A faithful export"]
-    assert all(map(str.startswith, done.stdout.splitlines(), steps))
-    reports = [json.loads((tmp_path / "likewise-demo" / f"parity_report.{n}.json").read_text()) for n in range(1, 6)]
-    assert [report["outcome"] for report in reports] == ["PASS", "FAIL", "PASS", "PASS", "FAIL"]
-    assert reports[4]["samples"] == 350_000
-    assert reports[4]["max_abs_diff"] > 0.1
-    again = here("demo", folder=tmp_path)
-    assert again.returncode == 2
-    assert "not empty" in again.stderr

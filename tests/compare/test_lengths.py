@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -489,15 +487,3 @@ def test_a_model_that_dies_at_another_length_decides_nothing_and_the_data_stays_
     assert ran("--shapes", "none").returncode == 0
     assert asked.returncode == 3, asked.stdout + asked.stderr
     assert "trying seq=7" in " ".join(asked.stdout.split())
-
-
-@pytest.mark.filterwarnings("ignore")  # the exporter's own, among them that a shape becomes a constant
-def test_the_examples_of_the_guide_print_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    guide = (Path(__file__).parents[2] / "docs" / "guide" / "batches-and-shapes.md").read_text()
-    known = {}
-    found = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", guide, re.S)
-    assert len(found) == guide.count("```python")
-    for code, printed in found:
-        exec(code, known)
-        assert capsys.readouterr().out == printed

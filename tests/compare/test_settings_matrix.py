@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -272,17 +270,6 @@ def test_a_gate_of_the_configuration_has_a_matrix(tmp_path):
         "optimization=disable, threads=2",
         "optimization=all, threads=1",
         "optimization=all, threads=2",
-    ]
-
-
-def test_the_python_of_the_guide_runs(example_folder, monkeypatch, capsys):
-    monkeypatch.chdir(example_folder)
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "runtime-matrix.md").read_text()
-    for block in re.findall(r"```python\n(.*?)```", page, re.S):
-        exec(block, {})
-    assert capsys.readouterr().out.splitlines() == [
-        "optimization=disable PASS 3000",
-        "optimization=all PASS 3000",
     ]
 
 

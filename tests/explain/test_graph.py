@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,7 +18,6 @@ from small_graphs import exported_network, graph, network, node, rows
 from torch import nn
 
 import data_only
-import likewise
 from likewise.contracts.report import Place
 from likewise.explain import counterparts, facts
 from likewise.explain.counterparts import error
@@ -224,19 +221,6 @@ def test_an_edited_scaler_is_the_culprit_beside_its_step(monkeypatch):
         ("reference:prep__cat", "reference:prep"),
         ("reference:prep", "reference:clf"),
     }
-
-
-def test_the_python_of_the_guide_names_the_culprit(tmp_path, monkeypatch, capsys):
-    ask_only(monkeypatch, "fitted_statistics")
-    model, (frame, _) = fitted(), people()
-    wrong = with_attribute(exported(model, frame), "Scaler", "offset", lambda held: [held[0] + 20, *held[1:]])
-    onnx.save(wrong, tmp_path / "model.onnx")
-    monkeypatch.chdir(tmp_path)
-    guide = Path(__file__).parents[2] / "docs" / "guide" / "explaining.md"
-    for block in re.findall(r"```python\n(.*?)```", guide.read_text(), re.S):
-        exec(block, {"likewise": likewise, "model": model, "test_frame": frame})
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in told if line.endswith("<- culprit")] == ["Scaler"]
 
 
 @pytest.mark.parametrize("zipmap", [False, True], ids=["arrays", "dictionaries"])

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shlex
-import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -345,17 +343,3 @@ def test_templates_styles_and_scripts_are_packaged():
     assert root in FOLDER.parents
     for name in ("templates/page.html", "assets/style.css", "vendor/uplot.min.js", "vendor/dagre.LEGAL.txt"):
         assert (FOLDER / name).is_file()
-
-
-def test_the_commands_of_the_guide_run(example_folder, tmp_path):
-    folder = tmp_path / "demo"
-    shutil.copytree(example_folder, folder)
-    guide = Path(__file__).parents[2] / "docs" / "guide" / "reports.md"
-    blocks = re.findall(r"```bash\n(.*?)```", guide.read_text(), re.S)
-    commands = [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
-    assert {"check", "report", "bench"} <= {name for name, *_ in commands}
-    quicker = {"check": ["--edge", "off", "--batch-sizes", "none"], "bench": ["--budget", "1s", "--batch-sizes", "16"]}
-    for words in commands:
-        words = [*words, *quicker.get(words[0], [])]
-        here(*words, folder=folder).expect(1 if words[0] == "check" else 0)
-    assert "Latency and throughput" in (folder / "report.html").read_text(encoding="utf-8")

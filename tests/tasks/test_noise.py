@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -344,16 +342,6 @@ def test_what_makes_no_sense_is_refused(network, numbers, tmp_path):
 
     with pytest.raises(LikewiseError, match="not today"):
         likewise.noise(refusing, {"x": numbers})
-
-
-def test_the_python_of_the_guide_runs(example_folder, monkeypatch, capsys):
-    monkeypatch.chdir(example_folder)
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "noise.md").read_text()
-    for block in re.findall(r"```python\n(.*?)```", page, re.S):
-        known: dict[str, object] = {}
-        exec(block, known)
-        assert known["report"]
-    assert capsys.readouterr().out.startswith("--abs-tol ")
 
 
 def test_the_command(example_folder, tmp_path):
