@@ -7,6 +7,7 @@ model was given which rows. Where somebody is watching, a line on standard error
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import queue
@@ -16,11 +17,15 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from importlib import import_module
+from typing import IO, Any, NoReturn
 
 from likewise.errors import LikewiseError, UsageError
 from likewise.report.console import Pace
+
+WORKER = "likewise.cli.worker"
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
@@ -55,15 +60,7 @@ def supervise(
     debug: bool = False,
 ) -> Any:
     """The result of a job, or an error that says what happened to it."""
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "likewise.cli.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        start_new_session=os.name == "posix",
-    )
+    worker = _Copy() if _light() else _started()
     previous = _on_termination(lambda: _kill(worker))
     known: list[tuple[str, str]] = []
     try:
@@ -81,8 +78,78 @@ def supervise(
             signal.signal(signal.SIGTERM, previous)
 
 
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        start_new_session=os.name == "posix",
+    )
+
+
+def _light() -> bool:
+    """May this process be copied? No thread of a library is lost, and no framework has begun to work in it."""
+    return sys.platform == "linux" and threading.active_count() == 1 and "numpy" not in sys.modules
+
+
+class _Copy:
+    """A worker that is a copy of this process, as `subprocess.Popen` is a new one: what is imported, it has."""
+
+    def __init__(self) -> None:
+        (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = os.pipe(), os.pipe(), os.pipe()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            for ours in (ours_in, ours_out, ours_error):
+                os.close(ours)
+            _work(theirs_in, theirs_out, theirs_error)
+        # On both sides, so that neither has to wait for the other.
+        with contextlib.suppress(OSError):
+            os.setpgid(self.pid, self.pid)
+        for theirs in (theirs_in, theirs_out, theirs_error):
+            os.close(theirs)
+        self.stdin: IO[bytes] = os.fdopen(ours_in, "wb")
+        self.stdout: IO[bytes] = os.fdopen(ours_out, "rb")
+        self.stderr: IO[bytes] = os.fdopen(ours_error, "rb")
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _work(*pipes: int) -> NoReturn:
+    """What the copy does, and all it does: it never returns to what this process was at."""
+    try:
+        os.setpgid(0, 0)
+        for number, pipe in enumerate(pipes):
+            os.dup2(pipe, number)
+            os.close(pipe)
+        sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ["PYTHONFAULTHANDLER"] = "1"  # for the processes that it starts
+        faulthandler.enable()
+        import_module(WORKER).main()
+    except BaseException:  # noqa: BLE001 - the last words of a process that has nobody to raise to
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
 def _follow(
-    worker: subprocess.Popen[bytes],
+    worker: subprocess.Popen[bytes] | _Copy,
     job: Mapping[str, Any],
     known: list[tuple[str, str]],
     *,
@@ -119,7 +186,7 @@ def _follow(
                 died = died or time.monotonic()
                 given_up = died + (FINISHED if worker.returncode == 0 else DEAD)
                 if time.monotonic() > min(given_up, given_up if deadline is None else deadline):
-                    raise _death(worker.returncode, doing, names, words) from None
+                    raise _death(worker.wait(), doing, names, words) from None
             if deadline is not None and time.monotonic() >= deadline:
                 limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
                 raise CrashError(
@@ -247,7 +314,7 @@ def _error(message: Mapping[str, Any], *, debug: bool) -> LikewiseError:
     return error
 
 
-def _kill(worker: subprocess.Popen[bytes]) -> None:
+def _kill(worker: subprocess.Popen[bytes] | _Copy) -> None:
     """End the worker and whatever it started."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
