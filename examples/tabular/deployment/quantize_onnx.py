@@ -18,7 +18,7 @@ def main() -> None:
     artifacts = config()["artifacts"]
     quantized = likewise.quantize(artifacts["onnx"], artifacts["int8"], allow_noop=True).quantized
     if not quantized.changed:
-        print("Nothing to quantise: no operator of the model that won has an eight-bit form, and the copy is the same model.")
+        print("Nothing to quantise: no operator of the model that won has an eight-bit form; the copy is the same.")
     sizes = f"{quantized.bytes_before:,} → {quantized.bytes_after:,} bytes"
     print(f"{artifacts['int8'].name}: {sizes}, {quantized.changed} nodes changed")
 

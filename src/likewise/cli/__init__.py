@@ -45,7 +45,7 @@ class Commands(click.Group):
 def likewise() -> None:
     """Does the model you are about to deploy give the same answers as the model you trained?
 
-    Exit code 0: PASS. 1: FAIL. 2: the command makes no sense. 3: INCONCLUSIVE, it could not be
+    Exit code 0: PASS. 1: FAIL. 2: a usage error. 3: INCONCLUSIVE, it could not be
     compared in full. Only 0 deploys.
     """
 

@@ -123,7 +123,7 @@ baseline_options = _stacked(
         "--max-worse",
         callback=percent,
         metavar="PERCENT",
-        help="By so much a measure may be worse than in the baseline, such as 20%.  [default: 10%]",
+        help="How much worse than in the baseline a measure may be, such as 20%.  [default: 10%]",
     ),
 )
 data_options = _stacked(

@@ -20,7 +20,7 @@ CHECKS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("A faithful export: every row is compared.", "model model.onnx", {}, "PASS"),
     ("The INT8 file under the limits of a faithful export:", "model model.int8.onnx", {}, "FAIL"),
     ("And under the limits meant for it:", "model model.int8.onnx", {"preset": "quantized"}, "PASS"),
-    ("The booster on a sample of 1,000 rows:", "booster booster.onnx", {"samples": 1000}, "PASS"),
+    ("The booster on the first 1,000 rows:", "booster booster.onnx", {"samples": 1000}, "PASS"),
     ("The booster on all rows:", "booster booster.onnx", {}, "FAIL"),
 )
 EXPLANATION = """\
