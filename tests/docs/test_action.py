@@ -17,8 +17,6 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from planting import here
-
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 SPEC, JOBS = yaml.safe_load_all((ROOT / "templates" / "likewise.yml").read_text())
@@ -355,18 +353,6 @@ def test_init_says_what_stands_in_the_way_of_a_file(main, tmp_path, monkeypatch,
 
 
 GUIDE = (ROOT / "docs" / "guide" / "ci.md").read_text()
-
-
-def test_the_commands_of_the_guide_run(folder):
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", GUIDE, re.S) for line in block.splitlines()]
-    assert len(lines) == 8
-    for line in lines:
-        words = shlex.split(line)[1:]
-        quick = QUICK.split() if words[0] == "check" else []
-        here(*words, *quick, folder=folder).expect(0)
-    assert {path.name for path in (folder / "likewise-reports").iterdir()} == set(
-        re.findall(r"^\| `(parity_report\.[\w.]+)`", GUIDE, re.M)
-    )
 
 
 def test_the_examples_of_the_guide_are_valid_and_name_inputs_that_exist():
