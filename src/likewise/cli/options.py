@@ -98,7 +98,7 @@ def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
 policy_options = _stacked(
     click.option("--preset", type=click.Choice(list(PRESETS)), help="Named limits.  [default: float32]"),
     click.option("--abs-tol", type=float, metavar="X", help="Largest absolute difference of any value."),
-    click.option("--rel-tol", type=float, metavar="X", help="Allowed beside --abs-tol, times the reference's value."),
+    click.option("--rel-tol", type=float, metavar="X", help="Added to --abs-tol: X times the reference's value."),
     click.option("--mean-tol", type=float, metavar="X", help="Largest mean absolute difference."),
     click.option(
         "--limit",
@@ -138,7 +138,7 @@ data_options = _stacked(
         "--seed", type=int, metavar="N", help="Seed of what is random, such as --sample random.  [default: 0]"
     ),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
-    click.option("--stratify", metavar="COLUMN", help="Tell the values of this column apart; --samples cover each."),
+    click.option("--stratify", metavar="COLUMN", help="Report every value of this column apart; --samples cover each."),
     click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
     click.option(
         "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."
@@ -170,7 +170,7 @@ pairing_options = _stacked(
 )
 comparison_options = _stacked(
     pairing_options,
-    click.option("--batch-size", type=int, metavar="N", help="Rows a call.  [default: by rule, see the report]"),
+    click.option("--batch-size", type=int, metavar="N", help="Rows per call.  [default: by rule, see the report]"),
     click.option(
         "--batch-sizes",
         callback=sizes,
@@ -219,7 +219,7 @@ explain_options = _stacked(
         "--explain-budget",
         callback=seconds,
         metavar="TIME",
-        help="Look for the cause of a failure for at most so long, such as 30s or 2m.  [default: 30s]",
+        help="Look for the cause of a failure for at most this long, such as 30s or 2m.  [default: 30s]",
     ),
     click.option("--no-explain", is_flag=True, help="Judge only."),
 )

@@ -15,7 +15,7 @@ from likewise.cli import options
 @click.argument("candidate")
 @options.data_options
 @click.option(
-    "--batch-sizes", callback=options.sizes, metavar="N,N", help="Rows a call.  [default: 1,16,256, as the data allows]"
+    "--batch-sizes", callback=options.sizes, metavar="N,N", help="Rows per call.  [default: 1,16,256 as data allows]"
 )
 @click.option(
     "--budget", callback=options.seconds, metavar="S", help="Time to measure for, such as 20s.  [default: 20s]"

@@ -15,7 +15,7 @@ from likewise.errors import UsageError
     "--allow",
     callback=options.percent,
     metavar="PERCENT",
-    help="A measure may get worse by so much, such as 10%.  [default: 10%]",
+    help="How much worse a measure may get, such as 10%.  [default: 10%]",
 )
 @click.option("--other-data", is_flag=True, help="The runs are on other rows, and that is intended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")

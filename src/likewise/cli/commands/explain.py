@@ -23,7 +23,7 @@ from likewise.cli import CODES, options
     callback=options.seconds,
     default="2m",
     metavar="TIME",
-    help="Search for at most so long, such as 30s or 5m.  [default: 2m]",
+    help="Search for at most this long, such as 30s or 5m.  [default: 2m]",
 )
 @options.timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

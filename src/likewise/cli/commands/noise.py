@@ -13,7 +13,7 @@ from likewise.cli import INCONCLUSIVE, PASS, options
 @click.command(short_help="How far a model's own answers move, and the tolerances above that.")
 @click.argument("model")
 @options.data_options
-@click.option("--margin", type=float, metavar="X", help="Propose so many times the noise.  [default: 10]")
+@click.option("--margin", type=float, metavar="X", help="Propose this many times the noise.  [default: 10]")
 @options.adapter_option("--option", "For the model's adapter.")
 @options.batch_axis_option
 @options.trust_option

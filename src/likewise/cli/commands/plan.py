@@ -13,7 +13,7 @@ VIOLATIONS = (0, 1, 2, 5, 10)
 
 @click.command(short_help="How many rows does a claim take?")
 @click.option("--max-failure-rate", type=float, metavar="P", help="The share of rows beyond tolerance to rule out.")
-@click.option("--rows", type=int, metavar="N", help="Say what N rows allow to claim instead.")
+@click.option("--rows", type=int, metavar="N", help="Say what N rows let you claim instead.")
 @click.option("--confidence", type=float, default=0.95, metavar="P", show_default=True, help="Confidence of the claim.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float, as_json: bool) -> None:

@@ -24,17 +24,17 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 @click.argument("candidate")
 @options.data_options
 @options.policy_options
-@click.option("--budget", callback=options.seconds, metavar="TIME", help="Search for so long.  [default: 60s]")
+@click.option("--budget", callback=options.seconds, metavar="TIME", help="How long to search.  [default: 60s]")
 @click.option("--calls", type=int, metavar="N", help="End after N calls of each model; the same N finds the same.")
 @click.option(
-    "--widen", callback=_share, metavar="SHARE", help="Go beyond the ranges observed by so much, such as 10%."
+    "--widen", callback=_share, metavar="SHARE", help="How far to go beyond the observed ranges, such as 10%."
 )
 @click.option(
     "--output", "-o", metavar="FILE", help="Where the worst rows go.  [default: stress.parquet, for arrays stress.npz]"
 )
 @click.option("--report", metavar="FILE", help="Write everything that was found as JSON.")
 @options.pairing_options
-@click.option("--batch-size", type=int, metavar="N", help="Rows a call of a model at most.")
+@click.option("--batch-size", type=int, metavar="N", help="At most this many rows per call.")
 @options.adapter_option("--reference-option")
 @options.adapter_option("--candidate-option")
 @options.trust_option
