@@ -133,13 +133,16 @@ def command(*arguments, folder, timeout=60, environment=None):
     return Ran(finished.returncode, finished.stdout, finished.stderr, _written(folder))
 
 
-def here(*arguments, folder):
+def here(*arguments, folder, supervised=False):
     """Run `likewise` in this process, which has imported what takes a new one seconds.
 
-    For what a command says, writes and exits with; `command` is for what becomes of its processes.
+    For what a command says, writes and exits with; `command` is for what becomes of its processes. `supervised`:
+    with a worker all the same.
     """
     from likewise.cli import main
 
+    if supervised:
+        return _called(main, ["likewise", *arguments], folder)
     with (
         mock.patch("likewise.cli.supervisor.supervise", _answered_here),
         mock.patch("likewise.models.remote.worthwhile", return_value=False),

@@ -15,7 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from planting import MARK, command, marked, new_mark
+from planting import MARK, command, here, marked, new_mark
 
 MODELS = '''
 import ctypes, os, pathlib, signal, subprocess, sys, time
@@ -173,6 +173,43 @@ def test_running_out_of_memory_is_inconclusive(place):
 def test_a_hang_is_ended_by_the_timeout_with_all_it_started(place):
     check_dead(place, "hangs", "no answer within 6 seconds", "rows 0 to 199", "--timeout", options=("--timeout", "6"))
     assert (place / "hanging").exists()
+
+
+def test_a_hang_is_ended_although_nobody_set_a_time(place, monkeypatch):
+    from likewise.cli import supervisor
+
+    hanging = place / "hanging"
+    monkeypatch.setattr(supervisor._Silence, "broken", lambda silence, doing: 601.0 if hanging.exists() else None)
+    ran = here("check", "models.py:right", "models.py:hangs", "--data", "data.parquet", folder=place, supervised=True)
+    ran.expect(3, "INCONCLUSIVE", "no answer for 10 minutes: stopped while the candidate", "rows 0 to 199", "--timeout")
+    assert ran.report["coverage"]["incidents"][0]["side"] == "candidate"
+
+
+def test_a_slow_model_does_not_hang(monkeypatch):
+    from likewise.cli import supervisor
+
+    now = 0.0
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
+    silence, doing = supervisor._Silence(), {}
+    asked = {"type": "progress", "phase": "comparing", "side": "candidate", "first": 0, "last": 31, "finished": False}
+
+    def tell(seconds, **message):
+        nonlocal now
+        now += seconds
+        silence.end(doing, {**asked, **message})
+        supervisor._keep_track(doing, {**asked, **message})
+
+    tell(1.0)
+    tell(64.0, finished=True)
+    tell(0.0, first=32, last=16_383)
+    now += 16_352 * 2.0 * 9
+    assert silence.broken(doing) is None
+    now += 16_352 * 2.0 * 2
+    assert silence.broken(doing) > 600
+    tell(0.0, first=32, last=16_383, finished=True)
+    # What is tried beside the data is not told call by call.
+    now += 300_000.0
+    assert silence.broken(doing) is None
 
 
 def test_a_file_that_ends_the_process_on_import_is_inconclusive(place):

@@ -114,7 +114,7 @@ def test_drop_and_row_id(source):
 def test_unknown_columns(source):
     with pytest.raises(UsageError, match="no column 'Key_' to drop; did you mean 'key'"):
         list(select(source, drop=["Key_"]).batches(5))
-    with pytest.raises(DataError, match="no column 'keys' to name its rows by; did you mean 'key'"):
+    with pytest.raises(UsageError, match="no column 'keys' to name rows by; did you mean 'key'"):
         list(select(source, row_id="keys").batches(5))
 
 

@@ -86,7 +86,7 @@ def test_gates_whose_names_are_one_file_name_are_refused(folder):
     (folder / "two.toml").write_text(f'[gates."m a"]\n{gate}[gates."m_a"]\n{gate}')
     code, shown = run(folder, "check", "--config", "two.toml", "--reports", "out", "-q")
     assert code == 2, shown
-    assert "two gates would write the same files" in shown
+    assert "gate 'm a' and gate 'm_a' would write the same file out/m_a." in shown
 
 
 def test_an_empty_matrix_is_no_matrix(folder):

@@ -159,7 +159,7 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
     assert shown == render(likewise.load(tmp_path / "report.json"), "markdown")
     told = here("report", "report.json", folder=tmp_path).expect(0).stdout
     assert told.startswith(" FAIL ")
-    quiet = here("report", "report.json", "-q", folder=tmp_path).expect(0).stdout
+    quiet = here("report", "report.json", "-q", folder=tmp_path).expect(1).stdout
     assert quiet == render(reports["fail"], "terminal", quiet=True)
     assert len(quiet) < len(told)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from likewise.errors import LikewiseError, one_line
-from likewise.report.console import printable
+from likewise.report.console import plain, printable
 
 PASS, FAIL, USAGE, INCONCLUSIVE, INTERRUPTED = 0, 1, 2, 3, 130
 CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
@@ -37,7 +37,9 @@ class Commands(click.Group):
 
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"there is no command {args[0]!r}{nearest(args[0], self.list_commands(ctx))}")
-        return super().resolve_command(ctx, args)
+        # `--json` prints as it is; who writes `--json -`, as with the other formats, means the same.
+        kept = [word for place, word in enumerate(args) if word != "-" or args[place - 1] != "--json"]
+        return super().resolve_command(ctx, kept)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -54,7 +56,7 @@ def main() -> None:
     """Run the command line; no traceback reaches a user unless they ask with --debug."""
     try:
         # In this mode click returns the exit code instead of leaving with it.
-        sys.exit(likewise(standalone_mode=False))
+        sys.exit(likewise(standalone_mode=False, color=False if plain() else None))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -1,20 +1,24 @@
-"""Carrying out a gate from the command line: supervised, written down, shown, and what CI sees of it."""
+"""Carrying out gates from the command line: supervised, written down, shown, and what CI sees of them."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from likewise.cli import CODES, INCONCLUSIVE, USAGE
 from likewise.cli.supervisor import CrashError, watched
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
+from likewise.report.console import plain, printable
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Stands for the file of that variable, the summary of a job of GitHub Actions: what is there already stays."""
+
+FILES_TOLD = 3
+"""Files in one folder that are told by their names."""
 
 
 def _annotate(outcome: Outcome, message: str) -> None:
@@ -40,7 +47,9 @@ class Carried:
     headline: str
     json: str
     shown: str
+    remedy: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    code: int | None = None
 
     @property
     def report(self) -> Report:
@@ -49,29 +58,179 @@ class Carried:
 
         return loads(self.json, name="the worker's report")
 
+    @property
+    def exit_code(self) -> int:
+        """By the outcome, unless something else went wrong."""
+        return CODES[self.outcome] if self.code is None else self.code
 
-def carry_out(settings: Settings, *, as_json: bool = False, quiet: bool, debug: bool, full: bool = False) -> Carried:
+
+def printed(formats: Mapping[str, str], *, as_json: bool) -> bool:
+    """Is standard output for a machine? Then nothing but that is printed there; a usage error for two of them."""
+    wanted = [*(["json"] if as_json else []), *(name for name, path in formats.items() if path == "-")]
+    if len(wanted) > 1:
+        raise UsageError(f"standard output is for the {wanted[0]}", remedy=f"Give --{wanted[1]} a file")
+    return bool(wanted)
+
+
+def carry_out(
+    settings: Settings,
+    *,
+    as_json: bool = False,
+    quiet: bool,
+    debug: bool,
+    full: bool = False,
+    seen_from: str = ".",
+    summary: bool = True,
+) -> Carried:
     """One gate in a worker of its own, its report written where the settings say.
 
     Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
+    `seen_from` is the folder that paths are shown from; without `summary`, that of a job is somebody else's to write.
     """
     settings.policy()
-    if as_json and "-" in settings.formats.values():
-        raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
-    look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": settings.report}
-    summary = {"markdown": SUMMARY} if os.environ.get(SUMMARY) else {}
-    formats = [*settings.formats.items(), *summary.items()]
-    job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if as_json else look}
+    settings = _writable(settings)
+    for_machines = printed({"report": settings.report or "", **settings.formats}, as_json=as_json)
+    saved = _seen([settings.report, *settings.formats.values()], seen_from)
+    look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": saved}
+    for_job = [("markdown", SUMMARY)] if summary and os.environ.get(SUMMARY) else []
+    formats = [*settings.formats.items(), *for_job]
+    job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if for_machines else look}
     try:
-        found = watched(job, shown=not (quiet or as_json), timeout=settings.timeout, debug=debug)
-        carried = Carried(Outcome(found["outcome"]), found["headline"], found["json"], found["shown"], found["files"])
+        found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
+        carried = Carried(**{**found, "outcome": Outcome(found["outcome"])})
     except UsageError:
         raise
     except LikewiseError as error:
-        carried = drawn(_without_worker(settings, error), None if as_json else look, formats)
-    write({**carried.files, **({} if settings.report is None else {settings.report: carried.json})})
-    _annotate(carried.outcome, carried.headline)
+        carried = drawn(_without_worker(settings, error), None if for_machines else look, formats)
+    _keep_anothers(settings, carried.json)
+    own = {} if settings.report is None else {settings.report: carried.json}
+    if not _written({**carried.files, **own}):
+        carried = replace(carried, code=carried.exit_code or INCONCLUSIVE)
+    _annotate(carried.outcome, carried.headline if settings.gate is None else f"{settings.gate}: {carried.headline}")
     return carried
+
+
+def _writable(settings: Settings) -> Settings:
+    """The settings, if what is asked for can be written; a report that nobody asked for is left out, and said so."""
+    from likewise.data.files import require_writable, unwritable
+    from likewise.tasks.settings import REPORT
+
+    require_writable(settings.formats.values())
+    unasked = (REPORT, f"parity_report.{settings.gate}.json")
+    if settings.report not in unasked:
+        require_writable([settings.report])
+    elif why := unwritable(Path(settings.report)):
+        told = f"{settings.report} cannot be written ({why}): the verdict is shown and not kept; --report FILE keeps it"
+        click.echo(told, err=True)
+        return replace(settings, report=None)
+    return settings
+
+
+def _written(files: Mapping[str, str]) -> bool:
+    """Write what there is to write; what cannot be is told, and takes neither the verdict nor the others along."""
+    done = True
+    for path, text in files.items():
+        try:
+            write({path: text})
+        except (LikewiseError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error.message
+            click.echo(printable(f"Error: {path} is not written: {why}"), err=True)
+            done = False
+    return done
+
+
+def _keep_anothers(settings: Settings, text: str) -> None:
+    """Move the report of other models or data out of the way of one that is written where nobody said it should be."""
+    from likewise.tasks.settings import REPORT
+
+    if settings.report != REPORT or not Path(REPORT).is_file():
+        return
+    try:
+        before, now = (json.loads(content)["provenance"] for content in (Path(REPORT).read_bytes(), text))
+        old, new = ([found[part]["name"] for part in ("reference", "candidate", "data")] for found in (before, now))
+        kept = re.sub(r"[^\w.-]", "_", f"parity_report.{Path(old[1]).name}.json")
+        if old != new:
+            os.replace(REPORT, kept)
+            click.echo(printable(f"The report of {old[0]} → {old[1]} is kept as {kept}"), err=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+
+
+def carry_out_all(
+    gates: Mapping[str, Settings],
+    together: Mapping[str, str],
+    *,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    seen_from: str,
+) -> int:
+    """Every gate to its end, then one table, one document and one file of each format asked for; the worst exit code.
+
+    `together` has the files that hold all gates, by format.
+    """
+    from likewise.data.files import require_writable
+    from likewise.report.files import render_gates, require_of_gates
+
+    for_machines = printed(together, as_json=as_json)
+    for name in together:
+        require_of_gates(name)
+    require_writable(together.values())
+    for gate in gates.values():
+        gate.policy()
+    gates = {name: _writable(gate) for name, gate in gates.items()}
+    found: dict[str, Carried] = {}
+    for name, gate in gates.items():
+        try:
+            carried = carry_out(
+                gate, as_json=for_machines, quiet=quiet, debug=debug, seen_from=seen_from, summary=False
+            )
+        except UsageError as error:
+            # The others are carried out all the same: what makes no sense is told as one of the verdicts.
+            from likewise.tasks.check import could_not_run
+
+            look = {"width": width(), "colour": colour(), "quiet": quiet}
+            carried = replace(drawn(could_not_run(gate, error), look), code=USAGE)
+        found[name] = carried
+        if not (for_machines or quiet):
+            click.echo(f"{name}:\n{carried.shown}")
+    code = max(carried.exit_code for carried in found.values())
+    wanted = [*together.items(), *([("json", "-")] if as_json else [])]
+    wanted += [("markdown", SUMMARY)] if os.environ.get(SUMMARY) else []
+    if wanted:
+        reports = {name: carried.report for name, carried in found.items()}
+        files = {path: render_gates(reports, name) for name, path in wanted}
+        code = code if _written(files) else code or INCONCLUSIVE
+    if not for_machines:
+        _show_table(found, quiet=quiet, saved=_seen(together.values(), seen_from))
+    return code
+
+
+def _seen(paths: Iterable[str | None], folder: str) -> str:
+    """Files as they are called in a folder; of many in one other folder only that is named."""
+    told = [path for path in paths if path is not None and path != "-"]
+    told = [path if os.path.isabs(path) else os.path.relpath(path, folder) for path in told]
+    folders = [os.path.join(os.path.dirname(path), "") for path in told]
+    short = [f if folders.count(f) > FILES_TOLD else path for f, path in zip(folders, told, strict=True)]
+    return ", ".join(dict.fromkeys(short))
+
+
+def show_gates(found: Mapping[str, Carried], *, quiet: bool) -> None:
+    """Finished gates, one after the other, and a table of them all."""
+    if not quiet:
+        for name, carried in found.items():
+            click.echo(f"{name}:\n{carried.shown}")
+    _show_table(found, quiet=quiet)
+
+
+def _show_table(found: Mapping[str, Carried], *, quiet: bool, saved: str = "") -> None:
+    """All gates in a table; who sees nothing else also gets to know what to do."""
+    from likewise.report.formats.terminal import summary
+
+    told = [f"{c.headline}. {c.remedy}" if quiet and c.remedy else c.headline for c in found.values()]
+    outcomes = [carried.outcome for carried in found.values()]
+    lines = zip(found, outcomes, told, strict=True)
+    click.echo(summary(lines, width=width(), colour=colour(), saved=saved, whole=quiet), nl=False)
 
 
 def write(files: Mapping[str, str]) -> None:
@@ -102,10 +261,12 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
 def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
     """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
     from likewise.report.files import render
+    from likewise.report.words import remedy_of
 
     shown = "" if look is None else render(report, "terminal", **look)
     files = {path: render(report, name) for name, path in formats}
-    return Carried(report.outcome, report.verdict.headline, render(report, "json"), shown, files)
+    remedy = remedy_of(report) if report.outcome is Outcome.INCONCLUSIVE else ""
+    return Carried(report.outcome, report.headline, render(report, "json"), shown, remedy, files)
 
 
 def show(carried: Carried, *, as_json: bool) -> None:
@@ -119,8 +280,8 @@ def width() -> int:
 
 
 def colour() -> bool:
-    """Colour on a terminal, unless NO_COLOR asks for none."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Colour on a terminal, unless it is a plain one, or NO_COLOR asks for none."""
+    return sys.stdout.isatty() and not plain()
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

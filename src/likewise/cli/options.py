@@ -11,6 +11,7 @@ from likewise.errors import UsageError
 from likewise.judge.policy import PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def assignments(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -63,14 +64,18 @@ def axes(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 
 
 def seconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """`20`, `20s` or `2m` as seconds."""
+    """`20`, `20s`, `2m` or `1h` as seconds."""
     if value is None:
         return None
-    factor = 60 if value.endswith("m") else 1
     try:
-        return float(value.removesuffix("s").removesuffix("m")) * factor
-    except ValueError as error:
+        return float(value.rstrip("smh")) * UNITS[value.lstrip("0123456789.")]
+    except (ValueError, KeyError) as error:
         raise click.BadParameter(f"{value!r} is not a time such as 20s or 2m", ctx, parameter) from error
+
+
+def patience(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """A time, or `none` for no end."""
+    return 0.0 if value == "none" else seconds(ctx, parameter, value)
 
 
 def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -213,7 +218,15 @@ trust_option = click.option(
     metavar="PATTERN",
     help="Let a pickle use code matching PATTERN, such as 'mypackage.*'. This runs the file's code.",
 )
-timeout_option = click.option("--timeout", type=float, metavar="S", help="Give up after S seconds: inconclusive.")
+timeout_option = click.option(
+    "--timeout", callback=patience, metavar="TIME", help="Give up after so long, such as 90s or 2h."
+)
+gate_timeout_option = click.option(
+    "--timeout",
+    callback=patience,
+    metavar="TIME",
+    help="Give up after so long: inconclusive.  [default: when a model gives no answer for 10 minutes; `none`: never]",
+)
 explain_options = _stacked(
     click.option(
         "--explain-budget",

@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import IO, Any, NoReturn
 
 from likewise.errors import LikewiseError, UsageError
-from likewise.report.console import Pace
+from likewise.report.console import Pace, plain
 
 WORKER = "likewise.cli.worker"
 
@@ -32,6 +32,13 @@ GRACE = 15.0
 
 DEAD, FINISHED = 5.0, 30.0
 """Seconds after the worker's end in which what it wrote last is waited for: it died, or says that it was done."""
+
+HUNG = 600.0
+"""Seconds without a sign of life after which a model hangs, where nobody said how long a run may take."""
+
+PATIENCE, BESIDE = 10.0, 2.0
+"""A slow model is no model that hangs: a call may take so many times what its rows took before, and what is tried
+beside the data, which is not told call by call, so many times what the run took until then."""
 
 LAST_WORDS = 16_000
 """Characters of the worker's own output that are kept to explain its death."""
@@ -59,12 +66,18 @@ def supervise(
     on_tick: Callable[[], None] | None = None,
     debug: bool = False,
 ) -> Any:
-    """The result of a job, or an error that says what happened to it."""
+    """The result of a job, or an error that says what happened to it. A `timeout` of 0 never ends a job.
+
+    Without one, a gate ends when a model gives no sign of life; what other jobs take is for their users to say.
+    """
+    silence = _Silence() if timeout is None and job["do"] == "check" else None
+    timeout = timeout or None
     worker = _Copy() if _light() else _started()
     previous = _on_termination(lambda: _kill(worker))
     known: list[tuple[str, str]] = []
     try:
-        return _follow(worker, job, known, timeout=timeout, on_progress=on_progress, on_tick=on_tick, debug=debug)
+        waiting = timeout, silence
+        return _follow(worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, debug=debug)
     except CrashError as error:
         error.judged = known[-1] if known else None
         raise
@@ -152,12 +165,13 @@ def _follow(
     worker: subprocess.Popen[bytes] | _Copy,
     job: Mapping[str, Any],
     known: list[tuple[str, str]],
+    waiting: tuple[float | None, _Silence | None],
     *,
-    timeout: float | None,
     on_progress: Callable[[Mapping[str, Any]], None] | None,
     on_tick: Callable[[], None] | None,
     debug: bool,
 ) -> Any:
+    timeout, silence = waiting
     assert worker.stdin is not None
     assert worker.stdout is not None
     assert worker.stderr is not None
@@ -194,7 +208,15 @@ def _follow(
                     remedy="Give it more time with --timeout, or fewer rows with --samples",
                     side=_side(doing),
                 ) from None
+            if silence is not None and (quiet := silence.broken(doing)):
+                raise CrashError(
+                    f"no answer for {quiet / 60:.0f} minutes: stopped {_where(doing, names)}",
+                    remedy="If it is slow and does not hang, say how long it may take: --timeout 2h (none: no end)",
+                    side=_side(doing),
+                ) from None
             continue
+        if silence is not None and message is not None:
+            silence.end(doing, message)
         if message is None:
             raise _death(worker.wait(), doing, names, words)
         if message["type"] == "progress":
@@ -206,10 +228,40 @@ def _follow(
             doing.clear()
             until = None if message["within"] is None else time.monotonic() + message["within"] + GRACE
             deadline = min((end for end in (asked, until) if end is not None), default=None)
+            # What has a time of its own may be silent for all of it.
+            silence = silence if until is None else None
         elif message["type"] == "result":
             return message["result"]
         else:
             raise _error(message, debug=debug)
+
+
+class _Silence:
+    """How long nothing was heard of a gate, and whether that is longer than it should be."""
+
+    def __init__(self) -> None:
+        self._began = self._heard = time.monotonic()
+        self._asked: dict[str, float] = {}
+        self._pace = 0.0
+
+    def end(self, doing: Mapping[str, Mapping[str, Any]], message: Mapping[str, Any]) -> None:
+        """Something was heard: `doing` is what was going on until then."""
+        self._heard = time.monotonic()
+        side = message.get("side") or ""
+        if message.get("finished") and side in doing and side in self._asked:
+            self._pace = max(self._pace, (self._heard - self._asked[side]) / _rows(doing[side]))
+        self._asked[side] = self._heard
+
+    def broken(self, doing: Mapping[str, Mapping[str, Any]]) -> float | None:
+        """The seconds of a silence that is too long."""
+        quiet = time.monotonic() - self._heard
+        rows = sum(_rows(entry) for side, entry in doing.items() if side)
+        most = max(HUNG, PATIENCE * self._pace * rows, BESIDE * (self._heard - self._began))
+        return quiet if quiet > most else None
+
+
+def _rows(entry: Mapping[str, Any]) -> int:
+    return max(1, int(entry["last"]) - int(entry["first"]) + 1)
 
 
 def _keep_track(doing: dict[str, dict[str, Any]], message: dict[str, Any]) -> None:
@@ -340,7 +392,7 @@ class _ProgressLine:
     """Redraws itself in place; leaves nothing behind."""
 
     def __init__(self, *, shown: bool) -> None:
-        self._shown = shown and sys.stderr.isatty()
+        self._shown = shown and sys.stderr.isatty() and not plain()
         self._pace = Pace()
         self._drawn = 0.0
 

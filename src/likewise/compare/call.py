@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from likewise.compare.feed import Feed, plan
+from likewise.compare.feed import Feed, plan, require_inputs
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
@@ -50,6 +50,7 @@ class Side:
 def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
     """One model alone, open and ready to be fed rows like the first ones."""
     with open_model(model) as runner:
+        require_inputs(mapping, runner.signature)
         side = Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
         yield settled(side, first)
 

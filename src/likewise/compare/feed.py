@@ -18,7 +18,8 @@ from likewise.contracts.data import Array, Batch, Columns
 from likewise.contracts.models import InputSpec, Signature
 from likewise.data.cells import cast, reading_of
 from likewise.data.columns import ArrayColumns, numpy_dtype, own_array
-from likewise.errors import FeedingError, nearest
+from likewise.data.selection import require_column
+from likewise.errors import FeedingError, UsageError, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,17 @@ def plan(
     return _told(_planned(first, signature, side, order, mapping), first)
 
 
+def require_inputs(mapping: Mapping[str, str], *signatures: Signature) -> None:
+    """A usage error for an input to feed that no model has: it would be left out without a word."""
+    known = [spec.name for signature in signatures for spec in signature.inputs or ()]
+    for name, column in mapping.items():
+        if name not in known:
+            raise UsageError(
+                f"there is no input {name!r} to feed from {column!r}{nearest(name, known)}",
+                remedy=f"Inputs: {_listed(dict.fromkeys(known)) or 'none is declared, rows are fed as they are'}",
+            )
+
+
 def _planned(
     first: Batch, signature: Signature, side: str, order: Sequence[str] | None, mapping: Mapping[str, str] | None
 ) -> Feed:
@@ -204,13 +216,8 @@ def _planned(
     specs = _without_absent(specs, named, available)
     named = {spec.name: named[spec.name] for spec in specs}
     for name, column in named.items():
-        if name != column and column not in available:
-            raise FeedingError(
-                f"input {name!r} of the {side} is to be fed from column {column!r}, which the data does not have"
-                f"{nearest(column, available)}",
-                remedy=f"The data has: {_listed(available)}",
-                side=side,
-            )
+        if name != column:
+            require_column(column, available, f"to feed {name!r} from", "the data")
     if all(column in available for column in named.values()):
         routes = tuple(Route(spec, (named[spec.name],)) for spec in specs)
         return Feed(side, routes, signature.table, notes)

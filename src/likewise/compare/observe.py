@@ -120,6 +120,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
         return Incident(
             "no-rows", f"{plan.source.location} holds no rows", "Give data to compare on; nothing passes on nothing"
         )
+    feed.require_inputs(plan.feed, reference.signature, candidate.signature)
     ours = feed.plan(first, reference.signature, side=REFERENCE, mapping=plan.feed)
     order = ours.columns if reference.signature.table else None
     theirs = feed.plan(first, candidate.signature, side=CANDIDATE, order=order, mapping=plan.feed)

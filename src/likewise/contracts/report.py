@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from likewise.contracts.comparison import Comparison, Json
 from likewise.contracts.verdict import Outcome, Policy, Verdict
@@ -312,6 +312,11 @@ class Report:
         return self.verdict.outcome
 
     @property
+    def headline(self) -> str:
+        """The verdict in a sentence."""
+        return self.verdict.headline
+
+    @property
     def passed(self) -> bool:
         return self.verdict.outcome is Outcome.PASS
 
@@ -338,6 +343,10 @@ class Report:
         """The limit on the mean difference, or None where there is none."""
         bounds = [limit.bound for limit in self.policy.limits if limit.measure == "mean_abs_diff"]
         return min(bounds, default=None)
+
+    def save(self, path: Any, format: str | None = None) -> None:
+        """Write the report: as JSON, or by how the file is called as a page (.html), .md, .junit.xml or .sarif."""
+        import_module("likewise.report.files").save(self, path, format)
 
     def to_frame(self, what: str = "checks") -> Any:
         """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, findings."""
@@ -375,3 +384,12 @@ class Renderer(Protocol):
     def format(self) -> str: ...
 
     def render(self, report: Report, **options: Any) -> str: ...
+
+
+@runtime_checkable
+class GatesRenderer(Renderer, Protocol):
+    """A format that can hold many gates in one text."""
+
+    def render_gates(self, reports: Mapping[str, Report]) -> str:
+        """The reports of gates, by their names."""
+        ...

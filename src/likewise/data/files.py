@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.data.columns import decoded, series_to_arrow, without_views
-from likewise.errors import DataError
+from likewise.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,29 @@ def atomically(path: Path, content: bytes) -> None:
         return
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def require_writable(paths: Iterable[str | os.PathLike[str] | None]) -> None:
+    """A usage error, before anything is run, for a file that cannot be written."""
+    for path in paths:
+        if path is not None and path != "-" and (why := unwritable(Path(path))):
+            raise UsageError(
+                f"{path} cannot be written: {why}", remedy="Name a file in a folder that can be written to"
+            )
+
+
+def unwritable(path: Path) -> str | None:
+    """Why a file cannot be written, as far as that can be known without writing it."""
+    if path.is_dir():
+        return "it is a folder"
+    if path.exists() and not path.is_file():
+        return None if os.access(path, os.W_OK) else os.strerror(errno.EACCES)
+    folder = next(above for above in (*path.parents, Path()) if above.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from likewise.contracts.data import Array, Batch, Provenance, Source
+from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
 from likewise.data.rows import rebatched, rows_at
 from likewise.errors import DataError, UsageError, foreign, nearest
 
@@ -140,11 +140,7 @@ class Selection(_Narrowed):
     def _named(self, batch: Batch, seen: set[object]) -> Batch:
         available = list(batch.inputs)
         for name in self.drop:
-            if name not in available:
-                raise UsageError(
-                    f"there is no column {name!r} to drop{nearest(name, available)}",
-                    remedy=f"{self.location} has: {', '.join(available)}",
-                )
+            require_column(name, available, "to drop", self.location)
         rows, left_out = batch.rows, set(self.drop)
         if self.row_id is not None:
             rows = replace(rows, names=self._ids(batch, self.row_id, seen))
@@ -154,11 +150,7 @@ class Selection(_Narrowed):
         return Batch(rows, batch.inputs.select([name for name in available if name not in left_out]), batch.stacked)
 
     def _ids(self, batch: Batch, name: str, seen: set[object]) -> Array:
-        if name not in batch.inputs:
-            raise DataError(
-                f"{self.location} has no column {name!r} to name its rows by{nearest(name, batch.inputs)}",
-                remedy=f"It has: {', '.join(batch.inputs)}",
-            )
+        require_column(name, batch.inputs, "to name rows by", self.location)
         ids = batch.inputs[name]
         if ids.ndim != 1 or not batch.stacked:
             raise DataError(f"column {name!r} of {self.location} cannot name rows", remedy="Ids are numbers or text")
@@ -180,6 +172,16 @@ class Selection(_Narrowed):
         if len(seen) < REMEMBERED_IDS:
             seen |= here
         return ids
+
+
+def require_column(name: str, available: Columns | Sequence[str], purpose: str, location: str) -> None:
+    """A usage error for a column that was asked for and is not there, the same whatever it was asked for."""
+    # An index that pandas wrote is there, and is not listed.
+    if name not in available:
+        raise UsageError(
+            f"there is no column {name!r} {purpose}{nearest(name, available)}",
+            remedy=f"{location} has: {', '.join(available) or 'no columns'}",
+        )
 
 
 def require_few(values: Sized) -> None:
@@ -231,11 +233,7 @@ class Stratified(_Narrowed):
                 yield rows_at(self._told_apart(batch), places)
 
     def _told_apart(self, batch: Batch) -> Batch:
-        if self.column not in batch.inputs or not batch.stacked:
-            raise UsageError(
-                f"there is no column {self.column!r} to stratify by{nearest(self.column, batch.inputs)}",
-                remedy=f"{self.location} has: {', '.join(batch.inputs)}",
-            )
+        require_column(self.column, batch.inputs if batch.stacked else (), "to stratify by", self.location)
         return Batch(replace(batch.rows, strata=as_text(batch.inputs[self.column])), batch.inputs)
 
     @cached_property

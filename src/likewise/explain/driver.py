@@ -106,16 +106,16 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
             with suppress(LikewiseError):
                 case.runners[side] = session.here(side)
         if side in session.refused:
-            yield f"nothing that needs the {side}: it cannot be opened: {session.refused[side]}"
+            yield f"nothing that needs the {side}: it cannot be opened{_unless_told(case, session.refused[side])}"
     if len(case.runners) < 2:
         return
     try:
         prepared = _prepared(case, ran.prepared)
     except LikewiseError as error:
-        yield f"nothing that needs answers: {error.message}"
+        yield f"nothing that needs answers{_unless_told(case, error.message)}"
         return
     if isinstance(prepared, Incident):
-        yield f"nothing that needs answers: {prepared.message}"
+        yield f"nothing that needs answers{_unless_told(case, prepared.message)}"
         return
     for side in ("reference", "candidate"):
         if case.native(side) is None:
@@ -125,7 +125,12 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
     try:
         case.sample = _collect(case, _at_hand(case, ran, prepared), until)
     except LikewiseError as error:
-        yield f"nothing that needs answers: {error.message}"
+        yield f"nothing that needs answers{_unless_told(case, error.message)}"
+
+
+def _unless_told(case: Case, why: str) -> str:
+    """The reason at the end of a sentence, unless it is what the report is about."""
+    return "" if any(why in incident.message for incident in case.comparison.incidents) else f": {why}"
 
 
 def _prepared(case: Case, known: Prepared | None) -> Prepared | Incident:

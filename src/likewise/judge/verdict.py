@@ -348,7 +348,8 @@ def held_against(report: Report, accepted: Report, sha256: str) -> Report:
 def nothing_to_explain(report: Report) -> bool:
     """Does nothing that experiments could explain keep this report from passing?"""
     decisive = [f for f in report.verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
-    return bool(decisive) and all(finding.code in (BASELINE, SAME_MODEL) for finding in decisive)
+    beyond_models = (BASELINE, SAME_MODEL, "ended-early", "too-few-rows", "limit-unmeasured")
+    return bool(decisive) and all(finding.code in beyond_models for finding in decisive)
 
 
 def baseline_undecided(report: Report, told: str) -> Report:

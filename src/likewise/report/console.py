@@ -5,6 +5,7 @@ The supervisor imports it: nothing here needs the types of a report.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -41,6 +42,11 @@ def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = Fa
         whole = console.render(console.render_str(part) if isinstance(part, str) else part)
         console.print(Segments([Segment(printable(text), style) for text, style, _ in whole]), end="")
     return "\n".join(line.rstrip() for line in file.getvalue().split("\n")).rstrip("\n") + "\n"
+
+
+def plain() -> bool:
+    """Does the environment ask for text alone: no colour, and no line that is drawn again?"""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def plain_table(*headings: str) -> Table:

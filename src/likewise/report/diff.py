@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.verdict import Diff, Direction, Outcome, Told
 from likewise.contracts.words import change_text, value_text
 from likewise.report.console import drawn, plain_table
-from likewise.report.words import COLOURS, cut, sentence
+from likewise.report.words import COLOURS, cut, sentence, worst
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,9 +32,9 @@ FACTS = ("max_abs_diff", "mean_abs_diff", "label_flips")
 """Shown also where they stay as they were."""
 
 
-def terminal(diff: Diff, *, width: int, colour: bool) -> str:
-    """The differences for a person; every name is text, never markup."""
-    return drawn(_parts(diff), width=width, colour=colour)
+def terminal(diff: Diff, *, width: int, colour: bool, quiet: bool = False) -> str:
+    """The differences for a person, `quiet` in a sentence alone; every name is text, never markup."""
+    return drawn(islice(_parts(diff), 2 if quiet else None), width=width, colour=colour)
 
 
 def markdown(diff: Diff) -> str:
@@ -52,14 +53,21 @@ def markdown(diff: Diff) -> str:
     return "\n".join([*lines, *([""] if items else []), *items, "", text(_count(diff))]) + "\n"
 
 
-def as_json(diff: Diff) -> str:
-    """The differences for a machine, every measure included."""
+def as_json(diffs: Mapping[str, Diff]) -> str:
+    """The differences for a machine, every measure included; those of many gates under their names."""
     from likewise.report.formats.json import dumps
 
+    found = {gate: _plain(diff) for gate, diff in diffs.items()}
+    if list(found) == [""]:
+        return dumps(found[""])
+    return dumps({"outcome": worst(diff.outcome for diff in diffs.values()), "gates": found})
+
+
+def _plain(diff: Diff) -> dict[str, Any]:
     told = {name: value for name, value in asdict(diff).items() if name != "told"}
     for change in told["changes"]:
         del change["summary"]
-    return dumps(told)
+    return told
 
 
 def _parts(diff: Diff) -> Iterator[RenderableType]:

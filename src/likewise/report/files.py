@@ -2,40 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise.contracts.report import Renderer, Report
+from likewise.contracts.report import GatesRenderer, Renderer, Report
 from likewise.data.files import atomically
 from likewise.errors import DataError, UsageError, nearest
-from likewise.registry import each
+from likewise.registry import each, extensions
 from likewise.report.formats import json as json_report
 
+ENDINGS = {"markdown": "md", "junit": "junit.xml", "terminal": "txt"}
+"""How files of a format end, where that is not its name."""
 
-def load(path: str | PathLike[str]) -> Report:
-    """A report from its file."""
+OTHER_ENDINGS = {"xml": "junit", "markdown": "markdown", "htm": "html", "sarif.json": "sarif"}
+"""Other endings that say which format is meant."""
+
+
+def load(path: str | PathLike[str], gate: str | None = None) -> Report:
+    """A report from its file; of one that holds many gates, that of the gate of this name."""
     try:
-        return json_report.loads(Path(path).read_bytes(), name=str(path))
+        return json_report.loads(Path(path).read_bytes(), name=str(path), gate=gate)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def load_gates(path: str | PathLike[str], only: str | None = None) -> dict[str, Report]:
+    """The reports of a file that holds many gates, by their names; of a file of one gate that one."""
+    try:
+        return json_report.loads_gates(Path(path).read_bytes(), name=str(path), only=only)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def render(report: Report, format: str, **options: Any) -> str:
     """The report as text: `json`, `terminal`, or any other file of the folder `formats`."""
+    return _encodable(_renderer(format).render(report, **options))
+
+
+def render_gates(reports: Mapping[str, Report], format: str) -> str:
+    """The reports of many gates as one text."""
+    return _encodable(require_of_gates(format).render_gates(reports))
+
+
+def require_of_gates(format: str) -> GatesRenderer:
+    """The format, if it can hold many gates."""
+    found = _renderer(format)
+    if not isinstance(found, GatesRenderer):
+        raise UsageError(
+            f"a report as {format} is about one gate",
+            remedy="Write one for each with --reports FOLDER, or choose a gate with --gate NAME",
+        )
+    return found
+
+
+def _renderer(format: str) -> Renderer:
     renderers: Iterator[Renderer] = each("report.formats", first=format)
     known = []
     for renderer in renderers:
         if renderer.format == format:
-            return _encodable(renderer.render(report, **options))
+            return renderer
         known.append(renderer.format)
     raise UsageError(f"there is no report format {format!r}{nearest(format, known)}")
 
 
-def save(report: Report, path: Path) -> None:
-    """Write a report so that a crash leaves either the old file or the new one."""
-    atomically(path, render(report, "json").encode())
+def save(report: Report, path: str | PathLike[str], format: str | None = None) -> None:
+    """Write a report so that a crash leaves either the old file or the new one; in the format its name ends with."""
+    atomically(Path(path), render(report, format or format_of(path)).encode())
+
+
+def file_name(stem: str, format: str) -> str:
+    """What a report is called in a format."""
+    return f"{stem}.{ENDINGS.get(format, format)}"
+
+
+def format_of(path: str | PathLike[str]) -> str:
+    """The format that the name of a file asks for."""
+    name = Path(path).name.casefold()
+    renderers: tuple[Renderer, ...] = extensions("report.formats")
+    known = {ENDINGS.get(renderer.format, renderer.format): renderer.format for renderer in renderers}
+    for ending, format in sorted({**known, **OTHER_ENDINGS}.items(), key=lambda entry: -len(entry[0])):
+        if name.endswith(f".{ending}"):
+            return format
+    raise UsageError(
+        f"{path} does not say in which format the report is wanted",
+        remedy=f"Let its name end with {', '.join(f'.{ending}' for ending in known)}, or give the format",
+    )
 
 
 def _encodable(text: str) -> str:

@@ -16,7 +16,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import Pace, printable
-from likewise.report.words import bound_text, cut, most_telling, sentence
+from likewise.report.words import bound_text, cut, most_telling, remedy_of, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,8 @@ def _blocks(report: Report) -> Iterator[str]:
     badge = f"background:{COLOURS[report.outcome]};color:#fff;padding:1px 8px;border-radius:4px;font-weight:600"
     names = f"{_text(origin.reference.name)} → {_text(origin.candidate.name)}"
     yield f'<p><span style="{badge}">{report.outcome}</span> <b>{names}</b><br>{_text(sentence(verdict.headline))}</p>'
+    if (remedy := remedy_of(report)) and not report.diagnoses:
+        yield f"<p>→ {_text(sentence(remedy))}</p>"
     if report.explanation is not None and not report.passed:
         for diagnosis in report.diagnoses[:1]:
             told = f"<b>Why: {_text(diagnosis.cause)}, {_text(diagnosis.culprit)}</b><br>"

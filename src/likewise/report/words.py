@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
-from likewise.contracts.report import BatchTiming, Diagnosis, Explanation
+from likewise.contracts.report import BatchTiming, Diagnosis, Explanation, Report
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, runs
 
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 """How an outcome looks in plain text and on a terminal."""
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """What many gates come to: only if all pass do they."""
+    return max(outcomes, key=list(Outcome).index)
+
+
+def gates_told(outcomes: Mapping[str, Outcome]) -> str:
+    """What many gates come to, in words."""
+    others = [f"{name} is {outcome}" for name, outcome in outcomes.items() if outcome is not Outcome.PASS]
+    if not others:
+        return f"all {len(outcomes)} gates pass"
+    passing = len(outcomes) - len(others)
+    return f"{passing} of {len(outcomes)} gates {'passes' if passing == 1 else 'pass'}: {', '.join(others)}"
+
+
+def titled(report: Report, gate: str | None = None) -> str:
+    """Both models, behind the name of the gate where it has one."""
+    name = gate or report.origin.settings.get("gate") or ""
+    models = f"{report.origin.reference.name} → {report.origin.candidate.name}"
+    return f"{name}: {models}" if name else models
+
+
+def remedy_of(report: Report) -> str:
+    """What to do about what the headline says: by its cause, where that is known, or else by the finding itself."""
+    told = [finding for finding in report.verdict.findings if finding.message == report.headline]
+    remedies = [*(cause.remedy for cause in report.diagnoses), *(finding.remedy for finding in told)]
+    return next(filter(None, remedies), "")
 
 
 def most_telling(checks: tuple[Check, ...], limit: int) -> list[Check]:
@@ -39,9 +67,10 @@ def sign(check: Check) -> str:
 
 
 def beside_the_limits(verdict: Verdict) -> list[Finding]:
-    """Findings that do not only repeat a limit of the table."""
+    """Findings that repeat neither a limit of the table nor the headline."""
     failed = {(check.output, check.measure) for check in verdict.checks if check.outcome is Outcome.FAIL}
-    return [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+    told = [finding for finding in verdict.findings if (finding.output, finding.code) not in failed]
+    return [finding for finding in told if finding.message != verdict.headline]
 
 
 def share_told(diagnosis: Diagnosis, explanation: Explanation) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from likewise.compare.call import SingleAnswerError
@@ -20,17 +20,18 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
+from likewise.data.files import require_writable
 from likewise.data.readers.arrays import ArraySource, laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
 from likewise.data.selection import Stratified
-from likewise.errors import LikewiseError, UsageError, nearest
+from likewise.errors import DataError, LikewiseError, UsageError, nearest, one_line
 from likewise.judge import verdict as judging
 from likewise.models.arrays import RowAxes
 from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance
 from likewise.report.files import save
 from likewise.tasks.judge import held_to_baseline
-from likewise.tasks.settings import Settings, plain_values, stated
+from likewise.tasks.settings import KNOWN, Settings, plain_values, stated, with_formats
 
 MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
 """Where an ONNX file says, by SHA-256, which file it was made from."""
@@ -53,26 +54,38 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
     glob, a folder, a DataFrame, an array or a dict of arrays. Options are those of the command line
     with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
-    `pair`, `batch_size`, `batch_axis`, `trusted` and so on. The report is true when the verdict is PASS.
+    `pair`, `batch_size`, `batch_axis`, `trusted` and so on; `report`, `html`, `junit`, `markdown` and
+    `sarif` name files to write. The report is true when the verdict is PASS.
     What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
+    if chosen.timeout:
+        raise UsageError(
+            "a timeout cannot be kept here: nothing can end a call of a model in your own process",
+            remedy="Run `likewise check`, which has a process for the models",
+        )
+    require_writable((chosen.report, *chosen.formats.values()))
     from likewise.report import notebook
 
     with notebook.following() as progress:
         report = run(chosen, progress=progress)
-    if chosen.report:
-        save(report, Path(chosen.report))
+    for format, path in (("json", chosen.report), *chosen.formats.items()):
+        if path:
+            try:
+                save(report, path, format)
+            except (DataError, OSError) as error:
+                # The verdict took long to get: it is not lost with its file.
+                warnings.warn(f"the report is not in {path}: {one_line(error)}", stacklevel=2)
     return report
 
 
 def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Settings:
     """One gate from the options of a call; a usage error for a name that is no option."""
-    known = [entry.name for entry in fields(Settings)]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
-    return Settings(reference=reference, candidate=candidate, data=data, **plain_values(options))
+    given = with_formats(options)
+    for name in given:
+        if name not in KNOWN:
+            raise UsageError(f"there is no option {name!r}{nearest(name, KNOWN)}")
+    return Settings(reference=reference, candidate=candidate, data=data, **plain_values(given))
 
 
 def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:

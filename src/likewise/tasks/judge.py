@@ -76,8 +76,13 @@ def held_to_baseline(report: Report) -> Report:
         return report
     try:
         content = Path(path).read_bytes()
-        accepted = json_report.loads(content, name=str(path))
+        gates = json_report.loads_gates(content, name=str(path))
     except (OSError, DataError) as error:
         told = error.message if isinstance(error, DataError) else f"{path} cannot be read: {error.strerror}"
         return judging.baseline_undecided(report, told)
+    gate = report.origin.settings.get("gate")
+    if len(gates) > 1 and gate not in gates:
+        named = f"no gate {gate!r}" if gate else "many gates, and this one has no name"
+        return judging.baseline_undecided(report, f"{path} has {named}")
+    accepted = gates[str(gate)] if len(gates) > 1 else next(iter(gates.values()))
     return judging.held_against(report, accepted, hashlib.sha256(content).hexdigest())

@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from likewise.compare.variations.matrix import settings_of
-from likewise.contracts.data import Provenance
 from likewise.contracts.models import BatchAxis
 from likewise.contracts.report import CAUSES
 from likewise.contracts.verdict import Policy
 from likewise.errors import UsageError, nearest
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
+from likewise.registry import modules
 
 FILE = "likewise.toml"
+REPORT = "parity_report.json"
+"""Where the report of a command goes that says nothing else."""
+
 PATHS = ("reference", "candidate", "data", "report", "baseline")
-"""Settings that name files, relative to the file they are written in."""
+"""Settings that name files."""
 
 POLICY = (
     *("preset", "abs_tol", "rel_tol", "mean_tol", "limits"),
@@ -30,14 +33,22 @@ POLICY = (
 )
 """Settings that say what is acceptable."""
 
+FORMATS = tuple(name for name in modules("report.formats") if name not in ("json", "terminal"))
+"""Formats that a report is written in beside JSON."""
+
+TOLERANCES = ("abs_tol", "rel_tol", "mean_tol")
+ENTRY_BY_ENTRY = ("limits", "feed", "pair", "formats", "reference_options", "candidate_options")
+"""Settings with names in them: those that are said again take the place of their namesakes only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One gate: two models, data, and what is acceptable."""
+    """One gate: two models, data, and what is acceptable; `gate` is what it is called."""
 
     reference: Any
     candidate: Any
     data: Any
+    gate: str | None = None
     preset: str | None = None
     abs_tol: float | None = None
     rel_tol: float | None = None
@@ -80,10 +91,12 @@ class Settings:
         """What is acceptable; a usage error if it makes no sense."""
         if self.sample not in ("first", "random"):
             raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
-        for name in ("samples", "batch_size", "timeout", "explain_budget"):
+        for name in ("samples", "batch_size", "explain_budget"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
+        if self.timeout is not None and not self.timeout >= 0:
+            raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without an end")
         if self.edge not in ("fail", "report", "off"):
             raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
         for cause in self.causes:
@@ -102,6 +115,19 @@ class Settings:
         return make_policy(**{name: getattr(self, name) for name in POLICY})
 
 
+KNOWN = (*(entry.name for entry in fields(Settings)), *FORMATS)
+
+
+def with_formats(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with what is said as `html = "page.html"` among the formats."""
+    files = {name: table[name] for name in FORMATS if table.get(name) is not None}
+    plain = {name: value for name, value in table.items() if name not in FORMATS}
+    if not files and not isinstance(plain.get("formats"), Mapping):
+        return plain
+    together = {**plain.get("formats", {}), **files}
+    return {**plain, "formats": {k: os.fspath(v) if isinstance(v, PathLike) else v for k, v in together.items()}}
+
+
 def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
     """A usage error where what is written would replace what is read, or something else that is written.
 
@@ -117,6 +143,33 @@ def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str 
                 f"{path} cannot take the report as {name}: it is {taken[_place(path)]} of this run",
                 remedy="Write it somewhere else; a baseline changes when somebody accepts a run, not by running",
             )
+
+
+def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, str]) -> None:
+    """A usage error where one gate would replace what another one writes, or is made from.
+
+    `together` has the files that hold all gates.
+    """
+    read = {
+        _place(value): (name, f"the {part}")
+        for name, gate in gates.items()
+        for part in PATHS[:3]
+        if isinstance(value := getattr(gate, part), str | PathLike)
+    }
+    own = [(name, path) for name, gate in gates.items() for path in {gate.report, *gate.formats.values()}]
+    written: dict[Path | str, str] = {}
+    for name, path in (*own, *(("", path) for path in together.values())):
+        if path is None:
+            continue
+        place = path if path == "-" else _place(path)
+        teller = f"gate {name!r}" if name else "the report on all gates"
+        if written.setdefault(place, teller) != teller:
+            raise UsageError(
+                f"{written[place]} and {teller} would write the same file {path}",
+                remedy="Give each a file of its own; a gate without `report` has one that is named after it",
+            )
+        if place in read and read[place][0] != name:
+            raise UsageError(f"{teller} cannot be written to {path}: it is {read[place][1]} of gate {read[place][0]!r}")
 
 
 def _place(path: str | PathLike[str]) -> Path:
@@ -140,18 +193,22 @@ def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:
 
 
 def find(folder: Path) -> Path | None:
-    """`likewise.toml`, or a `pyproject.toml` with a `[tool.likewise]` table."""
-    own = folder / FILE
-    if own.is_file():
-        return own
-    shared = folder / "pyproject.toml"
-    if shared.is_file() and "likewise" in _parse(shared).get("tool", {}):
-        return shared
+    """`likewise.toml`, or a `pyproject.toml` with a `[tool.likewise]` table: here or above, within the repository."""
+    here = folder.absolute()
+    for above in (here, *here.parents):
+        place = Path(os.path.relpath(above, here)) if above != here else folder
+        if (own := place / FILE).is_file():
+            return own
+        shared = place / "pyproject.toml"
+        if shared.is_file() and "likewise" in _parse(shared).get("tool", {}):
+            return shared
+        if (above / ".git").exists():
+            return None
     return None
 
 
 def load_gates(path: Path) -> dict[str, Settings]:
-    """Every gate of a configuration file, by name."""
+    """Every gate of a configuration file, by name. What it says of files and modules is said from its own folder."""
     table = _parse(path)
     if path.name == "pyproject.toml":
         table = table.get("tool", {}).get("likewise", {})
@@ -196,14 +253,24 @@ def _plain(value: Any) -> Any:
 
 def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
     """Settings from plain values of the right types, checked for unknown and missing names."""
-    known = [entry.name for entry in fields(Settings)]
+    table = with_formats(table)
     for name in table:
-        if name not in known:
-            raise UsageError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
+        if name not in KNOWN:
+            raise UsageError(f"{where}: unknown setting {name!r}{nearest(name, KNOWN)}")
     missing = [name for name in PATHS[:3] if name not in table]
     if missing:
         raise UsageError(f"{where}: {missing[0]!r} is missing", remedy="A gate needs reference, candidate and data")
     return Settings(**plain_values(table, where=where))
+
+
+def overridden(gate: Settings, said: Mapping[str, Any]) -> Settings:
+    """The gate with what a command says beside it; a preset brings its own tolerances, as where it is judged again."""
+    dropped = TOLERANCES if "preset" in said else ("rel_tol",) if "abs_tol" in said else ()
+    changed = {**dict.fromkeys(dropped), **said}
+    for name in ENTRY_BY_ENTRY:
+        if name in changed:
+            changed[name] = {**getattr(gate, name), **changed[name]}
+    return replace(gate, **changed)
 
 
 def _require_types(settings: Settings, *, where: str) -> Settings:
@@ -220,18 +287,8 @@ def _require_types(settings: Settings, *, where: str) -> Settings:
 
 def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
     where = f"{path.name}, gate {name!r}"
-    settings = settings_from({"report": f"parity_report.{name}.json", **table}, where=where)
-    settings = _require_types(settings, where=where)
-    return replace(settings, **{key: _beside(path, getattr(settings, key)) for key in PATHS})
-
-
-def _beside(path: Path, value: Any) -> Any:
-    """A path as seen from the configuration file; `module:attribute` is left alone."""
-    if not isinstance(value, str) or (":" in value and not value.split(":")[0].endswith(".py")):
-        return value
-    if value == Provenance.GENERATED:
-        return value
-    return value if Path(value).is_absolute() or path.parent == Path() else str(path.parent / value)
+    settings = settings_from({"report": f"parity_report.{name}.json", **table, "gate": name}, where=where)
+    return _require_types(settings, where=where)
 
 
 def _parse(path: Path) -> dict[str, Any]:

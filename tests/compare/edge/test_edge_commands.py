@@ -138,13 +138,14 @@ def test_limits_that_speak_of_rows_as_they_come_do_not_speak_of_suites(judged):
         assert all(check.measure not in ("mean_abs_diff", "rank_agreement") for check in suite.checks)
 
 
-def test_a_gate_of_the_configuration_can_block(folder):
+def test_a_gate_of_the_configuration_can_block(folder, monkeypatch):
     (folder / "likewise.toml").write_text(
         '[gates.main]\nreference = "model.joblib"\ncandidate = "model.onnx"\ndata = "rows.parquet"\n'
         'edge = "fail"\nexplain = false\n'
     )
     (settings,) = config.load_gates(folder / "likewise.toml").values()
     assert settings.edge == "fail"
+    monkeypatch.chdir(folder)
     assert verify.run(settings).outcome is Outcome.FAIL
 
 

@@ -51,7 +51,9 @@ def bench(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
+    from likewise.data.files import require_writable
 
+    require_writable([svg, output])
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
     plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
     from likewise.contracts.report import BenchResult

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from likewise.cli import CODES, options
-from likewise.errors import UsageError
 
 
 @click.command(short_help="What got worse since the last run?")
@@ -20,6 +19,8 @@ from likewise.errors import UsageError
 @click.option("--other-data", is_flag=True, help="The runs are on other rows, and that is intended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write them as Markdown too; `-` prints it instead.")
+@click.option("--gate", metavar="NAME", help="Of files that hold many gates, this one only.")
+@click.option("--quiet", "-q", is_flag=True, help="Print in a sentence what it comes to.")
 @options.debug_option
 @click.pass_context
 def diff(
@@ -32,6 +33,8 @@ def diff(
     other_data: bool,
     as_json: bool,
     markdown: str | None,
+    gate: str | None,
+    quiet: bool,
     debug: bool,
 ) -> None:
     """Compare two finished runs: what got worse, what got better, what is no longer there.
@@ -41,25 +44,35 @@ def diff(
     and the rounding of float64. An output, a measure, a batch size, a suite or a limit that is gone,
     a limit that was loosened and fewer rows are worse too.
 
+    Of files that hold many gates each is compared with its namesake; one that is gone is worse.
+
     Exit code 0: nothing got worse. 1: something did. 3: the two cannot be compared, because one of
     them is INCONCLUSIVE, they share no output, or they are on other data.
     """
-    from likewise.cli.gates import colour, width, write
+    from likewise.cli.gates import colour, printed, width, write
+    from likewise.data.files import require_writable
     from likewise.judge import diff as diffing
     from likewise.report import diff as changes
-    from likewise.report.files import load
+    from likewise.report.files import load_gates
+    from likewise.report.words import worst
 
-    if as_json and markdown == "-":
-        raise UsageError("standard output is for the JSON", remedy="Give --markdown a file")
+    for_machines = printed({} if markdown is None else {"markdown": markdown}, as_json=as_json)
+    require_writable([markdown])
     allowed = diffing.ALLOW if allow is None else allow
-    found = diffing.diff(load(old), load(new), allow=allowed, other_data=other_data, names=(old, new))
+    before, after = load_gates(old, gate), load_gates(new, gate)
+    if len(before) == len(after) == 1:
+        before, after = ({"": report} for found in (before, after) for report in found.values())
+    found = diffing.diff_gates(before, after, allow=allowed, other_data=other_data, names=(old, new))
     if markdown is not None:
-        write({markdown: changes.markdown(found)})
+        write({markdown: "\n".join(changes.markdown(part) for part in found.values())})
     if as_json:
         click.echo(changes.as_json(found), nl=False)
-    elif markdown != "-":
-        click.echo(changes.terminal(found, width=width(), colour=colour()), nl=False)
-    ctx.exit(CODES[found.outcome])
+    elif not for_machines:
+        for name, part in found.items():
+            if name:
+                click.echo(f"{name}:")
+            click.echo(changes.terminal(part, width=width(), colour=colour(), quiet=quiet), nl=bool(name and not quiet))
+    ctx.exit(CODES[worst(part.outcome for part in found.values())])
 
 
 EXTENSION = diff

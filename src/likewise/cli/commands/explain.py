@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import CODES, options
+from likewise.cli import options
 
 
 @click.command(short_help="Why does the candidate answer differently?")
@@ -25,7 +25,7 @@ from likewise.cli import CODES, options
     metavar="TIME",
     help="Search for at most this long, such as 30s or 5m.  [default: 2m]",
 )
-@options.timeout_option
+@options.gate_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @options.debug_option
 @click.pass_context
@@ -40,15 +40,15 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     likewise explain model.joblib model.onnx --data test.parquet
     """
     from likewise.cli.gates import carry_out, show
-    from likewise.tasks.settings import settings_from
+    from likewise.tasks.settings import REPORT, settings_from
 
     as_json, debug = given.pop("as_json"), given.pop("debug")
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
-    table = {"report": "parity_report.json", **options.stated(**given), "reference": reference, "candidate": candidate}
+    table = {"report": REPORT, **options.stated(**given), "reference": reference, "candidate": candidate}
     settings = settings_from(table, where="the command")
     carried = carry_out(settings, as_json=as_json, quiet=False, debug=debug, full=True)
     show(carried, as_json=as_json)
-    ctx.exit(CODES[carried.outcome])
+    ctx.exit(carried.exit_code)
 
 
 EXTENSION = explain

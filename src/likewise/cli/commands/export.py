@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from likewise.cli import CODES, options
+from likewise.cli import options
 
 
 @click.command(short_help="Write a trained model as ONNX, then check it.")
@@ -54,29 +54,31 @@ def export(
     \b
     likewise export model.joblib --data test.parquet -o model.onnx
     """
-    from likewise.cli.gates import carry_out, show
+    from likewise.cli.gates import carry_out, printed, show
     from likewise.cli.supervisor import supervise
-    from likewise.tasks.settings import settings_from
+    from likewise.data.files import require_writable
+    from likewise.tasks.settings import REPORT, settings_from
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")
     how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic")}
     how["dynamic"] = {name: _axes(axes) for name, axes in how["dynamic"].items()} or None
     stated = options.stated(**given)
-    gate = {"report": "parity_report.json", **stated, "reference": model, "candidate": output}
+    gate = {"report": REPORT, **stated, "reference": model, "candidate": output}
     settings = settings_from(gate, where="the command")
     settings.policy()
+    require_writable([output])
     told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
     job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)
     if not check and as_json:
         click.echo(json.dumps(written, indent=2, ensure_ascii=False))
-    elif not as_json and not quiet:
+    elif not quiet and not printed(settings.formats, as_json=as_json):
         click.echo(_told(written))
     if check:
         carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
         show(carried, as_json=as_json)
-        ctx.exit(CODES[carried.outcome])
+        ctx.exit(carried.exit_code)
 
 
 def _axes(text: str) -> list[int]:

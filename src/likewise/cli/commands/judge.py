@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from likewise.cli import CODES, options
-from likewise.errors import UsageError
 
 
 @click.command(short_help="Judge a finished run again, without running the models.")
@@ -17,15 +15,26 @@ from likewise.errors import UsageError
 @options.baseline_options
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
 @click.option("--allow-same", is_flag=True, default=None, help="One model on both sides is intended.")
+@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @options.format_options
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
 def judge(
-    ctx: click.Context, /, *, report: str, output: str | None, as_json: bool, quiet: bool, debug: bool, **given: Any
+    ctx: click.Context,
+    /,
+    *,
+    report: str,
+    gate: str | None,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+    **given: Any,
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
-    from likewise.cli.gates import colour, drawn, show, width, write
+    from likewise.cli.gates import colour, drawn, printed, show, width, write
+    from likewise.data.files import require_writable
     from likewise.report.files import load, save
     from likewise.tasks.judge import judge as judge_again
     from likewise.tasks.settings import require_baseline, require_own_files
@@ -33,15 +42,14 @@ def judge(
     require_baseline(given["baseline"], max_worse=None)
     terms = options.stated(**given)
     formats = terms.pop("formats", {})
-    printed = "-" in formats.values()
-    if as_json and printed:
-        raise UsageError("standard output is for the JSON", remedy="Give the other format a file")
+    for_machines = printed(formats, as_json=as_json)
     require_own_files({"report": report, "baseline": given["baseline"]}, [("json", output), *formats.items()])
-    judged = judge_again(load(report), **terms)
+    require_writable([output, *formats.values()])
+    judged = judge_again(load(report, gate), **terms)
     if output is not None:
-        save(judged, Path(output))
+        save(judged, output, "json")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
-    carried = drawn(judged, None if as_json or printed else look, [*formats.items()])
+    carried = drawn(judged, None if for_machines else look, [*formats.items()])
     write(carried.files)
     show(carried, as_json=as_json)
     ctx.exit(CODES[judged.outcome])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from likewise.cli import CODES, options
+from likewise.cli import options
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried
@@ -83,8 +83,9 @@ def quantize(
 
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
+    from likewise.data.files import require_writable
     from likewise.tasks.quantize import Quantized, summary
-    from likewise.tasks.settings import settings_from
+    from likewise.tasks.settings import REPORT, settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
     timeout = stated.get("timeout")
@@ -95,10 +96,11 @@ def quantize(
     settings = None
     if data is not None and wanted:
         preset = "standard" if mode == "fp16" else "quantized"
-        table = {"preset": preset, "report": "parity_report.json", **stated, "reference": model, "candidate": output}
+        table = {"preset": preset, "report": REPORT, **stated, "reference": model, "candidate": output}
         settings = settings_from(table, where="the command")
         # What makes no sense is said before the file is written.
         settings.policy()
+    require_writable([output])
     job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
     written = supervise(job, timeout=timeout, debug=debug)
     quantized = Quantized(**{**written, "choices": tuple(written["choices"])})
@@ -122,7 +124,7 @@ def quantize(
         else:
             click.echo(f"Checked under the limits of the preset {report.policy.preset}.\n")
             show(carried, as_json=False)
-    ctx.exit(0 if report is None else CODES[report.outcome])
+    ctx.exit(0 if carried is None else carried.exit_code)
 
 
 def _selection(stated: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from likewise.cli import options
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
     from likewise.cli.supervisor import watched
+    from likewise.data.files import require_writable
 
+    require_writable([output])
     arguments = options.arguments("Say which rows to answer", model=model, output=output, **given)
     own = options.given(batch_axis=arguments.pop("batch_axis", None))
     arguments["options"] = {**own, **arguments.pop("options", {})}

@@ -19,21 +19,48 @@ if TYPE_CHECKING:
 @click.argument("report", metavar="REPORT.json")
 @click.option("--bench", metavar="BENCH.json", help="Put in what `likewise bench -o BENCH.json` measured.")
 @options.format_options
-@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only.")
+@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one only.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the verdict only, and exit with its code.")
 @options.debug_option
-def report(*, report: str, bench: str | None, quiet: bool, debug: bool, **given: Any) -> None:
-    """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew."""
-    from likewise.cli.gates import colour, drawn, show, width, write
-    from likewise.report.files import load
+@click.pass_context
+def report(
+    ctx: click.Context,
+    /,
+    *,
+    report: str,
+    bench: str | None,
+    gate: str | None,
+    quiet: bool,
+    debug: bool,
+    **given: Any,
+) -> None:
+    """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew.
 
-    found = load(report)
-    if bench is not None:
-        found = replace(found, bench=_bench_of(found, bench))
+    The exit code is 0 when that could be done; with --quiet it is that of the verdict.
+    """
+    from likewise.cli.gates import colour, drawn, printed, show, show_gates, width, write
+    from likewise.data.files import require_writable
+    from likewise.report.files import load_gates, render_gates
+
+    reports = load_gates(report, gate)
     formats = options.stated(**given).get("formats", {})
+    for_machines = printed(formats, as_json=False)
+    require_writable(formats.values())
+    if bench is not None:
+        reports = {name: replace(found, bench=_bench_of(found, bench)) for name, found in reports.items()}
     look = None if formats else {"width": width(), "colour": colour(), "quiet": quiet, "full": True}
-    carried = drawn(found, look, [*formats.items()])
-    write(carried.files)
-    show(carried, as_json=False)
+    all_carried = {name: drawn(found, look) for name, found in reports.items()}
+    if len(reports) > 1:
+        write({path: render_gates(reports, name) for name, path in formats.items()})
+        if not formats:
+            show_gates(all_carried, quiet=quiet)
+    else:
+        (found,) = reports.values()
+        write(drawn(found, None, [*formats.items()]).files)
+        show(*all_carried.values(), as_json=False)
+    if formats and not (quiet or for_machines):
+        click.echo(f"Wrote {', '.join(formats.values())}")
+    ctx.exit(max(carried.exit_code for carried in all_carried.values()) if quiet else 0)
 
 
 def _bench_of(report: Report, path: str) -> BenchResult:

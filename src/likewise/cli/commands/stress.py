@@ -67,6 +67,7 @@ def stress(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
+    from likewise.data.files import require_writable
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.stress import StressResult, table
@@ -75,6 +76,7 @@ def stress(
     stated = options.stated(**given)
     arguments = {**stated, "reference": reference, "candidate": candidate, "data": data}
     arguments["output"] = output or f"stress{'.npz' if data.lower().endswith(('.npz', '.npy')) else '.parquet'}"
+    require_writable([arguments["output"], report])
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)

@@ -61,6 +61,25 @@ def diff(
     return Diff(outcome, headline, names[0], names[1], allow, changes, doubts, remedy, lines)
 
 
+def diff_gates(
+    old: Mapping[str, Report],
+    new: Mapping[str, Report],
+    *,
+    allow: float = ALLOW,
+    other_data: bool = False,
+    names: Sequence[str] = ("old", "new"),
+) -> dict[str, Diff]:
+    """What changed from gate to gate of the same name; one that is gone is worse, a new one is held to nothing."""
+    found = {}
+    for gate in dict.fromkeys((*old, *new)):
+        if gate in old and gate in new:
+            found[gate] = diff(old[gate], new[gate], allow=allow, other_data=other_data, names=names)
+        else:
+            outcome, told = (Outcome.FAIL, "gone") if gate in old else (Outcome.PASS, "new")
+            found[gate] = Diff(outcome, f"the gate {gate!r} is {told}", names[0], names[1], allow, ())
+    return found
+
+
 def _changes(old: Report, new: Report, allow: float, *, other_data: bool) -> Iterator[Change]:
     yield _outcome(old, new)
     yield from _outputs(old, new)

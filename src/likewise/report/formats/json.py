@@ -29,7 +29,8 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.report import SCHEMA_VERSION, BenchResult, Diagnosis, Explanation, Origin, Report
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
-from likewise.errors import DataError, one_line
+from likewise.errors import DataError, nearest, one_line
+from likewise.report.words import gates_told, worst
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -119,6 +120,17 @@ class Document:
     provenance: Origin
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The published layout of many gates in one file: the worst outcome, and the document of each by its name."""
+
+    passed: bool
+    outcome: Outcome
+    headline: str
+    schema_version: int
+    gates: Mapping[str, Document]
+
+
 class JsonRenderer:
     """The report as the file that machines and auditors read."""
 
@@ -126,6 +138,19 @@ class JsonRenderer:
 
     def render(self, report: Report, **options: Any) -> str:
         return dumps(document(report))
+
+    def render_gates(self, reports: Mapping[str, Report]) -> str:
+        outcomes = {name: report.outcome for name, report in reports.items()}
+        outcome = worst(outcomes.values())
+        return dumps(
+            Gates(
+                passed=outcome is Outcome.PASS,
+                outcome=outcome,
+                headline=gates_told(outcomes),
+                schema_version=SCHEMA_VERSION,
+                gates={name: document(report) for name, report in reports.items()},
+            )
+        )
 
 
 def document(report: Report) -> Document:
@@ -192,8 +217,18 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
-def loads(text: str | bytes, *, name: str = "the report") -> Report:
-    """A report from its JSON, as strictly as it was written."""
+def loads(text: str | bytes, *, name: str = "the report", gate: str | None = None) -> Report:
+    """A report from its JSON, as strictly as it was written; of many gates that of the one named."""
+    found = loads_gates(text, name=name, only=gate)
+    if len(found) > 1:
+        raise DataError(
+            f"{name} holds {len(found)} gates, and none is chosen", remedy=f"Choose one of: {', '.join(found)}"
+        )
+    return next(iter(found.values()))
+
+
+def loads_gates(text: str | bytes, *, name: str = "the report", only: str | None = None) -> dict[str, Report]:
+    """The reports of many gates by their names; one that is alone is called after its gate, if that had a name."""
     from pydantic import ValidationError
 
     try:
@@ -203,13 +238,28 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
             if version is None:
                 raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
-        stored = read(Document, found)
+        if "gates" not in found:
+            alone = _report(read(Document, found))
+            gate = str(alone.origin.settings.get("gate", ""))
+            if only is not None and gate != only:
+                raise DataError(f"{name} is the report of {f'gate {gate!r}' if gate else 'one gate without a name'}")
+            return {gate: alone}
+        gates = found["gates"]
+        if not isinstance(gates, dict) or not gates:
+            raise DataError(f"{name} holds no gates")
+        if only is not None and only not in gates:
+            raise DataError(f"{name} has no gate {only!r}{nearest(only, gates)}", remedy=f"It has: {', '.join(gates)}")
+        chosen = gates if only is None else {only: gates[only]}
+        return {gate: _report(read(Document, stored)) for gate, stored in chosen.items()}
     except ValidationError as error:
         raise DataError(f"{name} is not a parity report: {first_fault(error)}") from error
     except ValueError as error:
         raise DataError(
             f"{name} is not JSON: {one_line(error)}", remedy="It may be half written; check again"
         ) from error
+
+
+def _report(stored: Document) -> Report:
     outputs = tuple(_with_rows(output, stored.worst_rows) for output in stored.outputs)
     shared = {field: getattr(stored.coverage, field) for field in Coverage.__dataclass_fields__}
     return Report(
@@ -237,7 +287,7 @@ def loads(text: str | bytes, *, name: str = "the report") -> Report:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the report."""
+    """The JSON Schema of a report; that of many gates in one file is its definition `Gates`."""
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
     from pydantic_core import core_schema
 
@@ -249,6 +299,10 @@ def schema() -> dict[str, Any]:
             return {**super().dataclass_schema(schema), "additionalProperties": False}
 
     found = _adapter(Document).json_schema(schema_generator=Strict, mode="serialization")
+    gates = _adapter(Gates).json_schema(schema_generator=Strict, mode="serialization")
+    gates["properties"]["gates"]["additionalProperties"] = {"$ref": "#"}
+    del gates["$defs"]
+    found["$defs"]["Gates"] = gates
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "likewise parity report"}
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict
 from likewise.contracts.words import at_sizes
-from likewise.report.words import sign
+from likewise.report.words import remedy_of, sign, titled
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may hold."""
@@ -26,21 +27,32 @@ class JunitRenderer:
     format = "junit"
 
     def render(self, report: Report, **options: Any) -> str:
-        name = f"{report.origin.reference.name} → {report.origin.candidate.name}"
-        root = ET.Element("testsuites", name="likewise")
-        checks = report.verdict.checks
-        suites = [_whole(report, name, [check for check in checks if check.batch_size is None])]
-        swept = [check for check in checks if check.batch_size is not None]
-        if swept:
-            suites.append(_at_other_sizes(report, f"{name} at other batch sizes", swept))
-        for kind in dict.fromkeys(suite.kind for suite in report.verdict.suites):
-            found = [suite for suite in report.verdict.suites if suite.kind == kind]
-            suites.append(_of_kind(report, f"{name}, {kind} suites", found))
-        root.extend(suites)
-        for total in ("tests", "failures", "errors"):
-            root.set(total, str(sum(int(suite.get(total, "0")) for suite in suites)))
-        ET.indent(root)
-        return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+        return _document(_suites(report, titled(report)))
+
+    def render_gates(self, reports: Mapping[str, Report]) -> str:
+        return _document([suite for name, report in reports.items() for suite in _suites(report, titled(report, name))])
+
+
+def _document(suites: list[ET.Element]) -> str:
+    root = ET.Element("testsuites", name="likewise")
+    root.extend(suites)
+    for total in ("tests", "failures", "errors"):
+        root.set(total, str(sum(int(suite.get(total, "0")) for suite in suites)))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _suites(report: Report, name: str) -> list[ET.Element]:
+    """What a report holds: the limits on all rows, those at other batch sizes, and every kind of suite."""
+    checks = report.verdict.checks
+    suites = [_whole(report, name, [check for check in checks if check.batch_size is None])]
+    swept = [check for check in checks if check.batch_size is not None]
+    if swept:
+        suites.append(_at_other_sizes(report, f"{name} at other batch sizes", swept))
+    for kind in dict.fromkeys(suite.kind for suite in report.verdict.suites):
+        found = [suite for suite in report.verdict.suites if suite.kind == kind]
+        suites.append(_of_kind(report, f"{name}, {kind} suites", found))
+    return suites
 
 
 def _suite(report: Report, name: str, *, seconds: float = 0.0) -> ET.Element:
@@ -142,8 +154,10 @@ def _told(report: Report) -> str:
     lines = [f"{report.outcome}: {report.verdict.headline}"]
     for diagnosis in report.diagnoses:
         lines += [f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}", f"→ {diagnosis.remedy}"]
-    told = (f"{finding.message}. {finding.remedy}".rstrip() for finding in report.verdict.findings)
-    return "\n".join([*lines, *told])
+    if (remedy := remedy_of(report)) and not report.diagnoses:
+        lines.append(f"→ {remedy}")
+    others = (finding for finding in report.verdict.findings if finding.message != report.headline)
+    return "\n".join([*lines, *(f"{finding.message}. {finding.remedy}".rstrip() for finding in others)])
 
 
 def _text(value: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from likewise.contracts.report import Report
@@ -17,11 +17,15 @@ from likewise.report.words import (
     beside_the_limits,
     bound_text,
     cut,
+    gates_told,
     generated_told,
     most_telling,
+    remedy_of,
     sentence,
     strata_told,
     suites_told,
+    titled,
+    worst,
 )
 
 MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
@@ -38,12 +42,23 @@ class MarkdownRenderer:
     def render(self, report: Report, **options: Any) -> str:
         return "\n".join(_lines(report)) + "\n"
 
+    def render_gates(self, reports: Mapping[str, Report]) -> str:
+        outcomes = {name: report.outcome for name, report in reports.items()}
+        lines = [f"# {MARKS[worst(outcomes.values())]} {text(sentence(gates_told(outcomes)), limit=400)}", ""]
+        lines += ["| | gate | verdict | |", "|---|---|---|---|"]
+        for name, report in reports.items():
+            cells = (text(name), report.outcome, text(sentence(report.headline), limit=400))
+            lines.append(f"| {MARKS[report.outcome]} | {' | '.join(cells)} |")
+        return "\n".join([*lines, "", *(self.render(report) for report in reports.values())])
+
 
 def _lines(report: Report) -> Iterator[str]:
     origin, verdict = report.origin, report.verdict
-    yield f"## {MARKS[report.outcome]} {report.outcome}: {text(origin.reference.name)} → {text(origin.candidate.name)}"
+    yield f"## {MARKS[report.outcome]} {report.outcome}: {text(titled(report), limit=500)}"
     yield ""
     yield text(sentence(verdict.headline))
+    if (remedy := remedy_of(report)) and not report.diagnoses:
+        yield f"→ {text(sentence(remedy), limit=400)}"
     yield from _why(report)
     yield from _checks(verdict.checks)
     yield from _worst(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -26,37 +27,47 @@ class SarifRenderer:
     format = "sarif"
 
     def render(self, report: Report, **options: Any) -> str:
-        place = [{"physicalLocation": {"artifactLocation": {"uri": _uri(report.origin.candidate.name)}}}]
-        results = [_of_finding(finding) for finding in report.verdict.findings]
-        results += [_of_diagnosis(diagnosis) for diagnosis in report.diagnoses]
-        # A failed verdict is a result of its own: no finding may be left to carry it.
-        if not report.passed:
-            results.insert(0, _result("verdict", "error", f"{report.outcome}: {report.verdict.headline}"))
-        rules = sorted({result["ruleId"] for result in results})
-        document = {
-            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-            "version": "2.1.0",
-            "runs": [
-                {
-                    "tool": {
-                        "driver": {
-                            "name": "likewise",
-                            "version": report.origin.versions.get("likewise", "0"),
-                            "rules": [{"id": rule, "name": _name(rule)} for rule in rules],
-                        }
-                    },
-                    "invocations": [{"executionSuccessful": True, "endTimeUtc": _utc(report.origin.created)}],
-                    "results": [{**result, "locations": place} for result in results],
-                    "properties": {
-                        "outcome": str(report.outcome),
-                        "samples": report.samples,
-                        "strata": strata_told(report.comparison.strata),
-                        "suites": suites_told(report.verdict.suites),
-                    },
-                }
-            ],
-        }
-        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return _document([_run(report)])
+
+    def render_gates(self, reports: Mapping[str, Report]) -> str:
+        return _document([_run(report, gate) for gate, report in reports.items()])
+
+
+def _document(runs: list[dict[str, Any]]) -> str:
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    document = {"$schema": schema, "version": "2.1.0", "runs": runs}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _run(report: Report, gate: str | None = None) -> dict[str, Any]:
+    place = [{"physicalLocation": {"artifactLocation": {"uri": _uri(report.origin.candidate.name)}}}]
+    results = [_of_finding(finding) for finding in report.verdict.findings]
+    results += [_of_diagnosis(diagnosis) for diagnosis in report.diagnoses]
+    # A failed verdict is a result of its own: no finding may be left to carry it.
+    if not report.passed:
+        results.insert(0, _result("verdict", "error", f"{report.outcome}: {report.headline}"))
+    rules = sorted({result["ruleId"] for result in results})
+    name = gate or report.origin.settings.get("gate")
+    # Of runs that one tool uploads for one commit, code-scanning views keep the last of each category.
+    named = {"automationDetails": {"id": f"likewise/{name}/"}} if name else {}
+    return {
+        "tool": {
+            "driver": {
+                "name": "likewise",
+                "version": report.origin.versions.get("likewise", "0"),
+                "rules": [{"id": rule, "name": _name(rule)} for rule in rules],
+            }
+        },
+        **named,
+        "invocations": [{"executionSuccessful": True, "endTimeUtc": _utc(report.origin.created)}],
+        "results": [{**result, "locations": place} for result in results],
+        "properties": {
+            "outcome": str(report.outcome),
+            "samples": report.samples,
+            "strata": strata_told(report.comparison.strata),
+            "suites": suites_told(report.verdict.suites),
+        },
+    }
 
 
 def _of_finding(finding: Finding) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.report import Report
@@ -16,9 +16,12 @@ from likewise.report.words import (
     baseline_told,
     batches_told,
     beside_the_limits,
+    cut,
     end_of,
+    gates_told,
     generated_told,
     most_telling,
+    remedy_of,
     sentence,
     share_told,
     sign,
@@ -72,6 +75,10 @@ def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Ite
         (end_of(origin.candidate.name, NAME), "bold"),
     )
     yield Text(sentence(report.verdict.headline))
+    # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
+    short = quiet and report.outcome is Outcome.INCONCLUSIVE
+    if (remedy := remedy_of(report)) and (short or not (quiet or report.diagnoses)):
+        yield Text(f"→ {sentence(remedy)}", style="italic")
     if quiet:
         return
     yield from _why(report, full=full)
@@ -233,13 +240,11 @@ def _findings(report: Report) -> Iterator[RenderableType]:
         finding
         for finding in beside_the_limits(report.verdict)
         if finding.code not in {f"{kind}-suite" for kind in SUITES}
-        and not (finding.message == report.verdict.headline and not finding.remedy)
     ]
     if shown:
         yield ""
     for finding in shown:
-        text = sentence(finding.message) if finding.message != report.verdict.headline else ""
-        body = Text.assemble(text, (" " if text else "", ""), (sentence(finding.remedy), "italic"))
+        body = Text.assemble(sentence(finding.message), " ", (sentence(finding.remedy), "italic"))
         mark, style = SEVERITIES[finding.severity]
         yield Text.assemble((f"{mark} ", style), body)
 
@@ -262,6 +267,25 @@ def _reach(report: Report) -> Iterator[RenderableType]:
 def _inputs(inputs: Mapping[str, Any]) -> str:
     shown = [f"{name}={answer_text(value)}" for name, value in list(inputs.items())[:8]]
     return ", ".join(shown) + (f" and {len(inputs) - 8} more" if len(inputs) > 8 else "")
+
+
+def summary(
+    gates: Iterable[tuple[str, Outcome, str]], *, width: int, colour: bool, saved: str = "", whole: bool = False
+) -> str:
+    """Many gates in one table, a line each unless `whole`: name, outcome, what it says; then what they come to."""
+    from rich.text import Text
+
+    found = list(gates)
+    table = plain_table("gate", "", "verdict", "")
+    # A name, a mark, an outcome and two blanks between them come before what is told.
+    room = width - max(len(name) for name, _, _ in found) - max(len(outcome) for _, outcome, _ in found) - 7
+    for name, outcome, headline in found:
+        marked = Text(MARKS[outcome], COLOURS[outcome]), Text(str(outcome), COLOURS[outcome])
+        shown = sentence(headline) if whole else cut(sentence(headline), max(room, 20))
+        table.add_row(Text(name, "bold"), *marked, Text(shown))
+    told = gates_told({name: outcome for name, outcome, _ in found})
+    where = [Text(f"Report: {saved}", "dim")] if saved else []
+    return drawn([table, "", Text(sentence(told), "bold"), *where], width=width, colour=colour)
 
 
 EXTENSION = TerminalRenderer()

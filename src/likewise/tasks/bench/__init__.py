@@ -164,6 +164,7 @@ def _feed(
     """Hand each model its rows, in its own form; what was decided on the way."""
     order: Sequence[str] | None = None
     notes: list[str] = []
+    feeding.require_inputs(mapping or {}, *(opened[side].signature for side in SIDES))
     for side in SIDES:
         signature = opened[side].signature
         route = feeding.plan(batch, signature, side=side, order=order, mapping=mapping)

@@ -12,7 +12,7 @@ from likewise.contracts.words import figure
 from likewise.report.formats.html import charts as drawing
 from likewise.report.formats.html import findings, limits
 from likewise.report.formats.html.cells import TONES, Table, share, shown
-from likewise.report.words import MARKS, batches_told, beside_the_limits, sentence
+from likewise.report.words import MARKS, batches_told, beside_the_limits, remedy_of, sentence, titled
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "bad", "Failure"),
@@ -66,11 +66,12 @@ def context(report: Report) -> dict[str, Any]:
     }
     return {
         "report": report,
-        "title": f"{report.outcome}: {report.origin.reference.name} → {report.origin.candidate.name}",
+        "title": f"{report.outcome}: {titled(report)}",
         "outcome": str(report.outcome),
         "mark": MARKS[report.outcome],
         "tone": TONES[report.outcome],
         "headline": sentence(report.verdict.headline),
+        "remedy": "" if report.diagnoses else sentence(remedy_of(report)),
         "made_up": _made_up(report),
         "reach": _reach(report),
         "figures": _figures(report),
