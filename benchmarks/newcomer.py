@@ -109,9 +109,12 @@ def pages() -> list[tuple[str, str]]:
 def steps() -> Iterator[Step]:
     """Every command and block of Python, page by page, in the order of the page."""
     for page, files in pages():
-        for language, block in re.findall(r"```(bash|python)\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S):
+        for language, block in re.findall(r"```(bash|python|toml)\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S):
             if language == "python":
                 yield Step(page, block, python=True, files=files)
+            elif language == "toml" and (named := re.match(r"# (\w+\.toml)\n", block)):
+                yield Step(page, f"open({named[1]!r}, 'w').write({block!r})", python=True, files=files)
+            if language != "bash":
                 continue
             for line in block.replace("\\\n", " ").splitlines():
                 if line.strip() and not line.startswith("#"):

@@ -1,8 +1,9 @@
 """Pages that run: their commands and their Python in order, and the screens they show beside what is printed.
 
 A block `console` is what the one command or the Python before it prints, or begins with `$ ` and its own command. A
-paragraph `…` stands for paragraphs that are left out. Compared are words and numbers; only what another machine or
-another version changes (VOLATILE) and where lines break are not. `make docs` writes what is printed today.
+paragraph `…` stands for paragraphs that are left out. A block `toml` that begins with a name is that file. Compared are
+words and numbers; only what another machine or version changes (VOLATILE) and where lines break are not. `make docs`
+writes what is printed today.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ def play(
             with contextlib.chdir(folder), contextlib.redirect_stdout(into):
                 exec(compile(block.text, str(page), "exec"), names)
             printed = into.getvalue()
+        elif block.language == "toml" and (named := re.match(r"# (\w+\.toml)\n", block.text)):
+            (folder / named[1]).write_text(block.text)
         elif block.language == "console":
             first, text = "", block.text
             if text.startswith("$ "):
