@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -109,8 +110,17 @@ def foreign(kind: type[LikewiseError], message: str, *, remedy: str, side: str |
         raise kind(f"{message}: {one_line(error)}", remedy=remedy, side=side) from error
 
 
+_DUMPS = re.compile(r"\s*(?:--DEBUG-INFO--|---(?:VARS|OPERATORS|NODES)---|\battributes=\{|\bgraph \{).*", re.DOTALL)
+"""Where other libraries begin to print a whole graph."""
+
+_LISTS = re.compile(r"([\[({])([^\[\](){}]{120,})([\])}])")
+"""Numbers or names between brackets, more than anybody reads."""
+
+
 def one_line(error: BaseException, *, limit: int = 500) -> str:
-    """An exception of somebody else's, as one line a person can read."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    """An exception of somebody else's, as one line a person can read: what it printed of its insides is left out."""
+    whole = str(error)
+    text = " ".join(_DUMPS.sub("", whole).split()) or " ".join(whole.split()) or type(error).__name__
+    text = _LISTS.sub(lambda found: f"{found[1]}{found[2][:40]}…{found[3]}", text)
+    text = text if len(text) <= limit else text[: limit - 1].rpartition(" ")[0] + "…"
     return text if isinstance(error, LikewiseError) else f"{type(error).__name__}: {text}"

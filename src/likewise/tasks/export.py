@@ -196,9 +196,12 @@ def _require_loadable(content: bytes, path: Path, *, double: bool) -> None:
         with open_model(Model("onnx", content)):
             return
     except ModelError as error:
+        remedy = "ONNX Runtime may not run this model in float64: leave out --double" if double else error.remedy
+        if "is not a registered function/op" in error.message:
+            remedy = "ONNX Runtime has no such operator: serve this model with the framework it comes from"
         raise ModelError(
             f"{path} was not written: what the converter gave does not load: {error.message.rstrip(chr(46))}",
-            remedy="ONNX Runtime may not run this model in float64: leave out --double" if double else error.remedy,
+            remedy=remedy,
         ) from error
 
 

@@ -16,7 +16,7 @@ from likewise.cli import options
 @options.data_options
 @click.option("--output", "-o", required=True, metavar="FILE.onnx", help="The file to write.")
 @click.option("--opset", type=int, metavar="N", help="ONNX operator set to write for.  [default: the converter's]")
-@click.option("--double", is_flag=True, help="Take and compute float64 where ONNX Runtime can.")
+@click.option("--double", is_flag=True, help="Take and compute float64: scikit-learn and torch.")
 @click.option("--zipmap", is_flag=True, help="Give probabilities as one dictionary a row, not as an array.")
 @click.option(
     "--dynamic",

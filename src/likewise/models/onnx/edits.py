@@ -175,29 +175,36 @@ def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
 class Writer:
     """Writes nodes in the place of another one: a call adds an operator and gives the name of what it makes.
 
-    A number among the inputs becomes a constant, in the type of float32 as networks have it.
+    A number among the inputs becomes a constant: floats in the given type, float32 as networks have it.
     """
 
-    def __init__(self, graph: GraphProto, node: NodeProto) -> None:
+    def __init__(self, graph: GraphProto, node: NodeProto, dtype: Any = np.float32) -> None:
         self._graph, self._out, self._name = graph, node.output[0], node.name
-        self._made: list[NodeProto] = []
+        self._dtype = dtype
+        self.nodes: list[NodeProto] = []
 
-    def __call__(self, operator: str, *given: str | float, **attributes: Any) -> str:
+    def __call__(self, operator: str, *given: str | float | Array, **attributes: Any) -> str:
         inputs = [name if isinstance(name, str) else self.number(name) for name in given]
-        name = f"{self._out}__{len(self._made)}"
-        self._made.append(make_node(operator, inputs, [name], name=name, **attributes))
+        name = f"{self._out}__{len(self.nodes)}"
+        self.nodes.append(make_node(operator, inputs, [name], name=name, **attributes))
         return name
 
     def number(self, value: Any) -> str:
         """The name of a constant that holds this."""
         name = f"{self._out}__stored{len(self._graph.initializer)}"
-        set_constant(self._graph, name, np.asarray(value, dtype=np.float32))
+        array = np.asarray(value)
+        whole = isinstance(value, np.ndarray) and array.dtype.kind != "f"
+        set_constant(self._graph, name, array if whole else array.astype(self._dtype))
         return name
+
+    def into(self, output: str, name: str) -> None:
+        """Give what was written under the name of an output of the replaced node."""
+        self.nodes.append(make_node("Identity", [name], [output], name=f"{output}__given"))
 
     def written(self) -> list[NodeProto]:
         """The nodes, of which the last gives what the replaced one gave, under its name."""
-        self._made[-1].output[0], self._made[-1].name = self._out, self._name
-        return self._made
+        self.nodes[-1].output[0], self.nodes[-1].name = self._out, self._name
+        return self.nodes
 
 
 def tensor_types(proto: ModelProto) -> dict[str, int]:

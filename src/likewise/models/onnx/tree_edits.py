@@ -34,8 +34,8 @@ def written(proto: ModelProto, held: GraphTrees, ensemble: Ensemble) -> ModelPro
     for place, site in enumerate(held.sites):
         node = changed.graph.node[site.node]
         table = _table(ensemble, place, site)
-        write = _of_version_5 if site.operator == "TreeEnsemble" else _of_older
-        for name, content in write(site, table).items():
+        five = site.operator == "TreeEnsemble"
+        for name, content in (_of_version_5(site.name, table) if five else _of_older(site, table)).items():
             # Most of it is as it was, and to write millions of numbers takes seconds.
             if not _same(site.told.get(name), content):
                 _set(node, name, content)
@@ -206,14 +206,20 @@ def _of_older(site: Site, table: Table) -> dict[str, Any]:
     }
 
 
-def _of_version_5(site: Site, table: Table) -> dict[str, Any]:
+def fill(node: NodeProto, table: Table) -> None:
+    """Put trees into an empty TreeEnsemble (5)."""
+    for name, content in _of_version_5(node.name, table).items():
+        _set(node, name, content)
+
+
+def _of_version_5(name: str, table: Table) -> dict[str, Any]:
     split = table["mode"] != NO_SPLIT
     span = int(table["number"].max(initial=0)) + 1
     key, leaf_key = table["tree"] * span + table["number"], table["leaf_tree"] * span + table["leaf_number"]
     first = np.concatenate([[True], table["tree"][1:] != table["tree"][:-1]])
     several = len(np.unique(leaf_key)) != len(leaf_key) or len(leaf_key) != int((~split).sum())
     if not split[first].all() or several:
-        raise UnwritableError(f"{site.name}: a tree of one leaf, or a leaf of several values")
+        raise UnwritableError(f"{name}: a tree of one leaf, or a leaf of several values")
     place = {int(entry): index for index, entry in enumerate(key[split])}
     leaf_place = {int(entry): index for index, entry in enumerate(leaf_key)}
     # The members of all sets, with NaN after each.
@@ -262,7 +268,7 @@ def _set(node: NodeProto, name: str, value: Any) -> None:
     if not isinstance(value, np.ndarray):
         node.attribute.append(helper.make_attribute(name, value))
         return
-    if name in ("membership_values", "nodes_splits", "leaf_weights"):
+    if name in ("membership_values", "nodes_splits", "leaf_weights") or value.dtype == np.uint8:
         node.attribute.append(helper.make_attribute(name, numpy_helper.from_array(value, name)))
         return
     # Filled here, as the helper looks at every number of a list of millions.

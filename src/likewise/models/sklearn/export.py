@@ -11,7 +11,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import NOTE, ExportRequest
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import quietly
-from likewise.models.sklearn.walk import first_to_see, innermost, takes_columns_apart, walk
+from likewise.models.onnx.doubles import in_double
+from likewise.models.sklearn.converters import Conversion
+from likewise.models.sklearn.walk import Part, first_to_see, innermost, takes_columns_apart, walk, with_parts
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,6 +38,9 @@ WORDS = r"[\p{L}\p{N}_]{2,}"
 
 LOCALE = "C.UTF-8"
 """Exists in slim images too; the converter's en_US.UTF-8 often does not, and then the file does not load."""
+
+DENSE = {("VotingClassifier", "flatten_transform"): False, ("RandomTreesEmbedding", "sparse_output"): False}
+"""Parameters that change the form of what a step hands on, and without which the converter does not take it."""
 
 ELSEWHERE = ("xgboost", "lightgbm", "catboost")
 """Packages whose models look like scikit-learn's and have exporters of their own."""
@@ -56,7 +62,7 @@ class SklearnExporter:
         with extra("sklearn", needed_for="the export of scikit-learn models"):
             import skl2onnx  # noqa: F401
         model = getattr(request.model, "best_estimator_", request.model)
-        model, filled = _with_empty_text(model)
+        model, filled = _as_the_converter_takes_it(model)
         types = _types(model, request)
         numbers = all(not isinstance(kind, _tensors().StringTensorType) for _, kind in types)
         if request.signature.table and numbers and not takes_columns_apart(model):
@@ -71,25 +77,35 @@ class SklearnExporter:
         return proto
 
 
-def _with_empty_text(model: Any) -> tuple[Any, tuple[str, ...]]:
-    """The model, copied if a step treats missing text, and the paths of the steps that were told otherwise.
+def _as_the_converter_takes_it(model: Any, path: str = "") -> tuple[Any, tuple[str, ...]]:
+    """The model, copied along the way to a step that has to be told otherwise, and the paths of steps of text.
 
     ONNX strings cannot be missing, so a missing value is fed as the empty string. A pipeline that was taught
-    to fill or to encode missing text has to look for that instead.
+    to fill or to encode missing text has to look for that instead. ONNX has no sparse tables: what a step would
+    give as one, it gives in full.
     """
-    if not any(_fills(step) or _encodes(step) for _, step in walk(model)):
-        return model, ()
-    copied = deepcopy(model)
-    changed = []
-    for path, step in walk(copied):
-        if _fills(step):
-            step.missing_values = ""
-        elif _encodes(step):
-            step.categories_ = [_filled(categories) for categories in step.categories_]
-        else:
-            continue
-        changed.append(path)
-    return copied, tuple(changed)
+    of_text: list[str] = []
+
+    def inside(part: Part) -> Any:
+        made, found = _as_the_converter_takes_it(part.estimator, ".".join(filter(None, (path, part.name))))
+        of_text.extend(found)
+        return made
+
+    made = with_parts(model, inside)
+    changes: dict[str, Any] = {}
+    if _fills(model):
+        changes = {"missing_values": ""}
+    elif _encodes(model):
+        changes = {"categories_": [_filled(categories) for categories in model.categories_]}
+    of_text += [path] if changes else []
+    changes |= {name: value for (kind, name), value in DENSE.items() if type(model).__name__ == kind}
+    changes = {name: value for name, value in changes.items() if getattr(model, name, value) is not value}
+    if type(model).__name__ == "KBinsDiscretizer" and model.encode == "onehot":
+        changes["encode"] = "onehot-dense"
+    if changes:
+        made = copy(model) if made is model else made
+        vars(made).update(changes)
+    return made, tuple(of_text)
 
 
 def _fills(step: Any) -> bool:
@@ -132,9 +148,9 @@ def _types(model: Any, request: ExportRequest) -> list[tuple[str, Any]]:
     """The inputs of the exported model: one a column of a table, or one array."""
     inputs = request.sample.inputs
     if request.signature.table or request.signature.inputs is None:
-        from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+        from sklearn.preprocessing import LabelBinarizer, LabelEncoder, OneHotEncoder, OrdinalEncoder, TargetEncoder
 
-        encoders = (OneHotEncoder, OrdinalEncoder, TargetEncoder)
+        encoders = (OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder, LabelBinarizer)
         first = first_to_see(model, list(inputs))
         encoded = {name for name, steps in first.items() if any(isinstance(step, encoders) for step in steps)}
         return [
@@ -186,21 +202,40 @@ def _with_columns_joined(model: Any, request: ExportRequest) -> Any:
 
 
 def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest) -> tuple[ModelProto, list[str]]:
-    from skl2onnx import get_latest_tested_opset_version, to_onnx
+    from skl2onnx import get_latest_tested_opset_version
 
     options = _options(model, zipmap=request.zipmap)
+    conversion = Conversion(double=request.double)
     trees_of_3 = {"": request.opset or get_latest_tested_opset_version(), "ai.onnx.ml": 3}
+    notes = []
     try:
         with quietly(), _flags_as_integers():
             try:
-                return to_onnx(model, initial_types=types, options=options, target_opset=request.opset), []
+                proto = conversion.run(model, types, options, request.opset)
             except RuntimeError as error:
                 if "target_opset={'ai.onnx.ml': 3}" not in str(error):
                     raise
-                proto = to_onnx(model, initial_types=types, options=options, target_opset=trees_of_3)
-                return proto, ["written for ai.onnx.ml 3, because the converter knows this model in no later version"]
+                proto = conversion.run(model, types, options, trees_of_3)
+                notes = ["written for ai.onnx.ml 3, because the converter knows this model in no later version"]
     except Exception as error:
-        raise _refusal(error, request.model, model) from error
+        refusal = _refusal(error, request.model, model)
+        if request.double and not isinstance(error, ModelError) and _converts_in_single(model, request):
+            refusal.remedy = "In float32 it converts: leave out --double"
+        raise refusal from error
+    if request.double:
+        proto, narrow = in_double(proto, conversion.exact, rounding=conversion.rounding)
+        notes += [f"{name} computes in float32: ONNX has it in no other type" for name in narrow]
+    return proto, notes
+
+
+def _converts_in_single(model: Any, request: ExportRequest) -> bool:
+    """Was it only the wide type that the converter did not take?"""
+    single = replace(request, double=False)
+    try:
+        _converted(model, _types(model, single), single)
+    except ModelError:
+        return False
+    return True
 
 
 @contextmanager
@@ -228,14 +263,26 @@ def _options(model: Any, *, zipmap: bool) -> dict[int, dict[str, Any]]:
     from sklearn.feature_extraction.text import CountVectorizer
 
     options: dict[int, dict[str, Any]] = {}
-    if is_classifier(model):
+    if is_classifier(model) and _takes(innermost(model), "zipmap"):
         options[id(model)] = {"zipmap": zipmap}
     for _, step in walk(model):
+        if hasattr(step, "get_params") and is_classifier(step) and not _takes(step, "zipmap"):
+            # Else a Pipeline hands the option on to a step that does not know it.
+            options.setdefault(id(step), {})
         if isinstance(step, CountVectorizer):
             options[id(step)] = {"locale": LOCALE}
             if step.token_pattern == r"(?u)\b\w\w+\b" and step.tokenizer is None and step.analyzer == "word":
                 options[id(step)]["tokenexp"] = WORDS
     return options
+
+
+def _takes(step: Any, option: str) -> bool:
+    """Does the converter of this class know an option?"""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common._registration import get_converter
+
+    alias = sklearn_operator_name_map.get(type(step))
+    return alias is not None and option in (get_converter(alias).get_allowed_options() or ())
 
 
 def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
@@ -244,17 +291,18 @@ def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
     steps = [step for step in _steps_at_work(error.__traceback__) if id(step) in paths]
     kind = type(error).__name__
     unknown = kind in ("MissingShapeCalculator", "MissingConverter")
-    said = re.split(r"\.?\s+You may raise an is", one_line(error))[0].rstrip(".")
-    reason = "it has no converter for this class" if unknown else said
+    reason = "it has no converter for this class" if unknown else _said(error)
     if not steps:
         return ModelError(
             f"skl2onnx cannot convert {type(asked).__name__}: {reason}",
-            remedy="Try another --opset, or without --double",
+            remedy="Try another --opset",
         )
     step, path = steps[-1], paths[id(steps[-1])]
     named = f"step {path!r} ({type(step).__name__})" if path else type(step).__name__
     remedy = "Use a step it supports, or apply this one to the data before the model"
-    if kind == "InvalidInputLengthException":
+    if isinstance(error, ModelError):
+        remedy = error.remedy or "Apply it to the data before the model, or use functions such as numpy.log1p"
+    elif kind == "InvalidInputLengthException":
         remedy = "Let one ColumnTransformer see the columns first: make_pipeline(columns, model)"
     elif step is innermost(asked):
         remedy = "Train a model it supports"
@@ -262,6 +310,20 @@ def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
         f"skl2onnx cannot convert {named}: {reason}",
         remedy=f"{remedy}, or teach it: skl2onnx.update_registered_converter" if unknown else remedy,
     )
+
+
+def _said(error: Exception) -> str:
+    """The sentence that matters, in our words for types."""
+    told = re.split(r"\.?\s+You may raise an is", one_line(error))[0].rstrip(".")
+    pattern = r"with a wrong type .*?(\w+)TensorType.*?Only \[(.*?)\] are allowed"
+    found = re.search(pattern, str(error), re.DOTALL)
+    if found is None:
+        return told
+    taken = ", ".join(_NUMBERS.get(name, name.lower()) for name in re.findall(r"(\w+)TensorType", found[2]))
+    return f"it takes {taken} only, not {_NUMBERS.get(found[1], found[1].lower())}"
+
+
+_NUMBERS = {"Float": "float32", "Double": "float64"}
 
 
 def _steps_at_work(trace: TracebackType | None) -> Iterator[Any]:

@@ -1,0 +1,463 @@
+"""Converters of ours for what skl2onnx has none for, or none in float64; handed over for one conversion only.
+
+What it rounds to float32 on the way into a graph is kept here as it was, so that a graph in float64 can be made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from likewise.errors import ModelError
+from likewise.models.sklearn import functions
+from likewise.models.sklearn.functions import UnwritableError, Writing
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Converter = Callable[[Any, Any, Any], None]
+
+
+@dataclass
+class Conversion:
+    """One run of skl2onnx, and the numbers it was given on the way, in full."""
+
+    double: bool
+    exact: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rounding: set[str] = field(default_factory=set)
+    """Trees that see float32, as scikit-learn's own do."""
+
+    def run(self, model: Any, types: list[tuple[str, Any]], options: dict[int, Any], opset: Any) -> ModelProto:
+        """As `skl2onnx.to_onnx`, with our converters."""
+        from skl2onnx import convert_sklearn
+        from sklearn.compose import TransformedTargetRegressor
+
+        self.exact.clear()
+        proto: ModelProto = convert_sklearn(
+            model,
+            name=f"ONNX({type(model).__name__})",
+            initial_types=types,
+            target_opset=opset,
+            options=options,
+            custom_conversion_functions=self._converters(),
+            custom_shape_calculators=self._shapes(),
+            custom_parsers={TransformedTargetRegressor: _parse_target},
+        )
+        version = opset.get("") if isinstance(opset, dict) else opset
+        for entry in proto.opset_import:
+            if entry.domain == "" and version is not None:
+                entry.version = version
+        return proto
+
+    def _converters(self) -> dict[type, Converter]:
+        from skl2onnx._supported_operators import sklearn_operator_name_map
+        from skl2onnx.common._registration import get_converter
+
+        ours = _ours(double=self.double)
+        if not self.double:
+            return ours
+
+        def registered(scope: Any, operator: Any, container: Any) -> None:
+            # By what it is converted as: an estimator may be taken apart into several operators.
+            _in_full(get_converter(operator.type))(scope, operator, container)
+
+        return {kind: self._watching(ours.get(kind, registered)) for kind in (*sklearn_operator_name_map, *ours)}
+
+    def _shapes(self) -> dict[type, Callable[[Any], None]]:
+        from skl2onnx._supported_operators import sklearn_operator_name_map
+
+        ours = _shapes()
+        return dict.fromkeys(sklearn_operator_name_map, _shape_in_double) | ours if self.double else ours
+
+    def _watching(self, convert: Converter) -> Converter:
+        def watched(scope: Any, operator: Any, container: Any) -> None:
+            convert(scope, operator, _Watched(container, self, operator.raw_operator))
+
+        return watched
+
+
+def _shape_in_double(operator: Any) -> None:
+    """Some steps say that they give float32 whatever they get, and the next one then believes them."""
+    from skl2onnx.common._registration import get_shape_calculator
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+
+    get_shape_calculator(operator.type)(operator)
+    for variable in operator.outputs:
+        if type(variable.type) is FloatTensorType:
+            variable.type = DoubleTensorType(variable.type.shape)
+
+
+def _in_full(convert: Any) -> Converter:
+    """Converters of trees round their numbers for the operators before version 3."""
+    known = signature(convert._fct).parameters
+    of_trees = "op_version" in known and str(known["op_type"].default).startswith("TreeEnsemble")
+    return partial(convert._fct, op_version=3) if of_trees else convert
+
+
+class _Watched:
+    """A container of skl2onnx that keeps numbers in full: what is stored is stored as doubles, attributes are noted."""
+
+    def __init__(self, container: Any, conversion: Conversion, step: Any) -> None:
+        self._container, self._conversion, self._step = container, conversion, step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def add_initializer(self, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
+        from onnx import TensorProto
+
+        wide = TensorProto.DOUBLE if onnx_type == TensorProto.FLOAT else onnx_type
+        return self._container.add_initializer(name, wide, shape, content)
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> Any:
+        made = self._container.add_node(op_type, inputs, outputs, **attributes)
+        node = self._container.nodes[-1]
+        numbers = {name: value for name, value in attributes.items() if _is_float(value)}
+        if numbers:
+            self._conversion.exact[node.name] = numbers
+        if op_type.startswith("TreeEnsemble") and _rounds(self._step):
+            self._conversion.rounding.add(node.name)
+        return made
+
+
+def _is_float(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return bool(value) and isinstance(value[0], float | np.floating)
+    return isinstance(value, float | np.floating) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
+
+
+def _rounds(step: Any) -> bool:
+    """scikit-learn's trees look at float32; those over histograms at float64."""
+    return type(step).__module__.startswith("sklearn.") and not hasattr(step, "_predictors")
+
+
+def _ours(*, double: bool) -> dict[type, Converter]:
+    """The classes that we convert ourselves."""
+    from sklearn.impute import MissingIndicator, SimpleImputer
+    from sklearn.preprocessing import FunctionTransformer
+
+    always: dict[type, Converter] = {
+        FunctionTransformer: _function,
+        SimpleImputer: _imputer(always=double),
+        MissingIndicator: _indicator,
+    }
+    if not double:
+        return always
+    from sklearn.ensemble import IsolationForest
+    from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
+    from sklearn.preprocessing import PowerTransformer
+    from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR, OneClassSVM
+
+    return {
+        **always,
+        **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
+        **dict.fromkeys((SVR, NuSVR, OneClassSVM), _svm_regressor),
+        **dict.fromkeys((SVC, NuSVC), _svm_classifier),
+        IsolationForest: _isolation_forest,
+        PowerTransformer: _power,
+    }
+
+
+def _shapes() -> dict[type, Callable[[Any], None]]:
+    from sklearn.impute import MissingIndicator, SimpleImputer
+    from sklearn.preprocessing import FunctionTransformer
+
+    return {FunctionTransformer: _shape_of_function, SimpleImputer: _shape_of_imputer, MissingIndicator: _shape_of_gaps}
+
+
+def _is_text(variable: Any) -> bool:
+    from skl2onnx.common.data_types import StringTensorType
+
+    return isinstance(variable.type, StringTensorType)
+
+
+def _number(operator: Any) -> Any:
+    """The type of a table of numbers made of the inputs."""
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+
+    double = any(isinstance(variable.type, DoubleTensorType) for variable in operator.inputs)
+    return DoubleTensorType if double else FloatTensorType
+
+
+def _width(operator: Any) -> int | None:
+    widths = [variable.type.shape[1] if len(variable.type.shape) > 1 else None for variable in operator.inputs]
+    return None if None in widths else sum(width or 0 for width in widths)
+
+
+def _joined(write: Writing, operator: Any) -> str:
+    """The inputs side by side, as numbers of one type."""
+    parts = [write("Cast", variable.full_name, to=write.kind) for variable in operator.inputs]
+    return parts[0] if len(parts) == 1 else write("Concat", *parts, axis=1)
+
+
+def _shape_of_function(operator: Any) -> None:
+    step = operator.raw_operator
+    if step.func is None and all(map(_is_text, operator.inputs)):
+        operator.outputs[0].type = type(operator.inputs[0].type)([None, _width(operator)])
+        return
+    operator.outputs[0].type = _number(operator)([None, _width(operator)])
+
+
+def _function(scope: Any, operator: Any, container: Any) -> None:
+    step = operator.raw_operator
+    write = Writing(scope, operator, container)
+    if step.func is None and all(map(_is_text, operator.inputs)):
+        names = [variable.full_name for variable in operator.inputs]
+        write.into(operator.outputs[0], names[0] if len(names) == 1 else write("Concat", *names, axis=1))
+        return
+    try:
+        write.into(operator.outputs[0], functions.applied(write, _joined(write, operator), step.func, step.kw_args))
+    except UnwritableError as error:
+        raise ModelError(str(error)) from error
+
+
+def _parse_target(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
+    """The regressor, and behind it what turns its answer back."""
+    from skl2onnx._parse import _parse_sklearn
+    from skl2onnx.common.data_types import guess_tensor_type
+
+    (answer, *_) = _parse_sklearn(scope, model.regressor_, inputs, custom_parsers=custom_parsers)
+    operator = scope.declare_local_operator("SklearnFunctionTransformer", _Inverse(model.transformer_))
+    operator.inputs.append(answer)
+    operator.outputs.append(scope.declare_local_variable("variable", guess_tensor_type(inputs[0].type)))
+    return operator.outputs
+
+
+class _Inverse:
+    """Takes back what a transformer did to the target, as an operator of skl2onnx."""
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    def onnx_shape_calculator(self) -> Callable[[Any], None]:
+        def shape(operator: Any) -> None:
+            operator.outputs[0].type = _number(operator)([None, _width(operator)])
+
+        return shape
+
+    def onnx_converter(self) -> Converter:
+        def convert(scope: Any, operator: Any, container: Any) -> None:
+            write = Writing(scope, operator, container)
+            try:
+                write.into(operator.outputs[0], functions.inverse(write, _joined(write, operator), self.transformer))
+            except UnwritableError as error:
+                raise ModelError(str(error)) from error
+
+        return convert
+
+
+def _kept(step: Any) -> Any:
+    """The columns that an imputer passes on: one without any value in training goes."""
+    if step.keep_empty_features:
+        return np.arange(len(step.statistics_))
+    return np.flatnonzero([value == value for value in step.statistics_])
+
+
+def _shape_of_imputer(operator: Any) -> None:
+    step = operator.raw_operator
+    width = len(_kept(step)) + (len(step.indicator_.features_) if step.add_indicator else 0)
+    kind = type(operator.inputs[0].type)
+    if not _is_text(operator.inputs[0]) and _by_ours(step, operator, always=False):
+        kind = _number(operator)
+    operator.outputs[0].type = kind([None, width])
+
+
+def _by_ours(step: Any, operator: Any, *, always: bool) -> bool:
+    if any(map(_is_text, operator.inputs)):
+        return False
+    plain = isinstance(step.missing_values, float) and not step.add_indicator
+    return always or not plain or len(_kept(step)) != len(step.statistics_)
+
+
+def _imputer(*, always: bool) -> Converter:
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        from skl2onnx.common._registration import get_converter
+
+        step = operator.raw_operator
+        if not _by_ours(step, operator, always=always):
+            get_converter("SklearnSimpleImputer")(scope, operator, container)
+            return
+        write = Writing(scope, operator, container)
+        table = _joined(write, operator)
+        missing = _missing(write, table, step.missing_values)
+        filled = write("Where", missing, step.statistics_.astype(np.float64), table)
+        kept = _kept(step)
+        if len(kept) != len(step.statistics_):
+            filled = write("Gather", filled, kept.astype(np.int64), axis=1)
+        if step.add_indicator:
+            gaps = write("Gather", missing, step.indicator_.features_.astype(np.int64), axis=1)
+            filled = write("Concat", filled, write("Cast", gaps, to=write.kind), axis=1)
+        write.into(operator.outputs[0], filled)
+
+    return convert
+
+
+def _missing(write: Writing, table: str, value: Any) -> str:
+    if value is None or value != value:
+        return write("IsNaN", table)
+    return write("Equal", table, float(value))
+
+
+def _shape_of_gaps(operator: Any) -> None:
+    operator.outputs[0].type = _number(operator)([None, len(operator.raw_operator.features_)])
+
+
+def _indicator(scope: Any, operator: Any, container: Any) -> None:
+    step = operator.raw_operator
+    write = Writing(scope, operator, container)
+    gaps = _missing(write, _joined(write, operator), step.missing_values)
+    chosen = write("Gather", gaps, step.features_.astype(np.int64), axis=1)
+    write.into(operator.outputs[0], write("Cast", chosen, to=write.kind))
+
+
+def _power(scope: Any, operator: Any, container: Any) -> None:
+    write = Writing(scope, operator, container)
+    write.into(operator.outputs[0], functions.power(write, _joined(write, operator), operator.raw_operator))
+
+
+def _labelled(write: Writing, operator: Any, place: str) -> None:
+    """The label at this place of the classes."""
+    classes = operator.raw_operator.classes_
+    labels = classes.astype(object) if classes.dtype.kind in "OUS" else classes.astype(np.int64)
+    write.into(operator.outputs[0], write("Gather", labels, place))
+
+
+def _linear_classifier(scope: Any, operator: Any, container: Any) -> None:
+    step = operator.raw_operator
+    write = Writing(scope, operator, container)
+    coefficients = np.atleast_2d(step.coef_).astype(np.float64)
+    intercept = np.broadcast_to(np.asarray(step.intercept_, dtype=np.float64), (len(coefficients),))
+    scores = write("Add", write("MatMul", _joined(write, operator), coefficients.T.copy()), intercept.copy())
+    binarizer = getattr(step, "_label_binarizer", None)
+    if binarizer is not None and binarizer.y_type_.startswith("multilabel"):
+        write.into(operator.outputs[0], write("Cast", write("Greater", scores, 0.0), to=7))
+    elif len(coefficients) == 1:
+        above = write("Cast", write("Greater", scores, 0.0), to=7)
+        _labelled(write, operator, write("Squeeze", above, np.array([1])))
+    else:
+        _labelled(write, operator, write("ArgMax", scores, axis=1, keepdims=0))
+    write.into(operator.outputs[1], scores)
+
+
+def _kernel(write: Writing, table: str, step: Any) -> str:
+    """The kernel of every row with every support vector."""
+    vectors = step.support_vectors_
+    vectors = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, dtype=np.float64)
+    gamma, offset, degree = float(step._gamma), float(step.coef0), float(step.degree)
+    if step.kernel == "rbf":
+        # Around their middle, where the squares are small and little is lost between them.
+        middle = vectors.mean(axis=0)
+        rows, centred = write("Sub", table, middle), vectors - middle
+        square = write("ReduceSum", write("Mul", rows, rows), np.array([1]), keepdims=1)
+        product = write("MatMul", rows, (-2 * centred).T.copy())
+        distance = write("Add", write("Add", square, (centred**2).sum(axis=1)), product)
+        return write("Exp", write("Mul", distance, -gamma))
+    product = write("MatMul", table, vectors.T.copy())
+    if step.kernel == "linear":
+        return product
+    scaled = write("Add", write("Mul", product, gamma), offset)
+    if step.kernel == "poly":
+        return write("Pow", scaled, degree)
+    if step.kernel == "sigmoid":
+        return write("Tanh", scaled)
+    raise ModelError(
+        f"the kernel {step.kernel!r} of {type(step).__name__} is none that ONNX has",
+        remedy="Use one of linear, poly, rbf, sigmoid",
+    )
+
+
+def _dense(array: Any) -> Any:
+    return np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
+
+
+def _svm_regressor(scope: Any, operator: Any, container: Any) -> None:
+    step = operator.raw_operator
+    write = Writing(scope, operator, container)
+    kernel = _kernel(write, _joined(write, operator), step)
+    found = write("Add", write("MatMul", kernel, _dense(step.dual_coef_).T.copy()), step.intercept_.astype(np.float64))
+    if len(operator.outputs) == 1:
+        write.into(operator.outputs[0], found)
+        return
+    # An outlier detector says on which side a row lies, and how far.
+    side = write("Where", write("Greater", found, 0.0), np.array([[1]]), np.array([[-1]]))
+    write.into(operator.outputs[0], side)
+    write.into(operator.outputs[1], found)
+
+
+def _svm_classifier(scope: Any, operator: Any, container: Any) -> None:
+    """One against one, as libsvm does it: each pair of classes has a score, and a vote."""
+    from skl2onnx.common._registration import get_converter
+
+    step = operator.raw_operator
+    classes = len(step.classes_)
+    if len(getattr(step, "_probA", ())) or getattr(step, "decision_function_shape", "ovr") != "ovr":
+        get_converter("SklearnSVC")(scope, operator, container)
+        return
+    write = Writing(scope, operator, container)
+    kernel = _kernel(write, _joined(write, operator), step)
+    pairs = [(first, second) for first in range(classes) for second in range(first + 1, classes)]
+    weights = np.zeros((len(step.support_vectors_), len(pairs)))
+    ends = np.cumsum(step.n_support_)
+    dual = _dense(step._dual_coef_)
+    for column, (first, second) in enumerate(pairs):
+        for one, other in ((first, second), (second, first)):
+            rows = slice(ends[one] - step.n_support_[one], ends[one])
+            weights[rows, column] = dual[other - 1 if other > one else other, rows]
+    # As libsvm has them: scikit-learn shows those of two classes with the other sign.
+    decision = write("Add", write("MatMul", kernel, weights), step._intercept_.astype(np.float64))
+    votes = write("Cast", write("Greater", decision, 0.0), to=write.kind)
+    wins = np.zeros((len(pairs), classes))
+    for column, (first, second) in enumerate(pairs):
+        wins[column, first], wins[column, second] = 1.0, -1.0
+    counted = write("Add", write("MatMul", votes, wins), np.array([float(place) for place in range(classes)]))
+    _labelled(write, operator, write("ArgMax", counted, axis=1, keepdims=0))
+    if classes == 2:
+        operator.outputs[1].type.shape = [None, 1]
+        write.into(operator.outputs[1], write("Neg", decision))
+        return
+    sums = write("MatMul", decision, wins)
+    confidence = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
+    write.into(operator.outputs[1], write("Add", counted, confidence))
+
+
+def _isolation_forest(scope: Any, operator: Any, container: Any) -> None:
+    """Every leaf says how deep it is; the sum over the trees is all there is to know."""
+    from skl2onnx.common.tree_ensemble import (
+        add_tree_to_attribute_pairs,
+        get_default_tree_regressor_attribute_pairs,
+    )
+    from sklearn.ensemble._iforest import _average_path_length
+
+    step = operator.raw_operator
+    write = Writing(scope, operator, container)
+    attributes = get_default_tree_regressor_attribute_pairs()
+    attributes["n_targets"] = 1
+    no_classes, as_values = (False,), (False, True)  # no counts, and thresholds for float32
+    starts = [0]
+    for number, (member, columns) in enumerate(zip(step.estimators_, step.estimators_features_, strict=True)):
+        add_tree_to_attribute_pairs(attributes, *no_classes, member.tree_, number, 1.0, 0, *as_values, dtype=np.float64)
+        start, stop = starts[-1], len(attributes["nodes_featureids"])
+        starts.append(stop)
+        attributes["nodes_featureids"][start:stop] = columns[attributes["nodes_featureids"][start:stop]].tolist()
+    depths_of = [
+        member.tree_.compute_node_depths() - 1.0 + _average_path_length(member.tree_.n_node_samples)
+        for member in step.estimators_
+    ]
+    at = zip(attributes["target_treeids"], attributes["target_nodeids"], strict=True)
+    leaves = [float(depths_of[number][node]) for number, node in at]
+    attributes["target_weights"] = leaves
+    attributes["target_ids"] = [0] * len(leaves)
+    depths = write("TreeEnsembleRegressor", _joined(write, operator), op_domain="ai.onnx.ml", **attributes)
+    most = len(step.estimators_) * float(_average_path_length([step._max_samples])[0])
+    score = write("Neg", write("Pow", 2.0, write("Div", depths, -most)))
+    decision = write("Sub", score, float(step.offset_))
+    write.into(operator.outputs[1], decision)
+    less = write("Less", decision, 0.0)
+    write.into(operator.outputs[0], write("Where", less, np.array([[-1]]), np.array([[1]])))
+    if len(operator.outputs) > 2:
+        write.into(operator.outputs[2], score)
