@@ -83,6 +83,9 @@ def test_many_gates_end_in_one_table_and_exit_with_the_worst(folder):
     assert two.returncode == 1
     assert two.stdout.splitlines()[0].split() == ["gate", "verdict"]
     assert "1 of 2 gates passes: bad is FAIL." in two.stdout
+    short = here("check", "--gate", "good", "--gate", "bad", folder=folder).stdout.splitlines()
+    assert [line.split()[0] for line in short[-4:] if line] == ["good", "bad", "1"]
+    assert len(short[-3]) == 80
     alone = here("check", "--gate", "good", folder=folder)
     assert alone.returncode == 0
     assert "gates" not in alone.stdout
@@ -131,6 +134,8 @@ def test_what_is_printed_for_a_machine_is_alone(folder, words, models):
 
 
 def test_standard_output_is_for_one_of_them(folder):
+    (folder / "quiet.toml").write_text(GATES.replace("[gates.bad]", "[gates.bad]\njunit = '-'"))
+    here("check", "--config", "quiet.toml", folder=folder).expect(2, "gate 'bad' would print beside the others")
     here("check", "--junit", "-", "--sarif", "-", folder=folder).expect(2, "standard output is for the junit")
     here("check", "--junit", "-", "--json", folder=folder).expect(2, "Give --junit a file")
 

@@ -176,8 +176,12 @@ def carry_out_all(
     for name in together:
         require_of_gates(name)
     require_writable(together.values())
-    for gate in gates.values():
+    for name, gate in gates.items():
         gate.policy()
+        if "-" in (gate.report, *gate.formats.values()):
+            raise UsageError(
+                f"gate {name!r} would print beside the others", remedy="Give it a file in the configuration"
+            )
     gates = {name: _writable(gate) for name, gate in gates.items()}
     found: dict[str, Carried] = {}
     for name, gate in gates.items():

@@ -217,7 +217,7 @@ def _planned(
     named = {spec.name: named[spec.name] for spec in specs}
     for name, column in named.items():
         if name != column:
-            require_column(column, available, f"to feed {name!r} from", "the data")
+            require_column(column, available, f"to feed {name!r} from", "The data")
     if all(column in available for column in named.values()):
         routes = tuple(Route(spec, (named[spec.name],)) for spec in specs)
         return Feed(side, routes, signature.table, notes)

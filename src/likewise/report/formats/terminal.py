@@ -278,7 +278,8 @@ def summary(
     found = list(gates)
     table = plain_table("gate", "", "verdict", "")
     # A name, a mark, an outcome and two blanks between them come before what is told.
-    room = width - max(len(name) for name, _, _ in found) - max(len(outcome) for _, outcome, _ in found) - 7
+    names, outcomes = ("gate", *(name for name, _, _ in found)), ("verdict", *(outcome for _, outcome, _ in found))
+    room = width - max(map(len, names)) - max(map(len, outcomes)) - 7
     for name, outcome, headline in found:
         marked = Text(MARKS[outcome], COLOURS[outcome]), Text(str(outcome), COLOURS[outcome])
         shown = sentence(headline) if whole else cut(sentence(headline), max(room, 20))
