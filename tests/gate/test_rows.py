@@ -13,6 +13,7 @@ import pytest
 import data_only
 from likewise.contracts.data import Batch, Provenance, RowIds
 from likewise.data.columns import ArrayColumns
+from likewise.errors import UsageError
 from planting import codes, expect, planted, rows, said, worst
 
 VALUES = np.linspace(1.0, 2.0, 400)
@@ -212,11 +213,11 @@ def test_ids_that_stand_for_two_rows_are_inconclusive():
     expect(report, "INCONCLUSIVE", "'c-0'", "'customer'", "row 49")
 
 
-def test_an_id_column_that_does_not_exist_is_inconclusive():
+def test_an_id_column_that_does_not_exist_makes_no_sense():
     model = planted(value=VALUES)
     data = {**rows(50), "customer": np.arange(50)}
-    report = data_only.check(model, model, data, id="custmer")
-    expect(report, "INCONCLUSIVE", "'custmer'", "did you mean 'customer'")
+    with pytest.raises(UsageError, match="no column 'custmer' to name rows by; did you mean 'customer'"):
+        data_only.check(model, model, data, id="custmer")
 
 
 def test_a_row_without_an_id_is_inconclusive():
