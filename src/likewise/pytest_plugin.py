@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--likewise-reports",
         metavar="FOLDER",
         default=None,
-        help="Where the reports of parity checks go, one folder a test.  [default: the test's tmp_path]",
+        help="Where the reports of parity checks go, one folder per test.  [default: the test's tmp_path]",
     )
     group.addoption(
         "--likewise-html", action="store_true", default=False, help="Write every report as a page (HTML) too."

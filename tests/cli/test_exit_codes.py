@@ -229,9 +229,9 @@ def test_a_configuration_with_an_unknown_setting_exits_2(main, tmp_path):
     ("arguments", "code", "words"),
     [
         ((), 0, ("PASS",)),
-        (("--abs-tol", "0.01"), 1, ("value.max_abs_diff is 0.05, above its limit of 0.01",)),
+        (("--abs-tol", "0.01"), 1, ("'value' differs by up to 0.05, and 0.01 is allowed",)),
         (("--abs-tol", "0", "--rel-tol", "0.03"), 3, ("cannot be decided", "Run the check again")),
-        (("--preset", "quantized"), 1, ("value.mean_abs_diff",)),
+        (("--preset", "quantized"), 1, ("mean difference in 'value' is 0.05, and 0.02 is allowed",)),
         (("--limit", "label_flips=0"), 3, ("label_flips",)),
         (("--abs-tol", "nan"), 2, ("--abs-tol is nan",)),
     ],
@@ -263,4 +263,4 @@ def test_a_report_tampered_into_a_pass_is_judged_by_its_facts(main, written, tmp
     report = json.loads((written / "passed.json").read_text())
     report["outputs"][0]["measures"]["max_abs_diff"] = 0.5
     (tmp_path / "tampered.json").write_text(json.dumps(report))
-    main("judge", tmp_path / "tampered.json").expect(1, "value.max_abs_diff is 0.5")
+    main("judge", tmp_path / "tampered.json").expect(1, "largest difference in 'value' is 0.5, and 0.1 is allowed")

@@ -280,7 +280,7 @@ def test_the_verdict_says_that_rows_are_generated(pipeline, exported, tmp_path):
     assert report.verdict.headline.startswith("150 generated rows agree")
     (warning,) = [finding for finding in report.verdict.findings if finding.code == "generated-data"]
     assert warning.severity is Severity.WARNING
-    assert "none of them is real" in warning.message
+    assert "none of them real" in warning.message
     assert "rows like these" not in report.verdict.confidence.statement
     assert "nothing is claimed about real ones" in report.verdict.confidence.statement
     assert report.verdict.confidence.upper_bound == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import data_only
+import screens
 from conformance import atlas_oracle, atlas_sklearn, atlas_torch
 from likewise import Outcome
 
@@ -38,5 +39,6 @@ def verdict_is_the_oracles(cases: tuple[atlas_oracle.Case, ...], name: str) -> N
     pair = next(case for case in cases if case.name == name).make()
     decided = atlas_oracle.decide(pair)
     report = data_only.check(pair.reference, pair.candidate, pair.data, **pair.options)
+    screens.fits(report)
     assert decided.agrees is not None
     assert report.outcome is WANTED[decided.agrees], f"{decided}\n{report.verdict.headline}"

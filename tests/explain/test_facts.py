@@ -135,4 +135,4 @@ def test_an_integer_that_no_float32_holds_is_unusual():
     told = {entry.row: entry.why for entry in report.explanation.unusual if entry.column == "key"}
     assert set(told) <= set(odd)
     assert told
-    assert all(why.startswith("no float32 holds it: the cast makes it 16777") for why in told.values())
+    assert all(why.startswith("float32 cannot hold it: the cast makes it 16777") for why in told.values())

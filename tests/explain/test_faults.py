@@ -8,6 +8,7 @@ from faults.quiet import quietly
 from threadpoolctl import threadpool_limits
 
 import data_only
+import screens
 
 NATURAL = [name for name, entry in FAULTS.items() if entry.natural]
 PLANTED = [name for name, entry in FAULTS.items() if not entry.natural]
@@ -31,6 +32,7 @@ def outcome(fault) -> str:
     """The verdict of a check. One that fails at the main batch size fails, whatever it does at others."""
     options = {"batch_sizes": (), **fault.options}
     quick = data_only.check(fault.reference, fault.candidate, fault.data, **options)
+    screens.fits(quick)
     if not quick.passed:
         return quick.outcome.name
     return data_only.check(fault.reference, fault.candidate, fault.data, **fault.options).outcome.name
@@ -49,6 +51,7 @@ def test_the_cause_of_what_happens_by_itself_is_found(name, request):
     with quietly():
         report = data_only.explain(fault.reference, fault.candidate, fault.data, **fault.options)
     assert report.outcome.name == fault.outcome
+    screens.fits(report)
     if name in NOT_FOUND:
         request.applymarker(pytest.mark.xfail(reason=NOT_FOUND[name]))  # strict: one that is found leaves the list
     assert report.diagnoses, report.explanation

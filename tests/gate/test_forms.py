@@ -83,5 +83,5 @@ def test_rows_that_lie_elsewhere_are_told():
 @pytest.mark.parametrize("renderer", extensions("report.formats"), ids=lambda renderer: renderer.format)
 def test_every_format_tells(renderer):
     report = data_only.check(same(FLOAT), same(DOUBLE), {"X": TABLE})
-    text = html.unescape(renderer.render(report)).replace("\\u2026", "…").replace("\\", "")
+    text = html.unescape(renderer.render(report, full=True)).replace("\\u2026", "…").replace("\\", "")
     assert "float64 (n, …) in the candidate" in text, said(report)

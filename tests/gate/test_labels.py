@@ -53,7 +53,7 @@ def linear(models, classes, *, zipmap):
 
 
 def dictionaries(models, change):
-    """A candidate that gives one dictionary a row, after `change(row number, dictionary)`."""
+    """A candidate that gives one dictionary per row, after `change(row number, dictionary)`."""
     pipeline = models.fitted.classifier
     number_of = {value: number for number, value in enumerate(models.table["width"])}
 
@@ -222,7 +222,7 @@ def test_one_changed_label_fails_and_the_row_is_named():
     changed = NUMBERS.copy()
     changed[41] = 0 if changed[41] else 1
     report = data_only.check(planted(label=NUMBERS), planted(label=changed), rows(COUNT))
-    expect(report, "FAIL", "label.material_flips is 1", "1 of 60 rows")
+    expect(report, "FAIL", "label.material_flips is 1", "1 of 60 labels changed")
     assert worst(report, "label")[0]["row"] == 41
 
 

@@ -33,13 +33,13 @@ def test_one_nan_on_one_side_fails_under_every_preset(side, preset):
 
 
 def test_nan_in_the_same_place_agrees_and_is_reported():
-    report = expect(check(with_value(np.nan), with_value(np.nan)), "PASS", "1 values are NaN on both sides")
+    report = expect(check(with_value(np.nan), with_value(np.nan)), "PASS", "1 value is NaN on both sides")
     assert measures(report, "value")["nan_both"] == 1
 
 
 def test_nan_in_the_same_place_fails_when_nan_is_not_equal():
     report = check(with_value(np.nan), with_value(np.nan), nan_equal=False)
-    expect(report, "FAIL", "1 values are NaN on both sides", "1 of 60 rows are beyond tolerance")
+    expect(report, "FAIL", "1 value is NaN on both sides", "1 of 60 rows is beyond tolerance")
     assert next(f.output for f in report.verdict.findings if f.code == "nan-both") == "value"
     assert report.comparison.rows_beyond == measures(report, "value")["rows_beyond"] == 1
     assert report.verdict.confidence.violations == 1

@@ -56,7 +56,7 @@ def test_a_column_against_a_vector_is_compared_row_by_row_not_all_against_all():
     wrong = VALUES.copy()
     wrong[3] += 1
     report = data_only.check(planted(value=VALUES), planted(value=wrong[:, None]), rows(COUNT))
-    expect(report, "FAIL", "1 of 60 rows are beyond tolerance")
+    expect(report, "FAIL", "1 of 60 rows differs by more than 0.0001")
     assert measures(report, "value")["mismatches"] == 1
 
 
@@ -195,6 +195,6 @@ def test_ignoring_a_name_that_does_not_exist_is_inconclusive():
 
 def test_a_reference_asked_in_several_ways_is_compared_where_the_candidate_answers(models):
     report = data_only.check(models.joblib.classifier, models.onnx.classifier, models.data)
-    expect(report, "PASS", "does not give 'scores', which was therefore not compared")
+    expect(report, "PASS", "does not give 'scores', so it was not compared")
     assert report.samples == 300
     assert {output.name for output in report.comparison.outputs} == {"label", "probabilities"}

@@ -108,7 +108,7 @@ def test_rows_that_were_refused_together_and_not_asked_alone_are_not_agreed_on(f
         "--data",
         "wide.parquet",
         "--edge",
-        "fail",
+        "strict",
         "--no-explain",
         "--skip-suite",
         "nonfinite",
@@ -133,7 +133,7 @@ def test_stratified_generated_rows_are_still_generated(example_folder):
 
 def test_more_values_than_a_machine_holds_are_refused(example_folder):
     model = str(example_folder / "model.onnx")
-    with pytest.raises(UsageError, match="too many to make up"):
+    with pytest.raises(UsageError, match="too many to generate"):
         data_only.check(model, model, "generated:99999999999999")
 
 
@@ -147,13 +147,13 @@ def test_a_truth_value_is_no_number(folder, line):
     (folder / "truth.toml").write_text(f"[gates.main]\n{GATE}{line}\n")
     code, shown = run(folder, "check", "--config", "truth.toml", "-q")
     assert code == 2, shown
-    assert "which is no number" in shown
+    assert "which is not a number" in shown
     assert "truth.toml, gate 'main'" in shown
 
 
 @pytest.mark.parametrize("option", [{"abs_tol": True}, {"abs_tol": "0.1"}, {"limits": {"max_abs_diff": True}}])
 def test_python_is_told_the_same(folder, option):
-    with pytest.raises(UsageError, match="which is no number"):
+    with pytest.raises(UsageError, match="which is not a number"):
         data_only.check(lambda x: x, lambda x: x, np.ones((9, 2)), **option)
 
 
@@ -163,7 +163,7 @@ def test_a_gate_writes_beside_its_configuration_only(folder, name):
     (folder / "inner" / "names.toml").write_text(f"[gates.{json.dumps(name)}]\n{GATE}")
     code, shown = run(folder / "inner", "check", "--config", "names.toml", "-q")
     assert code == 2, shown
-    assert "is no name for a gate" in shown
+    assert "is not a valid name for a gate" in shown
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):

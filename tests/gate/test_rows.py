@@ -191,7 +191,7 @@ def test_reordered_rows_fail_and_the_worst_rows_are_named():
     swapped = VALUES.copy()
     swapped[[10, 90]] = swapped[[90, 10]]
     report = data_only.check(planted(value=VALUES), planted(value=swapped), rows(100))
-    expect(report, "FAIL", "value.mismatch_rate", "2 of 100 rows are beyond tolerance")
+    expect(report, "FAIL", "value.mismatch_rate", "2 of 100 rows differ by more than 0.0001")
     assert {row["row"] for row in worst(report, "value") if row["severity"] > 1} == {10, 90}
 
 

@@ -193,7 +193,7 @@ def test_a_batch_that_was_fixed_at_one_does_not_pass_unnoticed(zoo):
     proto = export_plainly(module, torch.from_numpy(arrays["x"][:1]))
     report = data_only.check(module, proto, arrays)
     assert report.outcome == "INCONCLUSIVE"
-    assert "takes batches of 1 only" in said(report)
+    assert "only takes batches of 1" in said(report)
     assert data_only.check(module, proto, arrays, fixed_batch=True).passed
 
 

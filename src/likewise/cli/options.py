@@ -101,7 +101,7 @@ def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 policy_options = _stacked(
-    click.option("--preset", type=click.Choice(list(PRESETS)), help="Named limits.  [default: float32]"),
+    click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of limits.  [default: float32]"),
     click.option("--abs-tol", type=float, metavar="X", help="Largest absolute difference of any value."),
     click.option("--rel-tol", type=float, metavar="X", help="Added to --abs-tol: X times the reference's value."),
     click.option("--mean-tol", type=float, metavar="X", help="Largest mean absolute difference."),
@@ -123,7 +123,7 @@ policy_options = _stacked(
     click.option("--nan-equal", type=bool, metavar="BOOL", help="NaN on both sides agrees.  [default: true]"),
 )
 baseline_options = _stacked(
-    click.option("--baseline", metavar="OLD.json", help="Fail also where this run is worse than that accepted one."),
+    click.option("--baseline", metavar="OLD.json", help="Also fail where this run is worse than that accepted one."),
     click.option(
         "--max-worse",
         callback=percent,
@@ -138,9 +138,11 @@ data_options = _stacked(
         help="Rows: .parquet .csv .arrow .jsonl .npz .npy, a glob, a folder, or generated[:N].",
     ),
     click.option("--samples", type=int, metavar="N", help="Use N rows."),
-    click.option("--sample", type=click.Choice(["first", "random"]), help="Which N rows.  [default: first]"),
     click.option(
-        "--seed", type=int, metavar="N", help="Seed of what is random, such as --sample random.  [default: 0]"
+        "--sample", type=click.Choice(["first", "random"]), help="Which rows --samples takes.  [default: first]"
+    ),
+    click.option(
+        "--seed", type=int, metavar="N", help="Seed for whatever is random, such as --sample random.  [default: 0]"
     ),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
     click.option("--stratify", metavar="COLUMN", help="Report every value of this column apart; --samples cover each."),
@@ -156,7 +158,7 @@ batch_axis_option = click.option(
 )
 
 
-def adapter_option(name: str, told: str = "For its adapter.") -> Callable[[F], F]:
+def adapter_option(name: str, told: str = "An option for the model's adapter.") -> Callable[[F], F]:
     """Options of a model's adapter: `--option`, `--reference-option`, `--candidate-option`."""
     held = f"{name}s".removeprefix("--").replace("-", "_")
     return click.option(name, held, multiple=True, callback=assignments, metavar="NAME=VALUE", help=told)
@@ -180,7 +182,7 @@ comparison_options = _stacked(
         "--batch-sizes",
         callback=sizes,
         metavar="N,N",
-        help="Sizes of the sweep, or `none`.  [default: 1 to 128, around powers of two]",
+        help="Other batch sizes to try, or `none`.  [default: 1 to 128, around powers of two]",
     ),
     click.option(
         "--shapes",
@@ -191,8 +193,9 @@ comparison_options = _stacked(
     ),
     click.option(
         "--edge",
-        type=click.Choice(["fail", "report", "off"]),
-        help="Rows made to find trouble are judged beside the data: do they block?  [default: report]",
+        type=click.Choice(["strict", "fail", "report", "off"]),
+        help="Rows made to find trouble: do they block? `fail`: not where only the reference refuses NaN, infinities "
+        "or gaps; `strict`: there too.  [default: report]",
     ),
     click.option(
         "--matrix",
@@ -207,7 +210,9 @@ comparison_options = _stacked(
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),
-    adapter_option("--candidate-option", "For its adapter, such as optimization=disable, threads=1 or providers=CUDA."),
+    adapter_option(
+        "--candidate-option", "An option for the adapter, such as optimization=disable, threads=1 or providers=CUDA."
+    ),
 )
 trust_option = click.option(
     "--trust",

@@ -313,7 +313,7 @@ def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        how = f"the worker was ended by {name}"
+        how = f"the worker was killed by {name}"
         if name == "SIGKILL":
             how += ", as when memory runs out"
     else:
@@ -322,7 +322,7 @@ def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str
     last = words.text().strip().splitlines()
     said = next((line for line in last if line.startswith("Fatal Python error")), last[-1] if last else "")
     return CrashError(
-        f"{how} {_where(doing, names, side)}" + (f"; its last words: {said.strip()[:200]}" if said else ""),
+        f"{how} {_where(doing, names, side)}" + (f"; its last output: {said.strip()[:200]}" if said else ""),
         remedy="Run the model alone on these rows to see it crash",
         side=side,
     )

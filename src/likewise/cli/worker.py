@@ -88,7 +88,7 @@ def answer(job: Mapping[str, Any], channel: Channel) -> None:
                 type="error",
                 code="internal",
                 message=f"unforeseen: {one_line(error)}",
-                remedy="Run again with --debug to see where, and tell us",
+                remedy="Run again with --debug to see where, and please report it",
                 traceback=traceback.format_exc(),
             )
 

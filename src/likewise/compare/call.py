@@ -1,4 +1,4 @@
-"""Calling an open model on a batch: fed, cut to the call size, checked for one answer a row."""
+"""Calling an open model on a batch: fed, cut to the call size, checked for one answer per row."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
     raise (SingleAnswerError if array.ndim == 0 and side.name == "reference" else RowCountError)(
         f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
         f"of shape {array.shape}",
-        remedy=f"Every output needs one answer a row along its first axis; leave it out with --ignore {name}, or say "
+        remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {name}, or use "
         f"--batch-axis {name}:none, or none where every call is one sample",
         side=side.name,
     )

@@ -327,7 +327,7 @@ def _missing(specs: Sequence[InputSpec], named: Mapping[str, str], available: Se
     return FeedingError(
         f"the {side} takes {_listed(missing)}, which the data does not have{guesses}",
         remedy=f"It takes: {_listed(named)}. The data has: {_listed(available)}. "
-        f"Rename the column, or say --feed {missing[0]}=COLUMN",
+        f"Rename the column, or use --feed {missing[0]}=COLUMN",
         side=side,
     )
 

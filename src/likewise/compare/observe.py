@@ -117,9 +117,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
     """Decide how the data, or other rows, feed both models and which outputs belong together."""
     first = next(plan.source.batches(PROBE_ROWS), None) if rows is None else rows.slice(0, PROBE_ROWS)
     if first is None or not len(first):
-        return Incident(
-            "no-rows", f"{plan.source.location} holds no rows", "Give data to compare on; nothing passes on nothing"
-        )
+        return Incident("no-rows", f"{plan.source.location} holds no rows", "Give data to compare on")
     feed.require_inputs(plan.feed, reference.signature, candidate.signature)
     ours = feed.plan(first, reference.signature, side=REFERENCE, mapping=plan.feed)
     order = ours.columns if reference.signature.table else None
@@ -266,7 +264,7 @@ def _filled_up(prepared: Prepared, rows: int) -> Iterator[str]:
         over = rows % side.fixed_batch if side.fixed_batch and prepared.first.stacked else 0
         if over:
             yield (
-                f"{side.name}: it takes {side.fixed_batch} rows a call; the last call had {over} and was filled up "
+                f"{side.name}: it takes {side.fixed_batch} rows per call; the last call had {over} and was filled up "
                 "with copies of its last row, whose answers are left out"
             )
 
@@ -340,7 +338,7 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
     except ModelError as error:
         if len(first) > 1 and first.stacked and _answers_one_row(side, first):
             error.remedy = (
-                "It does answer the first row alone; if it takes one row a call: --batch-size 1 --fixed-batch"
+                "It answers the first row alone; if it takes one row per call, use --batch-size 1 --fixed-batch"
             )
         raise
     plan.tell("first rows", side.name, first, finished=True)

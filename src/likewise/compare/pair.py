@@ -79,7 +79,7 @@ def pair(
         if {theirs_name, ours_name} & set(ignore):
             raise PairingError(
                 f"{theirs_name!r} is to be paired with {ours_name!r}, and one of them to be ignored",
-                remedy="Say --pair or --ignore, not both",
+                remedy="Use --pair or --ignore, not both",
             )
         ours = next(spec for spec in reference if spec.name == ours_name)
         match(ours, left_candidate[theirs_name], "the user")
@@ -317,7 +317,7 @@ def _unpaired(left: Mapping[str, OutputSpec], candidate: Sequence[OutputSpec], *
             "missing-output",
             f"output {spec.name!r} of the reference ({_text(spec)}) has no counterpart in the candidate, "
             f"which gives {_listed(candidate)}",
-            f"Say --pair candidate_output={spec.name}, or leave it out with --ignore {spec.name}",
+            f"Use --pair candidate_output={spec.name}, or leave it out with --ignore {spec.name}",
         )
         for spec in left.values()
         if not spec.view

@@ -32,6 +32,12 @@ class Tolerance:
     exact_integers: bool = False
 
     @property
+    def text(self) -> str:
+        """`0.0001 + 0.001·|reference|`, without what is zero."""
+        parts = [f"{self.absolute:g}"] if self.absolute or not self.relative else []
+        return " + ".join([*parts, *([f"{self.relative:g}·|reference|"] if self.relative else [])])
+
+    @property
     def in_other_batches(self) -> Tolerance:
         """What is asked of the same rows in other batches. Another size is another order of summation: where not a bit
         may differ on the data, float32 rounding may there."""
@@ -421,6 +427,7 @@ class Suite:
     `batches` makes rows in the form of the data, each named after what was done to it; none where that makes
     no sense. `by_column`: it goes through the columns one by one; of very many it takes a sample.
     `about_batches`: it is about the rows of a batch together; the rows of others stand for themselves.
+    `outside`: its values are no ordinary numbers, and a reference may rightly refuse them.
     """
 
     name: str
@@ -428,3 +435,4 @@ class Suite:
     batches: Callable[[Seen], Iterable[Batch]]
     by_column: bool = False
     about_batches: bool = False
+    outside: bool = False

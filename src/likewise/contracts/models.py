@@ -184,7 +184,7 @@ class ExportRequest:
 
     `sample` holds rows as the model takes them (already fed), first in every array; `batch_axis` says
     where the model has them. `details` is what the open model says about itself. `double` asks for
-    float64 inputs and arithmetic, `zipmap` for one dictionary a row, `dynamic` names the free axes of inputs.
+    float64 inputs and arithmetic, `zipmap` for one dictionary per row, `dynamic` names the free axes of inputs.
     """
 
     model: Any

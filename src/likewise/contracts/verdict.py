@@ -95,7 +95,11 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True)
 class SuiteVerdict:
-    """The judgement of one suite, which stands beside that of the data. `blocks`: a PASS needs it to pass."""
+    """The judgement of one suite, which stands beside that of the data. `blocks`: a PASS needs it to pass.
+
+    `usual`: all that differs is that the reference refuses values which are no ordinary numbers. Every export of such a
+    model answers them, and that blocks only where it was asked for.
+    """
 
     kind: str
     name: str
@@ -107,6 +111,7 @@ class SuiteVerdict:
     headline: str
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
+    usual: bool = False
 
 
 @dataclass(frozen=True, slots=True)

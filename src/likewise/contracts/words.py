@@ -40,6 +40,15 @@ def figure(value: float | str | None) -> str:
     return f"{int(value):,}" if whole else f"{value:.4g}"
 
 
+def told_apart(*values: float) -> tuple[str, ...]:
+    """Numbers with as many digits as it takes to tell those apart that differ; at least six."""
+    for digits in range(6, 18):
+        shown = tuple(f"{value:.{digits}g}" for value in values)
+        if len(set(shown)) == len(set(values)):
+            break
+    return shown
+
+
 def change_text(change: Change) -> str:
     """How much worse or better, as a person reads it; nothing where both figures say it best."""
     measure = change.name.rpartition(".")[2]

@@ -20,6 +20,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Slice, Unusual
+from likewise.contracts.words import runs
 from likewise.data.cells import Field, missing_in
 from likewise.data.columns import plain
 from likewise.explain.case import Case
@@ -195,7 +196,8 @@ def _joined(single: Sequence[_Statement], failing: Array) -> Iterator[_Statement
 def _slice(one: _Statement, failing: Array) -> Slice:
     caught, total = int((one.holds & failing).sum()), int(failing.sum())
     others = int((one.holds & ~failing).sum())
-    rest = f"; {others:,} rows with it agree" if others else ", and no other row"
+    agree = "row with it agrees" if others == 1 else "rows with it agree"
+    rest = f"; {others:,} {agree}" if others else ", and no other row"
     return Slice(
         f"{caught:,} of {total:,} failing rows: {one.text}{rest}",
         caught,
@@ -273,12 +275,13 @@ def _reasons(
             # Nearly every fraction is rounded: it matters if it loses what tells rows apart. A whole number is a name.
             felt = abs(there - float(value)) > FELT * float(present.astype(np.float64).std())
             if felt or not np.isfinite(there) or column.dtype.kind in "iu":
-                yield 2, f"no {dtype} holds it: the cast makes it {there:.17g}"
+                yield 2, f"{dtype} cannot hold it: the cast makes it {there:.17g}"
         below = float((present < value).mean()), float((present > value).mean())
         if len(present) >= 20 and min(below) == 0.0 and float((present == value).mean()) < RARE:
             yield 3, f"outside the rest: the {'smallest' if below[0] == 0.0 else 'largest'} value of {len(present):,}"
         elif len(present) >= 100 and min(below) < RARE:
-            yield 4, f"at the {100 * below[0]:.3g}th percentile"
+            side, share = ("smaller", below[1]) if below[0] < below[1] else ("larger", below[0])
+            yield 4, f"{side} than {100 * share:.3g}% of the rows"
         return
     known = known_categories(case, field)
     if known is not None and value not in known.values:
@@ -308,7 +311,7 @@ def shape(case: Case) -> tuple[str, ...]:
         if any(output.measures.get("batch_drift", 0.0) > 0.0 for output in facts.outputs)
     ]
     if drifting:
-        told.append(f"the candidate's answers depend on the batch size: they move at {', '.join(map(str, drifting))}")
+        told.append(f"the candidate's answers depend on the batch size: they move at {runs(sorted(drifting))}")
     return tuple(told)
 
 

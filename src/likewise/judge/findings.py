@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from likewise.compare.metrics.distribution import ALIKE
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
-from likewise.contracts.words import figure
+from likewise.contracts.words import at_sizes, figure
 from likewise.judge.policy import LOSSY
 
 DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
@@ -40,8 +40,8 @@ FLIPS = frozenset({"label_flips", "flip_rate"})
 TOP_CLASS = {"label_flips": "top1_flips", "flip_rate": "top1_flip_rate", "material_flips": "top1_material_flips"}
 """What limits on labels ask of scores."""
 
-NAMED = 6
-"""Columns of one kind that are named in the warning."""
+NAMED, NAMED_OUTPUTS = 6, 2
+"""Columns of one kind that are named in the warning, and outputs in the headline."""
 
 
 @dataclass(slots=True)
@@ -160,6 +160,105 @@ def in_words(check: Check) -> str:
     return f"{check.output}.{check.measure} is {figure(check.value)}{where}, {side} its limit of {figure(check.bound)}"
 
 
+IN_WORDS = {
+    "max_abs_diff": "the largest difference",
+    "mean_abs_diff": "the mean difference",
+    "max_rel_diff": "the largest relative difference",
+    "p50_abs_diff": "the median difference",
+    "p90_abs_diff": "the 90th percentile of the differences",
+    "p95_abs_diff": "the 95th percentile of the differences",
+    "p99_abs_diff": "the 99th percentile of the differences",
+    "p99_9_abs_diff": "the 99.9th percentile of the differences",
+}
+"""What a measure is to a reader."""
+
+LABELS = frozenset({"material_flips", "label_flips", "flip_rate"})
+VALUES = frozenset({"mismatch_rate", "max_abs_diff", "nonfinite_mismatch"})
+"""Limits that single labels and single values fail."""
+
+
+def failure_in_words(case: Judgement, failed: Sequence[Check]) -> str:
+    """What the limits that do not hold amount to: rows that differ, labels that changed, or else the first of them."""
+    sizes = sorted({check.batch_size for check in failed if check.batch_size is not None})
+    elsewhere = all(check.batch_size is not None for check in failed)
+    found = [facts for facts in case.comparison.batch_sizes if facts.size in sizes] if elsewhere else []
+    outputs = {output.name: output for facts in found for output in facts.outputs} if elsewhere else {}
+    for facts in found:
+        for output in facts.outputs:
+            if output.measures.get("rows_beyond", 0) > outputs[output.name].measures.get("rows_beyond", 0):
+                outputs[output.name] = output
+    outputs = outputs or {output.name: output for output in case.comparison.outputs}
+    tolerance = case.policy.tolerance.in_other_batches if elsewhere else case.policy.tolerance
+    known = case.comparison.tolerance.in_other_batches if elsewhere else case.comparison.tolerance
+    told = list(_values_in_words(case, failed, outputs, tolerance, known))
+    told += _labels_in_words(case, failed, outputs)
+    if not told:
+        check = failed[0]
+        what = IN_WORDS.get(check.measure)
+        if what is None:
+            return in_words(check)
+        told = [f"{what} in {check.output!r} is {figure(check.value)}, and {figure(check.bound)} is allowed"]
+    text = "; ".join(told)
+    return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])} {text}" if elsewhere else text
+
+
+def _values_in_words(
+    case: Judgement,
+    failed: Sequence[Check],
+    outputs: Mapping[str, OutputFacts],
+    tolerance: Tolerance,
+    measured: Tolerance,
+) -> Iterator[str]:
+    """Rows that differ, first in the output where most do."""
+    names = dict.fromkeys(check.output for check in failed if check.measure in VALUES)
+    rows = {name: outputs[name].measures.get("rows_beyond", 0.0) for name in names if name in outputs}
+    same = {name: outputs[name].asked_by(tolerance) == outputs[name].asked_by(measured) for name in rows}
+    counted = sorted((name for name in rows if rows[name] and same[name]), key=lambda name: -rows[name])
+    for place, name in enumerate(counted[:NAMED_OUTPUTS]):
+        output = outputs[name]
+        allowed = output.asked_by(tolerance)
+        unit = f"generated {case.comparison.unit}" if case.comparison.generated else case.comparison.unit
+        count, of = int(rows[name]), output.details.get("closeness", {}).get("rows") or case.comparison.rows
+        whole = tolerance.exact_integers and output.integer_rounding is not None
+        beyond = f" by more than {allowed.text}" if (allowed.absolute or allowed.relative) and not whole else ""
+        if place:
+            yield f"{count:,} in {name!r}"
+            continue
+        differ = "differs" if count == 1 else "differ"
+        shown = f"all {of:,}" if 1 < count == of else f"{count:,} of {of:,}"
+        yield f"{shown} {unit} {differ}{beyond} in {name!r}{_worst_by(output, allowed)}"
+    if len(counted) > NAMED_OUTPUTS:
+        left = len(counted) - NAMED_OUTPUTS
+        yield f"and in {left:,} more output{'s' * (left > 1)}"
+    if not counted and any(not held for held in same.values()):
+        name = next(name for name in same if not same[name])
+        largest = figure(outputs[name].measures.get("max_abs_diff"))
+        yield f"{name!r} differs by up to {largest}, and {outputs[name].asked_by(tolerance).text} is allowed"
+
+
+def _worst_by(output: OutputFacts, allowed: Tolerance) -> str:
+    """The largest difference that is beyond tolerance for certain; of large answers more may be allowed."""
+    if output.measures.get("nonfinite_mismatch"):
+        return ", the worst is NaN or infinite on one side only"
+    largest = {
+        _magnitude_range(entry["exponent"])[1]: float(entry["max_abs_diff"])
+        for entry in output.details.get("closeness", {}).get("magnitudes", ())
+    }
+    beyond = [apart for most, apart in largest.items() if not apart <= allowed.absolute + allowed.relative * most]
+    known = beyond or [row["abs_diff"] for row in output.worst_rows[:1] if isinstance(row.get("abs_diff"), float)]
+    return f", the worst by {figure(max(known))}" if known else ""
+
+
+def _labels_in_words(case: Judgement, failed: Sequence[Check], outputs: Mapping[str, OutputFacts]) -> Iterator[str]:
+    for name in dict.fromkeys(check.output for check in failed if check.measure in LABELS):
+        measures = outputs[name].measures if name in outputs else {}
+        count, material = int(measures.get("label_flips", 0)), int(measures.get("material_flips", 0))
+        if count:
+            noise = "" if count == material else f", {material:,} by more than noise"
+            of = int(outputs[name].details.get("agreement", {}).get("rows", case.comparison.rows))
+            yield f"{count:,} of {of:,} labels{f' of {name!r}' if name != 'label' else ''} changed{noise}"
+
+
 def noise_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:
     """What is asked of each output, beside how far the models themselves move."""
     for output in comparison.outputs:
@@ -271,7 +370,7 @@ def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Findi
     yield Finding(
         "generated-data",
         Severity.WARNING,
-        f"the rows are generated from what the models say about their inputs, none of them is real{guessed}",
+        f"the rows are generated from what the models say about their inputs, none of them real{guessed}",
         remedy="Check on real rows before you deploy: --data FILE",
     )
     if policy.max_failure_rate is not None:

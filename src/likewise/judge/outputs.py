@@ -53,7 +53,8 @@ def judge_outputs(case: Judgement) -> None:
             )
         elif not unjudged and measures.get("label_flips") and not measures["material_flips"]:
             flips = int(measures["label_flips"])
-            case.note("label-flips", f"{flips:,} labels changed, all within noise", output=output.name)
+            told = "1 label changed, within noise" if flips == 1 else f"{flips:,} labels changed, all within noise"
+            case.note("label-flips", told, output=output.name)
         elif unjudged and measures.get("label_flips"):
             case.warn(
                 "label-flips",
@@ -69,7 +70,7 @@ def judge_outputs(case: Judgement) -> None:
         if output.pair.kind is Kind.LABEL and measures.get("material_flips") and not output.pair.scores:
             case.note(
                 "no-scores",
-                f"no scores were compared that could show a changed label of {output.name!r} to be noise",
+                f"no scores were compared, so a changed label of {output.name!r} cannot be told from noise",
                 output=output.name,
                 remedy="Let the candidate give them too, or say how many may change: --limit material_flips=N",
             )
@@ -86,7 +87,7 @@ def judge_outputs(case: Judgement) -> None:
                 remedy="Export the labels themselves, not their positions",
             )
     for name in case.comparison.not_compared:
-        case.note("not-compared", f"the candidate does not give {name!r}, which was therefore not compared")
+        case.note("not-compared", f"the candidate does not give {name!r}, so it was not compared")
 
 
 def _judge_top_class(case: Judgement, output: OutputFacts) -> None:
@@ -99,7 +100,7 @@ def _judge_top_class(case: Judgement, output: OutputFacts) -> None:
         f"in {int(measures['top1_flips']):,} of {facts['rows']:,} rows another of the {facts['classes']:,} columns of "
         f"{output.name!r} is the largest, {noise}",
         output=output.name,
-        remedy="If they are classes, these are other labels: --limit label_flips=0 accepts none",
+        remedy="If they are classes, these are different labels: --limit label_flips=0 rejects them",
     )
 
 
@@ -109,10 +110,14 @@ def _judge_nan(case: Judgement, output: OutputFacts) -> None:
     tell = case.fail if not case.policy.nan_equal else case.warn if share else case.note
     tell(
         "nan-both",
-        f"{int(output.measures['nan_both']):,} values are NaN on both sides" + (f", {share}" if share else ""),
+        f"{_values(int(output.measures['nan_both']))} NaN on both sides" + (f", {share}" if share else ""),
         output=output.name,
-        remedy="Check that the data reaches the models; --limit nan_share=0.01 does not accept more" if share else "",
+        remedy="Check that the data reaches the models; --limit nan_share=0.01 allows no more than 1%" if share else "",
     )
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value{'s' * (count != 1)} {'is' if count == 1 else 'are'}"
 
 
 def nan_share(output: OutputFacts) -> str:
@@ -132,11 +137,11 @@ def _judge_form(case: Judgement, output: OutputFacts) -> None:
     )
     differing = [measure for measure in ("rank_mismatch", "layout_mismatch") if output.measures.get(measure)]
     if differing:
-        remedy = f"Whatever reads the answers must expect this: --limit {differing[0]}=0 does not accept it"
+        remedy = f"Whatever reads the answers must expect this: --limit {differing[0]}=0 rejects it"
         code = differing[0].replace("_", "-")
-        case.warn(code, f"{told}; they were laid side by side, row by row", output=output.name, remedy=remedy)
+        case.warn(code, f"{told}; they were compared row by row", output=output.name, remedy=remedy)
     elif output.measures.get("dtype_mismatch"):
-        remedy = "--limit dtype_mismatch=0 does not accept another type"
+        remedy = "Use --limit dtype_mismatch=0 to reject this"
         case.note("dtype-mismatch", told, output=output.name, remedy=remedy)
     else:
         case.note("rank-mismatch", told, output=output.name)

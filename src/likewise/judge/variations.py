@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from likewise.compare.variations import matrix
-from likewise.contracts.comparison import BatchSizeFacts, Cast, OutputFacts, SuiteFacts
+from likewise.compare.variations.refusals import OUTSIDE
+from likewise.contracts.comparison import BatchSizeFacts, Cast, Incident, OutputFacts, SuiteFacts
 from likewise.contracts.verdict import Check, Finding, Limit, Outcome, Policy, Severity, SuiteVerdict, Verdict
-from likewise.contracts.words import figure, runs
-from likewise.judge.findings import Judgement, checked, concerns, in_words
+from likewise.contracts.words import at_sizes, figure, runs
+from likewise.judge.findings import NAMED, Judgement, checked, concerns, in_words
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
@@ -43,9 +44,12 @@ REFERENCE_REMEDY = (
     "reference, and call eval() before it is used"
 )
 
+USUAL = "only the reference refuses such values, as usual"
+"""What is said of values that are no ordinary numbers; `--edge strict` blocks on it."""
+
 SHAPE_REMEDY = (
     "The file leaves this axis open: export it so that it holds at every length, or with a fixed one; if no other "
-    "length than that of the data comes, say --shapes none"
+    "length than that of the data comes, use --shapes none"
 )
 
 SETTING_REMEDY = (
@@ -58,15 +62,19 @@ def judge_batches(case: Judgement) -> None:
     comparison, policy = case.comparison, case.policy
     if comparison.fixed_batch is not None and not policy.fixed_batch:
         _judge_fixed(case, comparison.fixed_batch)
+    _judge_structure(case)
+    failed: dict[tuple[str, str], list[Check]] = {}
     for facts in comparison.batch_sizes:
-        _judge_structure(case, facts)
         for check in _checks(case, facts):
             case.checks.append(check)
             if check.outcome is Outcome.FAIL:
-                case.fail(check.measure, in_words(check), output=check.output)
+                failed.setdefault((check.output, check.measure), []).append(check)
+    for first, *others in failed.values():
+        sizes = sorted(check.batch_size for check in others if check.batch_size is not None)
+        also = f"; {at_sizes(sizes, ())} too" if sizes else ""
+        case.fail(first.measure, in_words(first) + also, output=first.output)
     known = {(check.output, check.measure) for check in case.checks if check.outcome is Outcome.FAIL}
     for facts in comparison.batch_orders:
-        _judge_structure(case, facts)
         # Not among the checks, where a size stands once for every measure; and no news where a size fails by itself.
         for check in _checks(case, facts):
             if check.outcome is Outcome.FAIL and (check.output, check.measure) not in known:
@@ -80,23 +88,34 @@ def _judge_fixed(case: Judgement, size: int) -> None:
     if case.comparison.rows in (0, size):
         case.warn(
             "fixed-batch",
-            f"the candidate takes batches of {size} only, as the data has; it cannot be asked about more or fewer rows",
-            remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
+            f"the candidate only takes batches of {size}, the size of the data; no other size could be tried",
+            remedy="Use --fixed-batch if that is intended, or export it with a dynamic batch axis",
         )
         return
     case.doubt(
         "fixed-batch",
-        f"the candidate takes batches of {size} only, and was checked at that size alone",
-        remedy="Say --fixed-batch if that is intended, or export it with a dynamic batch axis",
+        f"the candidate only takes batches of {size}, and was checked at that size alone",
+        remedy="Use --fixed-batch if that is intended, or export it with a dynamic batch axis",
     )
 
 
-def _judge_structure(case: Judgement, facts: BatchSizeFacts) -> None:
-    where = f"at batch size {facts.size}" + (f", {facts.order}" if facts.order else "")
-    for mismatch in facts.mismatches:
-        case.fail(mismatch.code, f"{where}: {mismatch.message}", output=mismatch.output)
-    for incident in facts.incidents:
+def _judge_structure(case: Judgement) -> None:
+    """What is wrong in other batches, whatever the values are: once for all sizes at which it is."""
+    broken: dict[tuple[str, str | None], list[tuple[BatchSizeFacts, str]]] = {}
+    stopped: dict[tuple[str, str], Incident] = {}
+    for facts in (*case.comparison.batch_sizes, *case.comparison.batch_orders):
+        for mismatch in facts.mismatches:
+            broken.setdefault((mismatch.code, mismatch.output), []).append((facts, mismatch.message))
+        for incident in facts.incidents:
+            stopped.setdefault((incident.code, incident.remedy), incident)
+    for incident in stopped.values():
         case.doubt(incident.code, incident.message, remedy=incident.remedy)
+    for (code, output), found in broken.items():
+        facts, message = found[0]
+        order = f", {facts.order}" if facts.order else ""
+        sizes = sorted({other.size for other, _ in found} - {facts.size})
+        also = f"; {at_sizes(sizes, ())} too" if sizes else ""
+        case.fail(code, f"at batch size {facts.size}{order}: {message}{also}", output=output)
 
 
 def _checks(case: Judgement, facts: BatchSizeFacts) -> Iterator[Check]:
@@ -175,22 +194,35 @@ def suite_verdict(
     )
 
 
-def suite_finding(suite: SuiteVerdict) -> Finding | None:
-    """What a suite that did not pass adds to the findings; settings are told together."""
-    if suite.outcome is Outcome.PASS or suite.kind == matrix.KIND:
-        return None
-    failed = suite.outcome is Outcome.FAIL
-    blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
-    severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
-    remedy = SHAPE_REMEDY if suite.kind == SHAPE and suite.blocks else ""
-    return Finding(f"{suite.kind}-suite", severity, f"{suite.name}: {suite.headline}", None, remedy)
+def suite_findings(suites: Sequence[SuiteVerdict]) -> Iterator[tuple[Finding, SuiteVerdict]]:
+    """What suites that did not pass add to the findings, beside the first that it is about.
+
+    Lengths that fail alike, and what is usual, are told once; settings are told elsewhere.
+    """
+    alike: dict[tuple[object, ...], list[SuiteVerdict]] = {}
+    for suite in suites:
+        if suite.outcome is not Outcome.PASS and suite.kind != matrix.KIND and not suite.usual:
+            codes = tuple(dict.fromkeys(finding.code for finding in suite.findings))
+            what = (codes or suite.headline) if suite.kind == SHAPE else suite.name
+            alike.setdefault((suite.kind, suite.outcome, suite.blocks, what), []).append(suite)
+    for group in alike.values():
+        suite, names = group[0], [suite.name for suite in group]
+        named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        failed = suite.outcome is Outcome.FAIL
+        blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
+        severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
+        remedy = SHAPE_REMEDY if suite.kind == SHAPE and suite.blocks else ""
+        yield Finding(f"{suite.kind}-suite", severity, f"{named}: {suite.headline}", None, remedy), suite
+    if usual := [suite for suite in suites if suite.usual]:
+        names = [suite.name for suite in usual]
+        yield Finding("usual-refusals", Severity.NOTE, f"{', '.join(names)}: {USUAL}"), usual[0]
 
 
 def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerdict:
     """The verdict on a suite from the judgement of its rows."""
     measured = facts.comparison
     if facts.refused and not (measured.rows or measured.mismatches or measured.incidents):
-        return suite_verdict(facts, Outcome.PASS, f"both models refuse all of {facts.refused:,} rows")
+        return suite_verdict(facts, Outcome.PASS, f"both models refuse all {facts.refused:,} rows")
     kept = tuple(f for f in verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE))
     if facts.kind not in MADE:
         return suite_verdict(facts, verdict.outcome, verdict.headline, verdict.checks, kept)
@@ -198,7 +230,9 @@ def verdict_on(facts: SuiteFacts, verdict: Verdict, policy: Policy) -> SuiteVerd
     outcome = verdict.outcome
     if outcome is Outcome.INCONCLUSIVE and not kept and verdict.checks:
         outcome = Outcome.PASS
-    return suite_verdict(facts, outcome, _headline(facts, outcome, verdict, policy), verdict.checks, kept)
+    found = suite_verdict(facts, outcome, _headline(facts, outcome, verdict, policy), verdict.checks, kept)
+    usual = outcome is Outcome.FAIL and {finding.code for finding in kept} == {OUTSIDE}
+    return replace(found, usual=True, blocks=False) if usual else found
 
 
 def _nothing_finite(facts: SuiteFacts, finding: Finding) -> bool:
@@ -212,18 +246,22 @@ def _nothing_finite(facts: SuiteFacts, finding: Finding) -> bool:
 def _headline(facts: SuiteFacts, outcome: Outcome, verdict: Verdict, policy: Policy) -> str:
     comparison = facts.comparison
     beyond = comparison.rows_beyond if policy.tolerance == comparison.tolerance else 0
-    refused = f", {facts.refused:,} are refused by both" if facts.refused else ""
+    are = "is" if facts.refused == 1 else "are"
+    refused = f", {facts.refused:,} {are} refused by both" if facts.refused else ""
     if outcome is Outcome.PASS:
-        return f"{comparison.rows:,} rows agree{refused}"
+        agree = "row agrees" if comparison.rows == 1 else "rows agree"
+        return f"{comparison.rows:,} {agree}{refused}"
     if outcome is not Outcome.FAIL:
         return verdict.headline
     if comparison.mismatches:
-        more = f"; {beyond:,} of those that both answer differ" if beyond else ""
+        differ = "differs" if beyond == 1 else "differ"
+        more = f"; {beyond:,} of those that both answer {differ}" if beyond else ""
         return _short(comparison.mismatches[0].message) + more
     worst = _worst(comparison.outputs)
     if not worst:
         return verdict.headline
-    count = f"{beyond:,} of {comparison.rows:,} rows differ" if beyond else "rows differ"
+    differ = "differs" if beyond == 1 else "differ"
+    count = f"{beyond:,} of {comparison.rows:,} rows {differ}" if beyond else "rows differ"
     return f"{count}; {worst}{_narrowed(comparison.casts)}"
 
 

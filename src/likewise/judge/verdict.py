@@ -32,6 +32,7 @@ from likewise.judge.findings import (
     Judgement,
     checked,
     concerns,
+    failure_in_words,
     generated_confidence,
     generated_findings,
     in_words,
@@ -45,7 +46,7 @@ from likewise.judge.variations import (
     judge_batches,
     policy_on,
     setting_findings,
-    suite_finding,
+    suite_findings,
     suite_verdict,
     verdict_on,
 )
@@ -87,7 +88,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     _judge_reach(case, bound)
     suites = tuple(_suite(facts, policy) for facts in comparison.suites)
     case.findings.extend(setting_findings(suites))
-    case.findings.extend(finding for suite in suites if (finding := suite_finding(suite)))
+    case.findings.extend(finding for finding, _ in suite_findings(suites))
     outcome = _outcome(case)
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
         case.note(
@@ -139,23 +140,26 @@ def _judge_pairing(case: Judgement) -> None:
         told = ", ".join(f"{pair.candidate!r} with {pair.reference!r}" for pair in pairs[:6])
         case.warn(
             "paired-by-position",
-            f"outputs of the candidate are compared with those of the reference by their order, as neither names nor "
-            f"shapes tell which belong together: {told}{', …' * (len(pairs) > 6)}",
-            remedy=f"If another belongs there, say so: --pair {pairs[0].candidate}=NAME",
+            "outputs were paired by their order, because neither names nor shapes tell which belong together: "
+            f"{told}{', …' * (len(pairs) > 6)}",
+            remedy=f"If that is wrong, use --pair {pairs[0].candidate}=NAME",
         )
 
 
 def _judge_inputs(case: Judgement) -> None:
     quiet: dict[tuple[str, str, str], list[Cast]] = {}
+    lossy: dict[tuple[str, str, str, str], list[Cast]] = {}
     for cast in case.comparison.casts:
         # A whole number that changes has become another one: that is no rounding.
         notable = cast.largest_relative_change > NOTABLE_CHANGE or cast.source_dtype.startswith(("int", "uint"))
         if cast.changed and (notable or cast.note):
-            case.warn("lossy-input", _lost(cast))
+            lossy.setdefault((cast.side, cast.source_dtype, cast.target_dtype, cast.note), []).append(cast)
         elif cast.note:
             case.note("converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
         elif cast.changed or cast.side == "reference":
             quiet.setdefault((cast.side, cast.source_dtype, cast.target_dtype), []).append(cast)
+    for casts in lossy.values():
+        case.warn("lossy-input", _lost(casts))
     for (side, source, target), casts in quiet.items():
         case.note("cast-input", _cast_for(side, source, target, casts))
     for warning in case.comparison.warnings:
@@ -172,13 +176,13 @@ def _judge_sameness(case: Judgement) -> None:
         case.doubt(
             SAME_MODEL,
             "the reference and the candidate are one and the same model, opened with the same options",
-            remedy="Name the candidate; if this is meant, say --allow-same",
+            remedy="Name the candidate; if this is intended, use --allow-same",
         )
     elif case.comparison.same_bytes and not case.policy.allow_same:
         case.warn(
             SAME_MODEL,
             "the files of the reference and of the candidate hold the same bytes",
-            remedy="Check that the step which makes the candidate has run; if this is meant, say --allow-same",
+            remedy="Check that the step which makes the candidate has run; if this is intended, use --allow-same",
         )
 
 
@@ -197,7 +201,8 @@ def _judge_reach(case: Judgement, bound: Confidence | None) -> None:
         return
     unit = case.comparison.unit
     if bound.violations:
-        beyond = f"{bound.violations:,} of {bound.rows:,} {unit} are beyond tolerance"
+        are = "is" if bound.violations == 1 else "are"
+        beyond = f"{bound.violations:,} of {bound.rows:,} {unit} {are} beyond tolerance"
         message = f"{beyond}, which does not rule out {percent(rate)}"
     else:
         message = f"{bound.rows:,} {unit} cannot show that fewer than {percent(rate)} are beyond tolerance"
@@ -226,10 +231,15 @@ def _headline(outcome: Outcome, case: Judgement) -> str:
     if outcome is Outcome.INCONCLUSIVE:
         return _first(case.findings, Severity.INCONCLUSIVE) or "nothing was judged"
     if outcome is Outcome.FAIL:
+        first = next(finding for finding in case.findings if finding.severity is Severity.FAILURE)
+        failed = [check for check in case.checks if check.outcome is Outcome.FAIL]
+        if any((check.output, check.measure) == (first.output, first.code) for check in failed):
+            return failure_in_words(case, [check for check in failed if check.batch_size is None] or failed)
         count = rows_beyond(case)
         rows = f"generated {comparison.unit}" if comparison.generated else comparison.unit
-        beyond = f"; {count:,} of {comparison.rows:,} {rows} are beyond tolerance" if count else ""
-        return (_first(case.findings, Severity.FAILURE) or "") + beyond
+        are = "is" if count == 1 else "are"
+        beyond = f"; {count:,} of {comparison.rows:,} {rows} {are} beyond tolerance" if count else ""
+        return first.message + beyond
     differences = [o.measures["max_abs_diff"] for o in comparison.outputs if "max_abs_diff" in o.measures]
     largest = f", largest difference {max(differences):.3g}" if differences else ""
     kind = f"{'generated ' if comparison.generated else ''}{comparison.unit}"
@@ -242,32 +252,39 @@ def _first(findings: Iterable[Finding], severity: Severity) -> str | None:
     return next((finding.message for finding in findings if finding.severity is severity), None)
 
 
-def _lost(cast: Cast) -> str:
-    note = f" ({cast.note})" if cast.note else ""
-    change = f", by up to {100 * cast.largest_relative_change:.3g}%" if cast.largest_relative_change else ""
+def _lost(casts: Sequence[Cast]) -> str:
+    """Columns whose values change on the way, in one sentence; how far, of the one that changes most."""
+    worst = max(casts, key=lambda cast: cast.largest_relative_change)
+    note = f" ({worst.note})" if worst.note else ""
+    change = f", by up to {100 * worst.largest_relative_change:.3g}%" if worst.largest_relative_change else ""
+    change += f" in {worst.column!r}" if change and len(casts) > 1 else ""
+    changed, values = sum(cast.changed for cast in casts), sum(cast.values for cast in casts)
     return (
-        f"{cast.changed:,} of {cast.values:,} values of {cast.column!r} change on their way to the {cast.side}, "
-        f"from {cast.source_dtype} to {cast.target_dtype}{change}{note}"
+        f"{changed:,} of {values:,} values of {_columns(casts)} change on their way to the {worst.side}, "
+        f"from {worst.source_dtype} to {worst.target_dtype}{change}{note}"
     )
+
+
+def _columns(casts: Sequence[Cast]) -> str:
+    names = [repr(cast.column) for cast in casts]
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str:
     """Columns whose type had to be changed, in one sentence."""
-    names = [repr(cast.column) for cast in casts]
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     values, changed = sum(cast.values for cast in casts), sum(cast.changed for cast in casts)
     largest = max(cast.largest_relative_change for cast in casts)
     by = f" of {values:,} values changed, by up to {100 * largest:.1g}%" if changed else "no value changed"
     return (
-        f"{shown} {'was' if len(names) == 1 else 'were'} cast from {source} to {target} for the {side}: "
+        f"{_columns(casts)} {'was' if len(casts) == 1 else 'were'} cast from {source} to {target} for the {side}: "
         f"{f'{changed:,}' if changed else ''}{by}"
     )
 
 
 def _advice(code: str) -> str:
     return {
-        "extra-output": "Say --pair candidate_output=reference_output, or leave it out with --ignore NAME",
-        "row-count": "Every output needs one answer a row along its first axis",
+        "extra-output": "Use --pair candidate_output=reference_output, or leave it out with --ignore NAME",
+        "row-count": "Every output needs one answer per row along its first axis",
         "classes": "Export the model that was trained on these classes",
         "unstable": "Look for dropout, random numbers and state that one call leaves to the next, before comparing",
     }.get(code, "")
@@ -306,10 +323,12 @@ def confidence(violations: int, rows: int, level: float, unit: str = ROWS) -> Co
     if rows == 0:
         return None
     bound = upper_bound(violations, rows, level)
-    statement = (
-        f"{violations:,} of {rows:,} {unit} beyond tolerance: at {level:.4g} confidence fewer than "
-        f"{percent(bound)} of {unit} like these are"
-    ).replace(f"{level:.4g} confidence", f"{100 * level:.4g}% confidence")
+    like = f"at {100 * level:.4g}% confidence fewer than {percent(bound)} of {unit} like these are"
+    statement = f"{violations:,} of {rows:,} {unit} beyond tolerance"
+    if not violations:
+        statement = f"{like} beyond tolerance"
+    elif percent(bound) != "100%":
+        statement += f": {like}"
     return Confidence(level, rows, violations, bound, statement)
 
 
@@ -319,7 +338,8 @@ def percent(share: float) -> str:
         return f"{100 * share:.0f}%"
     digits = 1 - math.floor(math.log10(100 * share))
     scale = 10.0**digits
-    return f"{math.ceil(100 * share * scale - 1e-9) / scale:.{max(digits, 0)}f}%"
+    rounded = f"{math.ceil(100 * share * scale - 1e-9) / scale:.{max(digits, 0)}f}"
+    return f"{rounded.rstrip('0').rstrip('.') if '.' in rounded else rounded}%"
 
 
 def with_baseline(report: Report, **stated: Any) -> Report:

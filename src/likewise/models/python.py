@@ -2,7 +2,7 @@
 
 The callable gets one argument: a DataFrame when the data is a table, the array when there is a
 single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
-DataFrame (one output a column) or one dictionary a row. A callable without required parameters has
+DataFrame (one output a column) or one dictionary per row. A callable without required parameters has
 no place for rows: it is a factory, is called once, and what it returns is the model. Code that a user
 names is run: that is what naming it means.
 """
@@ -152,7 +152,7 @@ class PythonRunner:
             array, self._classes[name] = array_of_dicts(value, self._classes.get(name))
             return array
         if value is None:
-            raise ModelError(f"it returned None for {name!r}", remedy="Return an array with one answer a row")
+            raise ModelError(f"it returned None for {name!r}", remedy="Return an array with one answer per row")
         if isinstance(value, np.ma.MaskedArray):
             return _unmasked(name, value)
         try:
@@ -169,7 +169,7 @@ class PythonRunner:
 
 
 def _several(answers: list[Any], rows: int | None) -> bool:
-    """Is a list several outputs, and not one answer a row?"""
+    """Is a list several outputs, and not one answer per row?"""
     return len(answers) != rows and all(getattr(answer, "ndim", 0) for answer in answers)
 
 

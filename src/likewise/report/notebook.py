@@ -16,7 +16,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import Pace, printable
-from likewise.report.words import bound_text, cut, most_telling, remedy_of, sentence
+from likewise.report.words import bound_text, cut, most_telling, remedy_of, rows_told, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def _blocks(report: Report) -> Iterator[str]:
     failing = [suite for suite in verdict.suites if suite.outcome is Outcome.FAIL]
     if failing:
         yield _table(("suite", "found"), [(suite.name, suite.headline) for suite in failing])
-    reach = f"{report.samples:,} rows of {origin.data.name} ({origin.data.kind})."
+    reach = f"{rows_told(report)}."
     bound = f" {sentence(verdict.confidence.statement)}" if verdict.confidence is not None else ""
     yield f'<p style="opacity:.75">{_text(reach + bound)}</p>'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
@@ -13,6 +13,9 @@ from likewise.contracts.words import figure, runs
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 """How an outcome looks in plain text and on a terminal."""
+
+NAME = 48
+"""Characters of the name of a model or of data."""
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
@@ -80,12 +83,30 @@ def share_told(diagnosis: Diagnosis, explanation: Explanation) -> str:
     return f"explains {100 * diagnosis.explained_share:.3g}% of the failing rows"
 
 
+def places_of_causes(diagnoses: Sequence[Diagnosis]) -> list[tuple[Diagnosis, list[str]]]:
+    """Every cause once, by its best diagnosis, and the other places where it was shown."""
+    found: dict[str, list[Diagnosis]] = {}
+    for diagnosis in diagnoses:
+        found.setdefault(diagnosis.cause, []).append(diagnosis)
+    return [
+        (first, [o.culprit for o in others if o.culprit.partition(" (")[0] != first.culprit.partition(" (")[0]])
+        for first, *others in found.values()
+    ]
+
+
+def joined(names: Sequence[str], *, most: int = 4) -> str:
+    """`a, b and c`; of very many the first, and how many more there are."""
+    shown = list(names[:most]) if len(names) > most else list(names)
+    last = f"{len(names) - most} more" if len(names) > most else shown.pop() if shown else ""
+    return f"{', '.join(shown)} and {last}" if shown else last
+
+
 def baseline_told(settings: Mapping[str, Any]) -> list[str]:
     """Which accepted run the verdict was held against, if any."""
     if "baseline_sha256" not in settings:
         return []
     allowed = f"{float(settings['max_worse']):g}% worse is allowed"
-    return [f"held against {settings['baseline']}, SHA-256 {settings['baseline_sha256'][:12]}…: {allowed}"]
+    return [f"compared with {settings['baseline']}, SHA-256 {settings['baseline_sha256'][:12]}…: {allowed}"]
 
 
 def suites_told(suites: tuple[SuiteVerdict, ...]) -> list[str]:
@@ -94,10 +115,10 @@ def suites_told(suites: tuple[SuiteVerdict, ...]) -> list[str]:
     for kind in dict.fromkeys(suite.kind for suite in suites):
         of_kind = [suite for suite in suites if suite.kind == kind]
         agreeing = sum(suite.outcome is Outcome.PASS for suite in of_kind)
-        one = "suite agrees" if agreeing == 1 else "suites agree"
         rows = sum(suite.rows + suite.refused for suite in of_kind)
-        rest = f"; {len(of_kind) - agreeing} of {len(of_kind)} do not" if agreeing < len(of_kind) else ""
-        lines.append(f"{agreeing} {kind} {one}{rest} ({rows:,} rows)")
+        one = "suite" if len(of_kind) == 1 else "suites"
+        told = f"{agreeing or 'none'} of {len(of_kind)} {kind} {one} {'agree' if agreeing > 1 else 'agrees'}"
+        lines.append(told + (f" ({rows:,} rows)" if rows else ""))
     return lines
 
 
@@ -127,11 +148,23 @@ def generated_told(columns: tuple[GeneratedColumn, ...], limit: int) -> list[str
     return [*lines, f"Generated {rest:,} more columns: see the JSON report"] if rest else lines
 
 
-def batches_told(facts: Comparison) -> str:
+def rows_told(report: Report) -> str:
+    """How many rows of which data: `1,000 rows of test.parquet`."""
+    facts = report.comparison
+    unit = facts.unit if facts.rows != 1 else facts.unit.removesuffix("s")
+    return f"{facts.rows:,} {unit} of {end_of(report.origin.data.name, NAME)}"
+
+
+def batches_told(facts: Comparison, *, short: bool = False) -> str:
     """Which other batches were tried beside the rows, as the end of a sentence; empty if none."""
     sizes = sorted({found.size for found in facts.batch_sizes if not found.incidents})
-    places = ", and rows in other places" if any(not found.incidents for found in facts.batch_orders) else ""
-    return f"; batch sizes {runs(sizes)} too{places}" if sizes else ""
+    places = any(not found.incidents for found in facts.batch_orders)
+    if not sizes:
+        return ""
+    if short and len(sizes) > 2:
+        orders = " and other orders" if places else ""
+        return f"; {len(sizes)} batch sizes ({sizes[0]}–{sizes[-1]}){orders} too"
+    return f"; batch sizes {runs(sizes)} too" + (", and rows in other places" if places else "")
 
 
 def answer_text(answer: Any, *, most: int = 4) -> str:
@@ -141,7 +174,10 @@ def answer_text(answer: Any, *, most: int = 4) -> str:
         return f"[{shown}{', …' if len(answer) > most else ''}]"
     if isinstance(answer, Mapping):
         return answer_text(answer.get("worst", answer.get("head")), most=most)
-    return f"{answer:.6g}" if isinstance(answer, float) else repr(answer)
+    if isinstance(answer, float):
+        return f"{answer:.6g}"
+    # What a report holds of numbers that JSON has none for.
+    return answer if answer in ("NaN", "Infinity", "-Infinity") else repr(answer)
 
 
 def cut(text: str, limit: int) -> str:

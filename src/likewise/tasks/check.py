@@ -234,7 +234,7 @@ class _Gate:
             found += runtime_settings.run(plan, prepared, settings.matrix)
         if plan.shapes:
             found += lengths.run(plan, prepared, head)
-        if settings.edge == "fail":
+        if settings.edge in ("fail", "strict"):
             found += self._edge(plan, ran, blocks=True)
         if lengths.applies(plan, prepared, head):
             self._tell(replace(compared, suites=found), ran.facts, SHAPES)
@@ -250,7 +250,10 @@ class _Gate:
         assert ran.prepared is not None
         skipped, seed = self.settings.skip_suites, self.settings.seed
         rows = ran.comparison.rows
-        return edge.run(plan, ran.prepared, ran.head, blocks=blocks, rows=rows, skipped=skipped, seed=seed)
+        strict = self.settings.edge == "strict"
+        return edge.run(
+            plan, ran.prepared, ran.head, blocks=blocks, strict=strict, rows=rows, skipped=skipped, seed=seed
+        )
 
     def _tell(self, compared: Comparison, facts: RunFacts, following: str) -> None:
         if self.judged is not None:

@@ -75,7 +75,7 @@ def export(
     """
     path = Path(output)
     if path.suffix.lower() != ".onnx":
-        raise UsageError(f"{path} is no name for an ONNX file", remedy="Give one that ends in .onnx")
+        raise UsageError(f"{path} is not a name for an ONNX file", remedy="Give one that ends in .onnx")
     settings = verify.settings_of(model, str(path), data, **gate)
     own = {**settings.reference_options, "trusted": settings.trusted}
     described = describe_model(model, own, batch_axis=settings.batch_axis)

@@ -97,8 +97,8 @@ class Settings:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
         if self.timeout is not None and not self.timeout >= 0:
             raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without an end")
-        if self.edge not in ("fail", "report", "off"):
-            raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `fail`, `report` or `off`")
+        if self.edge not in ("strict", "fail", "report", "off"):
+            raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `strict`, `fail`, `report` or `off`")
         for cause in self.causes:
             if cause not in CAUSES:
                 raise UsageError(f"there is no cause {cause!r}{nearest(cause, CAUSES)}")
@@ -219,7 +219,7 @@ def load_gates(path: Path) -> dict[str, Settings]:
     for name in gates:
         # A name becomes part of the name of a file.
         if not name.strip() or any(part in name for part in ("/", "\\", "..")) or not name.isprintable():
-            raise UsageError(f"{path}: {name!r} is no name for a gate", remedy="Use letters, digits, - and _")
+            raise UsageError(f"{path}: {name!r} is not a valid name for a gate", remedy="Use letters, digits, - and _")
     return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
 
 
@@ -236,7 +236,7 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
             for number in numbers:
                 if isinstance(number, bool) or not isinstance(number, int | float | None):
                     raise UsageError(
-                        f"{where + ': ' if where else ''}{name} is {number!r}, which is no number",
+                        f"{where + ': ' if where else ''}{name} is {number!r}, which is not a number",
                         remedy="Give a number such as 0.01",
                     )
     return found

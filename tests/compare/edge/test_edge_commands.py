@@ -56,9 +56,9 @@ def test_report_deploys_and_says_what_differs(folder):
     words = ["model.joblib", "model.onnx", "--data", "rows.parquet", "--report", "report.json"]
     code, shown = run(folder, "check", *words)
     assert code == 0, shown
-    assert "Edge suites: 15 agree, 1 differ (not blocking)" in shown
-    assert "✗ nonfinite: The reference refuses" in shown
-    assert shown.count("nonfinite:") == 1
+    assert "Edge cases: 15 of 16 suites agree" in shown
+    assert "nonfinite: only the reference refuses such values, as usual" in " ".join(shown.split())
+    assert shown.count("nonfinite") == 1
     stored = json.loads((folder / "report.json").read_text())
     assert stored["passed"] is True
     kinds = {suite["verdict"]["name"]: suite["verdict"]["outcome"] for suite in stored["suites"]}
@@ -66,12 +66,66 @@ def test_report_deploys_and_says_what_differs(folder):
     assert kinds["missing-values"] == "PASS"
 
 
-def test_fail_blocks(folder):
+def test_infinities_that_only_the_reference_refuses_block_where_they_are_asked_for(folder):
     words = ["model.joblib", "model.onnx", "--data", "rows.parquet", "--report", "failed.json", "--no-explain"]
     code, shown = run(folder, "check", *words, "--edge", "fail")
+    assert code == 0, shown
+    assert "nonfinite: only the reference refuses such values, as usual" in " ".join(shown.split())
+    stored = {
+        suite["verdict"]["name"]: suite["verdict"]
+        for suite in json.loads((folder / "failed.json").read_text())["suites"]
+    }
+    assert (stored["nonfinite"]["outcome"], stored["nonfinite"]["usual"], stored["nonfinite"]["blocks"]) == (
+        "FAIL",
+        True,
+        False,
+    )
+    code, shown = run(folder, "check", *words, "--edge", "strict")
     assert code == 1, shown
     assert "Nonfinite: the reference refuses" in shown
     assert "not blocking" not in shown
+
+
+def refusing(unwanted):
+    """A model of one column that refuses a call with such values, as most estimators do."""
+
+    def answer(x):
+        if unwanted(x).any():
+            raise ValueError("no such values please")
+        return x * 2
+
+    return answer
+
+
+def plain(x):
+    return x * 2
+
+
+def wrong_at_nan(x):
+    return np.where(np.isnan(x), 1.0, x * 2)
+
+
+NOT_FINITE, ZEROS = refusing(lambda x: ~np.isfinite(x)), refusing(lambda x: x == 0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "outcome", "blocking"),
+    [
+        (NOT_FINITE, plain, Outcome.PASS, set()),
+        (plain, NOT_FINITE, Outcome.FAIL, {"missing-values", "nonfinite"}),
+        (refusing(np.isinf), wrong_at_nan, Outcome.FAIL, {"missing-values", "nonfinite"}),
+        (refusing(np.isinf), plain, Outcome.PASS, set()),
+        (ZEROS, plain, Outcome.FAIL, {"zeros"}),
+    ],
+    ids=["reference refuses", "candidate refuses", "both answer NaN apart", "both answer NaN alike", "ordinary values"],
+)
+def test_only_refusals_of_no_ordinary_numbers_do_not_block(reference, candidate, outcome, blocking):
+    rows = {"x": np.linspace(0.1, 0.9, 60)}
+    report = data_only.check(reference, candidate, rows, edge="fail")
+    assert report.outcome is outcome, report.verdict.headline
+    assert {suite.name for suite in report.verdict.suites if suite.outcome is Outcome.FAIL and suite.blocks} == blocking
+    strict = data_only.check(reference, candidate, rows, edge="strict")
+    assert strict.outcome is Outcome.FAIL
 
 
 def test_a_suite_that_is_known_to_differ_can_be_left_out(folder):
@@ -95,7 +149,7 @@ def test_a_model_that_dies_on_an_edge_case_keeps_its_verdict(folder):
     words = ["models.py:steady", "models.py:fragile", "--data", "rows.npz", "--report", "crash.json"]
     code, shown = run(folder, "check", *words, start=command)
     assert code == 0, shown
-    told = "Cut short: the worker exited with code 9 while trying the edge suite 'missing-values'"
+    told = "cut short: the worker exited with code 9 while trying the edge suite 'missing-values'"
     assert told in " ".join(shown.split())
     assert report_files.load(folder / "crash.json").passed
 
@@ -141,10 +195,10 @@ def test_limits_that_speak_of_rows_as_they_come_do_not_speak_of_suites(judged):
 def test_a_gate_of_the_configuration_can_block(folder, monkeypatch):
     (folder / "likewise.toml").write_text(
         '[gates.main]\nreference = "model.joblib"\ncandidate = "model.onnx"\ndata = "rows.parquet"\n'
-        'edge = "fail"\nexplain = false\n'
+        'edge = "strict"\nexplain = false\n'
     )
     (settings,) = config.load_gates(folder / "likewise.toml").values()
-    assert settings.edge == "fail"
+    assert settings.edge == "strict"
     monkeypatch.chdir(folder)
     assert verify.run(settings).outcome is Outcome.FAIL
 

@@ -28,12 +28,12 @@ class Choosy:
         return rows * 2
 
 
-def tried(reference: Choosy, candidate: Choosy, values: np.ndarray):
+def tried(reference: Choosy, candidate: Choosy, values: np.ndarray, **how: bool):
     with opened(reference, candidate, {"x": np.linspace(0.1, 0.9, ROWS)}, batch_sizes=()) as (plan, prepared, _, _):
         reference.calls = candidate.calls = 0
         names = np.array([f"value {value:g}" for value in values], dtype=object)
         batch = Batch(RowIds(np.arange(len(values)), names), ArrayColumns({"x": values}))
-        return try_rows(plan, prepared, [batch])
+        return try_rows(plan, prepared, [batch], **how)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 33])
@@ -74,6 +74,28 @@ def test_many_refused_rows_take_few_calls_and_are_not_made_out_to_agree():
     told = int(mismatch.message.split("up to ")[1].split(" of ")[0])
     assert told + found.comparison.rows == ROWS
     assert told >= ROWS / 2
+
+
+def test_where_refusals_are_forgiven_every_row_is_known():
+    """A row that was refused only with others may hide one that both answer, and answer differently."""
+    values = np.arange(1.0, ROWS + 1)
+    reference = Choosy(*values[::2])
+    found = tried(reference, Choosy(), values, outside=True, decides=True)
+    (mismatch,) = found.comparison.mismatches
+    assert mismatch.code == refusals.OUTSIDE
+    assert f"the reference refuses {ROWS // 2} of {ROWS} rows that the candidate answers" in mismatch.message
+    assert (found.comparison.rows, found.refused) == (ROWS // 2, 0)
+    (guessed,) = tried(Choosy(*values[::2]), Choosy(), values).comparison.mismatches
+    assert guessed.code == refusals.REFUSED
+    (other,) = tried(Choosy(), Choosy(2.0), values, outside=True, decides=True).comparison.mismatches
+    assert other.code == refusals.REFUSED
+
+
+def test_refusals_that_are_not_all_known_are_not_forgiven(monkeypatch):
+    monkeypatch.setattr(refusals, "CALLS_TO_DECIDE", 3)
+    values = np.arange(1.0, ROWS + 1)
+    (mismatch,) = tried(Choosy(*values[::2]), Choosy(), values, outside=True, decides=True).comparison.mismatches
+    assert mismatch.code == refusals.REFUSED
 
 
 def test_a_batch_that_both_refuse_row_by_row_agrees():

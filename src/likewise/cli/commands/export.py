@@ -17,7 +17,7 @@ from likewise.cli import options
 @click.option("--output", "-o", required=True, metavar="FILE.onnx", help="The file to write.")
 @click.option("--opset", type=int, metavar="N", help="ONNX operator set to write for.  [default: the converter's]")
 @click.option("--double", is_flag=True, help="Take and compute float64: scikit-learn and torch.")
-@click.option("--zipmap", is_flag=True, help="Give probabilities as one dictionary a row, not as an array.")
+@click.option("--zipmap", is_flag=True, help="Give probabilities as one dictionary per row, not as an array.")
 @click.option(
     "--dynamic",
     multiple=True,
@@ -31,7 +31,7 @@ from likewise.cli import options
     multiple=True,
     callback=options.assignments,
     metavar="NAME=VALUE",
-    help="For the model's adapter, such as factory=net.py:Net for a file of weights.",
+    help="An option for the model's adapter, such as factory=net.py:Net for a file of weights.",
 )
 @click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
 @options.policy_options

@@ -34,7 +34,7 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 @options.data_options
 @click.option("--calibrate", metavar="FILE", help="Rows to calibrate a static quantisation on.  [default: of --data]")
 @_choice("calibration", "How ranges are found from the calibration rows.")
-@click.option("--calibration-rows", type=int, metavar="N", help="Rows drawn for it.  [default: 512]")
+@click.option("--calibration-rows", type=int, metavar="N", help="How many rows to calibrate on.  [default: 512]")
 @click.option("--per-channel", is_flag=True, help="A scale for every channel of a weight.")
 @_choice("format", "How a static quantisation is written.")
 @_choice("weights", "Type of INT8 weights.")
@@ -43,8 +43,8 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 )
 @click.option("--exclude", multiple=True, metavar="NODE", help="Leave a node in float.")
 @click.option("--op-type", "op_types", multiple=True, metavar="TYPE", help="Quantise nodes of this operator only.")
-@click.option("--force", is_flag=True, help="Take a model that is quantised already.")
-@click.option("--allow-noop", is_flag=True, help="Take a model on which nothing would change.")
+@click.option("--force", is_flag=True, help="Accept a model that is already quantised.")
+@click.option("--allow-noop", is_flag=True, help="Accept a model on which nothing would change.")
 @options.batch_axis_option
 @options.policy_options
 @click.option(

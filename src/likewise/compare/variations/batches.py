@@ -86,7 +86,7 @@ def _not_taken(plan: Plan, fixed: int) -> tuple[BatchSizeFacts, ...]:
     """Sizes that were asked for of a candidate that takes another one only."""
     others = [size for size in plan.batch_sizes or () if size != fixed]
     told = f"batch sizes {runs(sorted(others))} were asked for, and the candidate takes batches of {fixed} only"
-    incident = Incident("batch-size", told, "Export it with a dynamic batch axis, or say --batch-sizes none", CANDIDATE)
+    incident = Incident("batch-size", told, "Export it with a dynamic batch axis, or use --batch-sizes none", CANDIDATE)
     return (BatchSizeFacts(others[0], 0, incidents=(incident,)),) if others else ()
 
 

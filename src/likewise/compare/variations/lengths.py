@@ -85,7 +85,7 @@ def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
         array = batch.inputs[column]
         return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
     if place == "0" and column in batch.inputs:
-        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Say --batch-sizes for other batch sizes")
+        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Use --batch-sizes for other batch sizes")
     names = [text for axis in known for text in (axis.name, *axis.aliases)]
     shown = ", ".join(axis.told for axis in known) or "none is free"
     raise UsageError(
@@ -379,8 +379,9 @@ def _not_captured(prepared: Prepared, axis: Axis, length: int) -> str:
     ranges = prepared.candidate.runner.details.get("captured_for", {})
     for least, most in [ranges[axis.name]] if axis.name in ranges else ranges.values():
         if length < least or (most is not None and length > most):
-            upper = "or more" if most is None else f"to {most}"
-            return f"the file was captured for lengths of {least} {upper}; ask for others with --shapes"
+            taken = f"lengths of {least} or more" if most is None else f"lengths of {least} to {most}"
+            taken = f"length {least} alone" if least == most else taken
+            return f"the file was captured for {taken}; ask for others with --shapes"
     return ""
 
 
@@ -395,7 +396,7 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
     told = (KIND, f"{axis.name}={length}", _title(axis, length))
     size = _row_bytes(axis, batch, length)
     if size > MOST_BYTES:
-        too_many = f"a row would take {size:,} bytes, too many to make up"
+        too_many = f"a row would take {size:,} bytes, too many to generate"
         return SuiteFacts(*told, plan.nothing, blocks=True, not_covered=too_many)
     # Which of the two is asked is known only when one of them answers.
     plan.tell(f"trying {axis.name}={length}", batch=batch)
@@ -437,7 +438,7 @@ def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tuple[
 
 
 def _broken(told: tuple[str, str, str], plan: Plan, error: Exception) -> SuiteFacts:
-    incident = Incident("shape", f"{told[1]} broke: {one_line(error)}", "Tell us; --shapes none skips it")
+    incident = Incident("shape", f"{told[1]} broke: {one_line(error)}", "Please report it; --shapes none skips it")
     return SuiteFacts(*told, replace(plan.nothing, incidents=(incident,)), blocks=True)
 
 
@@ -462,7 +463,7 @@ def _free(prepared: Prepared, batch: Batch) -> list[Axis]:
 
 def _impossible(plan: Plan) -> str:
     side = only_recorded(plan)
-    return side and f"of the {side} there are only recorded answers, and none to rows of another length"
+    return side and f"the {side} has only recorded answers, and none for rows of another length"
 
 
 def _row_bytes(axis: Axis, batch: Batch, length: int) -> int:

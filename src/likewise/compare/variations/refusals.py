@@ -32,11 +32,15 @@ from likewise.errors import LikewiseError, ModelError
 from likewise.registry import adapter
 
 REFUSED, TIED = "refused-by-one", "tie-rule"
+OUTSIDE = "refused-outside"
+"""The reference alone refuses values that are no ordinary numbers: every export of such a model answers them."""
+
 SHOWN = 3
 """Rows refused by one side that are named."""
 
-CALLS = 20
-"""Calls of a model with parts of a batch that it refuses, to find out which rows those are."""
+CALLS, CALLS_TO_DECIDE = 20, 2_048
+"""Calls of a model with parts of a batch that it refuses, to find out which rows those are; where a verdict depends
+on every row that was refused, as many as it takes for all rows of a suite."""
 
 SINGLY = 64
 """Rows that are asked one by one where both refuse a part of a batch: each may do so for another row."""
@@ -89,17 +93,25 @@ def only_recorded(plan: Plan) -> str:
 
 
 def try_rows(
-    plan: Plan, prepared: Prepared, batches: Iterable[Batch], *, batch_size: int | None = None, apart: bool = False
+    plan: Plan,
+    prepared: Prepared,
+    batches: Iterable[Batch],
+    *,
+    batch_size: int | None = None,
+    apart: bool = False,
+    outside: bool = False,
+    decides: bool = False,
 ) -> Tried:
     """Compare both models on these rows, whatever they do with them.
 
     `apart`: the rows have nothing to do with each other. A quantised model may scale all rows of a call by
-    the largest value among them, so that it is asked about one at a time.
+    the largest value among them, so that it is asked about one at a time. `outside`: what the reference alone
+    refuses is told apart, and where the verdict depends on it (`decides`) only if every such row is known.
     """
     partial, refused, asked = Partial(), 0, 0
     incidents: list[Incident] = []
     sides = (prepared.reference, prepared.candidate)
-    calls = dict.fromkeys((REFERENCE, CANDIDATE), CALLS)
+    calls = dict.fromkeys((REFERENCE, CANDIDATE), CALLS_TO_DECIDE if outside and decides else CALLS)
     one_sided = {side: _Refusals(side) for side in calls}
     for batch in batches:
         ours, theirs = (_told(side, batch, _size(side, batch_size, apart=apart), calls) for side in sides)
@@ -111,6 +123,8 @@ def try_rows(
         _note_refusals(batch, ours, theirs, one_sided)
         partial = partial.merge(_compared(prepared, batch, ours, theirs))
     alone = {side: _mismatch(found, asked) for side, found in one_sided.items() if found.rows or found.together}
+    if outside and REFERENCE in alone and not (decides and one_sided[REFERENCE].together):
+        alone[REFERENCE] = replace(alone[REFERENCE], code=OUTSIDE)
     comparison = finish_beside(prepared, partial.merge(Partial(mismatches=frozenset(alone.values()))), plan)
     known = frozenset(prepared.pairing.mismatches)
     comparison = replace(

@@ -133,7 +133,7 @@ def _rows_first(arrays: Mapping[str, Array], named: Mapping[str, int | None], lo
     axes = {name: named.get(name, 0) for name in arrays}
     known = sorted((axis, name) for name, axis in axes.items() if axis is not None and arrays[name].ndim > axis)
     if not known:
-        raise DataError(f"no array of {location} has rows", remedy="Say --batch-axis none: every call is one sample")
+        raise DataError(f"no array of {location} has rows", remedy="Use --batch-axis none: every call is one sample")
     lead, named_first = known[0]
     rows_first = len({len(arrays[name]) for _, name in known}) == 1
     rows = arrays[named_first].shape[0 if rows_first else lead]

@@ -100,7 +100,7 @@ def rows_wanted(columns: Sequence[Column], *, asked: int | None) -> int:
     cells = sum(column.cells for column in columns)
     if max(asked or 1, 1) * cells > MOST_CELLS:
         raise UsageError(
-            f"{asked or 1:,} rows of {cells:,} values each are too many to make up",
+            f"{asked or 1:,} rows of {cells:,} values each are too many to generate",
             remedy=f"At most {MOST_CELLS:,} values are generated: ask for fewer rows, or give data",
         )
     if asked is not None:

@@ -121,7 +121,7 @@ def _declared(case: Case) -> Iterator[Explained]:
             "fixed-batch",
             Place(f"batch size {size}"),
             f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
-            f"{DYNAMIC}, or say --fixed-batch",
+            f"{DYNAMIC}, or use --fixed-batch",
             simplicity=1,
         )
 

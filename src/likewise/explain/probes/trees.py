@@ -14,6 +14,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
+from likewise.contracts.words import told_apart
 from likewise.explain.case import Case, Explained, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.explain.trees import Survey, most, nudged, plausible, survey
@@ -101,6 +102,7 @@ def _codes(found: Survey) -> Iterator[Claim]:
         given[:, differ.theirs.feature[other]] = np.trunc(codes) if differ.ours.whole else codes
     row = int(found.rows[found.pairs == pair][0])
     name, (code, instead) = found.column(pair), found.met(pair, row)
+    code = np.trunc(code) if differ.ours.whole else code
     yield Claim(
         "categorical-split",
         found.place(pair),
@@ -215,11 +217,11 @@ def _rounded(found: Survey) -> Iterator[Claim]:
     rows, pairs = found.rows[met], found.pairs[met]
     pair, _ = most(pairs)
     name, row = found.column(pair), int(rows[pairs == pair][0])
-    seen, instead = found.met(pair, row)
-    reached = (
-        f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead:.17g} in the "
-        f"candidate and as {seen:.17g} in the reference"
-    )
+    node, there = found.node(pair)
+    ours, theirs = float(differ.ours.threshold[node]), float(differ.theirs.threshold[there])
+    seen, instead, threshold, rounded = told_apart(*found.met(pair, row), ours, theirs)
+    both = f" in the candidate and as {seen} in the reference" if seen != instead else ""
+    reached = f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead}{both}"
     count = len(np.unique(rows))
     takes = "1 failing row takes" if count == 1 else f"{count} failing rows take"
     casts = [entry for entry in found.case.comparison.casts if entry.side == "candidate" and entry.column == name]
@@ -237,13 +239,12 @@ def _rounded(found: Survey) -> Iterator[Claim]:
             simplicity=2,
         )
         return
-    node, there = found.node(pair)
+    other_threshold = f", {rounded} in the candidate" if rounded != threshold else ""
     trees = len(np.unique(differ.theirs.tree[differ.alignment.candidate[pairs]]))
     yield Claim(
         "float32-threshold",
         found.place(pair),
-        f"{reached}, where the threshold is {differ.theirs.threshold[there]:.17g} and "
-        f"{differ.ours.threshold[node]:.17g}; {takes} another side of a threshold of {name}"
+        f"{reached}, where the threshold is {threshold}{other_threshold}; {takes} another side of a threshold of {name}"
         f"{f' in {trees} trees' if trees > 1 else ''}; moved by the last digit to the right side, {HEALED} agree",
         "Export with double inputs: likewise export --double"
         if found.case.framework("reference") == "sklearn"
@@ -366,7 +367,7 @@ def _outputs(found: Survey) -> Iterator[Claim]:
         found,
         f"{count} of {theirs.trees} trees are added to another output than in the reference; with each added to its "
         f"own {HEALED} agree",
-        "Export one model an output, or without parallel trees: the converter gives trees to the wrong outputs",
+        "Export one model per output, or without parallel trees: the converter gives trees to the wrong outputs",
         found.written(repaired),
     )
 

@@ -17,7 +17,7 @@ from likewise.contracts.verdict import Change, Diff, Direction, Finding, Outcome
 from likewise.contracts.words import at_sizes, runs
 from likewise.judge.diff import measures
 from likewise.judge.diff.measures import moved, output_gone, where, worst_of
-from likewise.judge.variations import suite_finding
+from likewise.judge.variations import suite_findings
 
 ALLOW = 10.0
 """Percent by which a measure may get worse, unless somebody says otherwise."""
@@ -57,7 +57,7 @@ def diff(
     else:
         outcome, headline = Outcome.PASS, "nothing got worse"
     elsewhere = not other_data and _other_rows(old, new)
-    remedy = "Say --other-data if other rows are intended" if elsewhere else ""
+    remedy = "Use --other-data if other rows are intended" if elsewhere else ""
     return Diff(outcome, headline, names[0], names[1], allow, changes, doubts, remedy, lines)
 
 
@@ -346,7 +346,10 @@ def _findings(old: Report, new: Report) -> Iterator[Change]:
     """Findings that are new or gone, whatever their figures. Only a new failure is worse: the rest does not block."""
     for is_new, report, other in ((True, new, old), (False, old, new)):
         known = set(map(_without_its_figures, other.verdict.findings))
-        suites = {suite_finding(suite): f"{suite.kind} {suite.name}" for suite in report.verdict.suites}
+        # Older reports tell of every length by itself.
+        tried = report.verdict.suites
+        told = [*suite_findings(tried), *(entry for suite in tried for entry in suite_findings([suite]))]
+        suites = {finding: f"{suite.kind} {suite.name}" for finding, suite in told}
         for finding in report.verdict.findings:
             if _without_its_figures(finding) in known:
                 continue

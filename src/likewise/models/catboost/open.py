@@ -276,12 +276,16 @@ def _require_convertible(model: Any, facts: Facts, request: ExportRequest) -> No
             "CatBoost exports MultiClassOneVsAll wrongly: with a softmax in the place of the sigmoids",
             "Train with MultiClass",
         ),
-        (facts.multilabel, f"CatBoost exports {facts.loss} wrongly: as if a row had one label", "Export one a label"),
+        (
+            facts.multilabel,
+            f"CatBoost exports {facts.loss} wrongly: as if a row had one label",
+            "Export one model per label",
+        ),
         (exponent, f"CatBoost's export of {facts.loss} leaves out the exponent", "Serve the model with CatBoost"),
         (
             facts.columns is not None and not classes,
-            f"CatBoost exports {facts.loss}, which gives {facts.columns} values a row, as a file that does not load",
-            "Export one model a value",
+            f"CatBoost exports {facts.loss}, which gives {facts.columns} values per row, as a file that does not load",
+            "Export one model per value",
         ),
     )
     for wrong, message, remedy in refused:

@@ -89,7 +89,7 @@ def _require_exportable(module: Any, request: ExportRequest) -> None:
     import torch
 
     if request.zipmap:
-        raise UsageError("a PyTorch module has no class labels for a dictionary a row", remedy="Leave out zipmap")
+        raise UsageError("a PyTorch module has no class labels for one dictionary per row", remedy="Leave out zipmap")
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             "a TorchScript module cannot be exported", remedy="Export the module that the script was made from"

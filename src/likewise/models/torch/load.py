@@ -106,7 +106,7 @@ def _refusal(path: str, found: list[str]) -> UntrustedModelError:
 
 def _not_a_program(path: str) -> ModelError:
     return ModelError(
-        f"{path} is no program of torch.export, or of an older version of it",
+        f"{path} is not a torch.export program, or one of an older version",
         remedy="Save it again with torch.export.save(program, path)",
     )
 

@@ -428,7 +428,7 @@ def _require_convertible(wrapper: Any, booster: Any, facts: Facts, request: Expo
     if facts.targets > 1:
         raise ModelError(
             f"onnxmltools converts a model with {facts.targets} targets wrongly: it adds all trees to the first",
-            remedy="Export one model a target",
+            remedy="Export one model per target",
         )
     if facts.objective.startswith("multi:") and (facts.classes == 2 or facts.parallel_trees > 1):
         why = "two classes" if facts.classes == 2 else f"{facts.parallel_trees} parallel trees"

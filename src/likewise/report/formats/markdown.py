@@ -21,6 +21,7 @@ from likewise.report.words import (
     generated_told,
     most_telling,
     remedy_of,
+    rows_told,
     sentence,
     strata_told,
     suites_told,
@@ -70,7 +71,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"- {mark}{text(sentence(finding.message), limit=400)} {text(sentence(finding.remedy))}".rstrip()
     yield ""
     swept = batches_told(report.comparison)
-    yield f"{report.samples:,} rows of {text(origin.data.name)} ({text(origin.data.kind)}){swept}."
+    yield f"{text(rows_told(report))}{swept}."
     if verdict.confidence is not None:
         yield text(sentence(verdict.confidence.statement))
     for line in (*baseline_told(origin.settings), *strata_told(report.comparison.strata), *suites_told(verdict.suites)):

@@ -1,17 +1,25 @@
-"""A summary that a person understands in five seconds."""
+"""A summary that a person understands in five seconds: a PASS in 12 lines of 80 columns, anything else in 40.
+
+What does not fit is counted, and the last line says where it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Outcome, Severity
+from likewise.contracts.verdict import Check, Finding, Outcome, Severity, SuiteVerdict
 from likewise.contracts.words import figure
 from likewise.report.console import drawn, plain_table
 from likewise.report.words import (
     COLOURS,
     MARKS,
+    NAME,
     answer_text,
     baseline_told,
     batches_told,
@@ -20,8 +28,11 @@ from likewise.report.words import (
     end_of,
     gates_told,
     generated_told,
+    joined,
     most_telling,
+    places_of_causes,
     remedy_of,
+    rows_told,
     sentence,
     share_told,
     sign,
@@ -30,6 +41,7 @@ from likewise.report.words import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 
 SEVERITIES = {
@@ -38,14 +50,31 @@ SEVERITIES = {
     Severity.WARNING: ("!", "yellow"),
     Severity.NOTE: ("·", "dim"),
 }
-ROWS_SHOWN = 3
-CHECKS_SHOWN = 12
-DIAGNOSES_SHOWN = 2
-NAME = 48
-"""Characters of a model's name."""
+LINES = {Outcome.PASS: 12, Outcome.FAIL: 40, Outcome.INCONCLUSIVE: 40}
+"""Lines of a screen that does not show everything."""
 
-SUITES = {"shape": "Shapes", "edge": "Edge suites"}
-"""Kinds of suites that have a block of their own."""
+NEVER = 99
+"""The rank of what a short screen only counts."""
+
+ROWS_SHOWN = 3
+CHECKS_SHOWN, LIMITS_SHOWN = 12, 5
+"""Limits in the full table, and failed ones in the short one."""
+
+SUITES = {"shape": ("Other lengths", "length"), "edge": ("Edge cases", "suite")}
+"""Kinds of suites that have a block of their own, and what one of them is."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """Lines that belong together. Of several blocks those of the lowest `rank` get room first.
+
+    `head` stands above its parts, and only with one of them; `gap`: an empty line goes before it.
+    """
+
+    rank: int
+    parts: list[RenderableType] = field(default_factory=list)
+    head: RenderableType | None = None
+    gap: bool = False
 
 
 class TerminalRenderer:
@@ -58,210 +87,378 @@ class TerminalRenderer:
 
         `saved` is the file the report is in.
         """
-        quiet, full = bool(options.get("quiet")), bool(options.get("full"))
-        parts = _parts(report, quiet=quiet, full=full, saved=options.get("saved"))
-        return drawn(parts, width=options.get("width", 80), colour=bool(options.get("colour")))
+        quiet, full, width = bool(options.get("quiet")), bool(options.get("full")), options.get("width", 80)
+        screen = _Screen(report, width=width, full=full)
+        blocks = [_Block(0, list(screen.top(quiet=quiet)))]
+        if not quiet:
+            blocks += screen.body()
+            blocks.append(_Block(0, list(screen.reach()), gap=not report.passed or full))
+            kept = drawn(screen.more((), options.get("saved")), width=width).count("\n")
+            blocks, left = _fitted(blocks, None if full else LINES[report.outcome] - kept, width)
+            blocks.append(_Block(0, list(screen.more(left, options.get("saved")))))
+        parts: list[RenderableType] = []
+        for block in blocks:
+            parts += ["", *block.parts] if block.gap else block.parts
+        return drawn(parts, width=width, colour=bool(options.get("colour")))
 
 
-def _parts(report: Report, *, quiet: bool, full: bool, saved: str | None) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    origin = report.origin
-    yield Text.assemble(
-        (f" {report.outcome} ", f"bold reverse {COLOURS[report.outcome]}"),
-        "  ",
-        (end_of(origin.reference.name, NAME), "bold"),
-        " → ",
-        (end_of(origin.candidate.name, NAME), "bold"),
-    )
-    yield Text(sentence(report.verdict.headline))
-    # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
-    short = quiet and report.outcome is Outcome.INCONCLUSIVE
-    if (remedy := remedy_of(report)) and (short or not (quiet or report.diagnoses)):
-        yield Text(f"→ {sentence(remedy)}", style="italic")
-    if quiet:
-        return
-    yield from _why(report, full=full)
-    if report.verdict.checks:
-        yield ""
-        yield _checks(report)
-        yield ""
-        yield from _differences(report)
-    yield from _settings(report)
-    yield from _worst(report)
-    yield from _suites(report)
-    yield from _findings(report)
-    yield ""
-    yield from _reach(report)
-    if saved:
-        yield Text(f"Report: {saved}", style="dim")
+def _fitted(blocks: Sequence[_Block], room: int | None, width: int) -> tuple[list[_Block], list[RenderableType]]:
+    """The blocks with the parts that there is room for, and the parts that there is none for."""
+    kept: dict[int, list[RenderableType]] = {place: [] for place in range(len(blocks))}
+    left: list[RenderableType] = []
+    for place, block in sorted(enumerate(blocks), key=lambda entry: entry[1].rank):
+        full = False
+        for part in block.parts:
+            first = not kept[place]
+            taken = [*([""] if block.gap and first else []), *([block.head] if block.head and first else []), part]
+            lines = drawn(taken, width=width).count("\n") if room is not None else 0
+            # What comes later in a block says less: it is not told where something before it is not.
+            full = full or (room is not None and bool(block.rank) and (lines > room or block.rank == NEVER))
+            if full:
+                left.append(part)
+                continue
+            room = None if room is None else room - lines
+            kept[place] += taken[1:] if block.gap and first else taken
+    shown = [_Block(b.rank, kept[place], None, b.gap) for place, b in enumerate(blocks) if kept[place]]
+    return shown, left
 
 
-def _why(report: Report, *, full: bool) -> Iterator[RenderableType]:
-    """The answer in one sentence, then the evidence, then the remedy; at length if asked for."""
-    from rich.padding import Padding
-    from rich.text import Text
+class _Screen:
+    """One report, told in blocks from above to below."""
 
-    found = report.explanation
-    if found is None or report.passed:
-        return
-    yield ""
-    for place, diagnosis in enumerate(report.diagnoses[: None if full else DIAGNOSES_SHOWN]):
-        heading = "Why: " if place == 0 else "Also: "
-        named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
-        yield Text.assemble((heading, "bold"), named, (f" ({share_told(diagnosis, found)})", "dim"))
-        yield Padding(Text(sentence(diagnosis.evidence)), (0, 0, 0, 5))
-        if diagnosis.remedy:
-            yield Padding(Text(f"→ {sentence(diagnosis.remedy)}", style="italic"), (0, 0, 0, 5))
-    if not report.diagnoses:
-        yield Text.assemble(("Why: ", "bold"), "none of the experiments explains it.")
-    for entry in found.slices[: None if full else 1]:
-        yield Text(f"Where: {entry.predicate}", style="dim")
-    if not full and report.diagnoses:
-        return
-    yield from (Text(f"Shape: {sentence(text)}", style="dim") for text in found.shape)
-    if full:
-        for value in found.unusual:
-            yield Text(f"Row {value.row}: {value.column} = {answer_text(value.value)}: {value.why}", style="dim")
-    if found.excluded:
-        yield Text(f"Excluded by experiment: {', '.join(found.excluded)}.", style="dim")
-    yield from (Text(f"Not tested: {sentence(text)}", style="dim") for text in found.not_tested)
+    def __init__(self, report: Report, *, width: int, full: bool) -> None:
+        self.report, self.width, self.full = report, width, full
+        self.findings: dict[int, Finding] = {}
 
+    def clipped(self, text: str, lines: int, *, indent: int = 0) -> str:
+        """The beginning of a text that takes more lines than it may."""
+        if self.full:
+            return text
+        width = max(self.width - indent, 20)
+        found = textwrap.wrap(text, width, break_on_hyphens=False)
+        if len(found) <= lines:
+            return text
+        last = found[lines - 1]
+        if len(last) > width - 2:
+            last = last[: width - 2].rpartition(" ")[0] or last[: width - 2]
+        return " ".join([*found[: lines - 1], last.rstrip(" ,;:=")]) + " …"
 
-def _checks(report: Report) -> RenderableType:
-    from rich.text import Text
+    def top(self, *, quiet: bool) -> Iterator[RenderableType]:
+        """The verdict, in one sentence; and what to do, where nothing could be decided."""
+        from rich.text import Text
 
-    table = plain_table("output", "measure", "#value", "", "limit", "")
-    for check in most_telling(report.verdict.checks, CHECKS_SHOWN):
-        style = COLOURS[check.outcome]
-        where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
-        table.add_row(
-            Text(check.output),
-            Text(check.measure + where),
-            Text(figure(check.value), style=style),
-            sign(check),
-            figure(check.bound),
-            Text(MARKS[check.outcome], style=style),
+        report, origin = self.report, self.report.origin
+        yield Text.assemble(
+            (f" {report.outcome} ", f"bold reverse {COLOURS[report.outcome]}"),
+            "  ",
+            (end_of(origin.reference.name, NAME), "bold"),
+            " → ",
+            (end_of(origin.candidate.name, NAME), "bold"),
         )
-    return table
+        yield Text(self.clipped(sentence(report.verdict.headline), 6))
+        # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
+        short = quiet and report.outcome is Outcome.INCONCLUSIVE
+        if (remedy := remedy_of(report)) and (short or not (quiet or report.diagnoses)):
+            yield Text(self.clipped(f"→ {sentence(remedy)}", 4), style="italic")
+
+    def body(self) -> Iterator[_Block]:
+        """Everything between the verdict and what it stands on."""
+        report = self.report
+        findings = [finding for finding in beside_the_limits(report.verdict) if self._is_shown(finding)]
+        failed = any(check.outcome is not Outcome.PASS for check in report.verdict.checks)
+        if not report.passed:
+            yield from self.why()
+        if failed or (self.full and report.verdict.checks):
+            yield _Block(3, [self.checks()], gap=True)
+        if not failed or self.full:
+            yield _Block(4, list(self.outputs()), gap=True)
+        yield from self.settings()
+        yield from self.worst()
+        yield from self.suites()
+        for rank, severities in ((2, (Severity.FAILURE, Severity.INCONCLUSIVE)), (6, (Severity.WARNING,))):
+            of_rank = [finding for finding in findings if finding.severity in severities]
+            yield _Block(2 if report.passed else rank, list(map(self.finding, of_rank)), gap=not report.passed)
+        notes = [self.finding(finding) for finding in findings if finding.severity is Severity.NOTE]
+        # Notes say what was done on the way: of a PASS their number is enough.
+        yield _Block(NEVER if report.passed and not self.full else 9, list(notes), gap=True)
+
+    def _is_shown(self, finding: Finding) -> bool:
+        return finding.code not in {"usual-refusals", *(f"{kind}-suite" for kind in SUITES)} and (
+            finding.message != self.report.verdict.headline
+        )
+
+    def finding(self, finding: Finding) -> Text:
+        from rich.text import Text
+
+        mark, style = SEVERITIES[finding.severity]
+        message, remedy = sentence(finding.message), sentence(finding.remedy)
+        lines = 3 if finding.severity is Severity.WARNING else 4
+        # Of a long one what to do is worth more than the end of what happened.
+        message = self.clipped(message, max(1, lines - (len(remedy) + self.width - 3) // self.width), indent=2)
+        shown = Text.assemble((f"{mark} ", style), message, " " if remedy else "", (remedy, "italic"))
+        self.findings[id(shown)] = finding
+        return shown
+
+    def why(self) -> Iterator[_Block]:
+        """The answer in one sentence, then the evidence, then the remedy; at length if asked for."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        report, found = self.report, self.report.explanation
+        if found is None or not (self.full or report.diagnoses or found.failing_rows):
+            return
+        for place, (diagnosis, others) in enumerate(places_of_causes(report.diagnoses)):
+            heading = "Why: " if place == 0 else "Also: "
+            named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
+            parts: list[RenderableType] = [
+                Text.assemble((heading, "bold"), named, (f" ({share_told(diagnosis, found)})", "dim"))
+            ]
+            evidence = self.clipped(sentence(diagnosis.evidence), 3 if place else 6, indent=5)
+            parts.append(Padding(Text(evidence), (0, 0, 0, 5)))
+            if others:
+                parts.append(Padding(Text(self.clipped(f"Also at {joined(others)}.", 2, indent=5)), (0, 0, 0, 5)))
+            if diagnosis.remedy:
+                remedy = self.clipped(f"→ {sentence(diagnosis.remedy)}", 4, indent=5)
+                parts.append(Padding(Text(remedy, style="italic"), (0, 0, 0, 5)))
+            yield _Block(7 if place else 1, parts, gap=not place)
+        if not report.diagnoses:
+            told: list[RenderableType] = [Text.assemble(("Why: ", "bold"), "none of the experiments explains it.")]
+            yield _Block(1, told, gap=True)
+        facts = [f"Where: {sentence(entry.predicate)}" for entry in found.slices[: None if self.full else 1]]
+        if self.full or not report.diagnoses:
+            facts += [f"Shape: {sentence(text)}" for text in found.shape]
+        if self.full:
+            facts += [f"Row {v.row}: {v.column} = {answer_text(v.value)}: {v.why}" for v in found.unusual]
+        if found.excluded and (self.full or not report.diagnoses):
+            facts.append(f"Tried without success: {', '.join(found.excluded)}.")
+        if self.full or not report.diagnoses:
+            facts += [f"Not tested: {sentence(text)}" for text in found.not_tested]
+        yield _Block(4, [Text(self.clipped(fact, 2), style="dim") for fact in facts])
+
+    def checks(self) -> RenderableType:
+        """The limits; on a short screen those that do not hold."""
+        from rich.text import Text
+
+        checks = self.report.verdict.checks
+        table = plain_table("output", "measure", "#value", "", "limit", "")
+        chosen = most_telling(checks, CHECKS_SHOWN)
+        failed = [check for check in chosen if check.outcome is not Outcome.PASS]
+        shown = chosen if self.full or not failed else failed[:LIMITS_SHOWN]
+        for check in shown:
+            style = COLOURS[check.outcome]
+            where = f" @ batch {check.batch_size}" if check.batch_size is not None else ""
+            table.add_row(
+                Text(check.output),
+                Text(check.measure + where),
+                Text(figure(check.value), style=style),
+                sign(check),
+                figure(check.bound),
+                Text(MARKS[check.outcome], style=style),
+            )
+        return table
+
+    def outputs(self) -> Iterator[RenderableType]:
+        """The size of the differences in plain words, and what is allowed."""
+        from rich.text import Text
+
+        report = self.report
+        measured = False
+        for output in sorted(report.comparison.outputs, key=lambda output: "max_abs_diff" not in output.measures):
+            told = _largest(output) or (_labels(output, report.samples) if self.full or _flipped(output) else "")
+            measured = measured or "max_abs_diff" in output.measures
+            if told:
+                yield Text(self.clipped(f"{output.name}: {told}", 1), style="dim")
+        if measured:
+            yield Text(self.clipped(_allowed(report), 2), style="dim")
+
+    def settings(self) -> Iterator[_Block]:
+        """The candidate under other settings, a line each: rows, the worst difference of every output, the verdict."""
+        from rich.text import Text
+
+        suites = zip(self.report.comparison.suites, self.report.verdict.suites, strict=True)
+        tried = [(facts, told) for facts, told in suites if told.kind == "setting"]
+        if not tried:
+            return
+        names = list(dict.fromkeys(output.name for facts, _ in tried for output in facts.comparison.outputs))
+        table = plain_table("setting", "#rows", *(f"#{name}" for name in names), "")
+        for facts, told in tried:
+            measured = {output.name: output.measures for output in facts.comparison.outputs}
+            worst = [measured.get(name, {}) for name in names]
+            cells = [figure(found["max_abs_diff"]) if "max_abs_diff" in found else _flips(found) for found in worst]
+            mark = "" if facts.not_covered else MARKS[told.outcome]
+            shown = "not covered" if facts.not_covered else f"{told.rows:,}"
+            table.add_row(Text(told.name), shown, *cells, Text(mark, style=COLOURS[told.outcome]))
+        # Whoever asks for settings wants to see them all.
+        yield _Block(0, [table], gap=True)
+
+    def worst(self) -> Iterator[_Block]:
+        """Rows beyond tolerance; of several outputs those of the first that fails in numbers, unless all are shown."""
+        report = self.report
+        if report.passed:
+            return
+        found = [output for output in report.comparison.outputs if _beyond(output)]
+        found.sort(key=lambda output: "label_flips" in output.measures)
+        for output in found if self.full else found[:1]:
+            yield self._worst_of(output)
+
+    def _worst_of(self, output: OutputFacts) -> _Block:
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.text import Text
+
+        unit = self.report.comparison.unit
+        rows: list[RenderableType] = []
+        for row in _beyond(output)[:ROWS_SHOWN]:
+            difference = row.get("abs_diff")
+            measured = isinstance(difference, int | float) and math.isfinite(difference)
+            apart = f", {figure(difference)} apart" if measured else ""
+            answers = [answer_text(row[side], most=4 if self.full else 3) for side in ("reference", "candidate")]
+            changed = self.clipped(f"{unit.removesuffix('s')} {row['row']}: {answers[0]} became {answers[1]}{apart}", 2)
+            inputs = self.clipped(_inputs(row["inputs"]), 1, indent=4)
+            rows.append(Group(Padding(Text(changed), (0, 0, 0, 2)), Padding(Text(inputs, style="dim"), (0, 0, 0, 4))))
+        return _Block(4, rows, Text(f"Worst {unit} of {output.name}", style="dim"), gap=True)
+
+    def suites(self) -> Iterator[_Block]:
+        """Rows made to find trouble: how many suites agree, which do not, and what they found as far as it fits."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for kind, (heading, one) in SUITES.items():
+            suites = [suite for suite in self.report.verdict.suites if suite.kind == kind]
+            if not suites:
+                continue
+            differing = [suite for suite in suites if suite.outcome is Outcome.FAIL and not suite.usual]
+            usual = [suite.name for suite in suites if suite.usual]
+            parts: list[RenderableType] = [
+                Text.assemble((f"{heading}: ", "bold"), self.clipped(_counts(suites, differing, one), 2, indent=12))
+            ]
+            if usual:
+                told = f"· {', '.join(usual)}: only the reference refuses such values, as usual"
+                parts.append(Padding(Text(self.clipped(told, 2, indent=2), style="dim"), (0, 0, 0, 2)))
+            # Where the data differ, so do rows made from them, by the same cause.
+            told_already = not self.full and any(map(_beyond, self.report.comparison.outputs))
+            blocking = any(suite.blocks for suite in differing)
+            yield _Block(2 if blocking else 3 if self.report.passed else 5, parts, gap=not self.report.passed)
+            details: list[RenderableType] = []
+            # One length stands for all.
+            examples = differing[:1] if kind == "shape" and not self.full else differing
+            in_headline = f": {self.report.verdict.headline}"
+            for suite in () if told_already and not blocking else examples:
+                if in_headline.endswith(f": {suite.headline}") and not self.full:
+                    continue
+                mark = (f"{MARKS[suite.outcome]} ", COLOURS[suite.outcome] if suite.blocks else "yellow")
+                text = self.clipped(
+                    f"{suite.name}: {sentence(suite.headline)}", 1 if self.report.passed else 2, indent=4
+                )
+                details.append(Padding(Text.assemble(mark, text), (0, 0, 0, 2)))
+            yield _Block(2 if blocking else 5, details)
+
+    def reach(self) -> Iterator[RenderableType]:
+        """What the verdict stands on."""
+        from rich.text import Text
+
+        report, origin, facts = self.report, self.report.origin, self.report.comparison
+        confidence = report.verdict.confidence
+        if facts.rows:
+            yield Text(f"{rows_told(report)}{batches_told(facts, short=not self.full)}.", style="dim")
+        # Of a failure the headline has counted the rows; the bound is for those who asked about rows like these.
+        asked = report.policy.max_failure_rate is not None
+        if confidence is not None and (self.full or asked or report.passed):
+            yield Text(sentence(confidence.statement), style="dim")
+        made = generated_told(facts.generated, CHECKS_SHOWN if self.full else 1)
+        for line in (*baseline_told(origin.settings), *made, *strata_told(facts.strata)):
+            yield Text(self.clipped(sentence(line), 2), style="dim")
+
+    def more(self, left: Iterable[RenderableType], saved: str | None) -> Iterator[RenderableType]:
+        """Where the rest is, and how much of what a reader should know is there."""
+        from rich.text import Text
+
+        kinds = [self.findings[id(part)].severity for part in left if id(part) in self.findings]
+        counts = [
+            f"{count} more {severity}{'s' * (count > 1)}" if severity is not Severity.NOTE else _notes(count)
+            for severity in (Severity.FAILURE, Severity.WARNING, Severity.NOTE)
+            if (count := kinds.count(severity))
+        ]
+        told = f" ({joined(counts)})" if counts else ""
+        where = f"likewise report {saved}, or --html FILE" if saved else "--html FILE"
+        if not self.full:
+            yield Text(f"Details{told}: {where}", style="dim")
+        elif saved:
+            yield Text(f"Report: {saved}", style="dim")
 
 
-def _differences(report: Report) -> Iterator[RenderableType]:
-    """The size of the differences in plain words, beside the limits they are judged by."""
-    from rich.text import Text
-
-    tolerance = report.policy.tolerance
-    allowed = f"{tolerance.absolute:g}" + (f" + {tolerance.relative:g}·|reference|" if tolerance.relative else "")
-    for output in report.comparison.outputs:
-        found = output.measures
-        if "max_abs_diff" in found:
-            largest, mean = figure(found["max_abs_diff"]), figure(found["mean_abs_diff"])
-            text = f"{output.name}: largest difference {largest}, mean {mean}"
-            yield Text(f"{text}; allowed {allowed}", style="dim")
-        elif "label_flips" in found:
-            flips = f"{figure(found['label_flips'])} of {report.samples:,} labels changed"
-            yield Text(f"{output.name}: {flips}, {figure(found['material_flips'])} by more than noise", style="dim")
+def _notes(count: int) -> str:
+    return "1 note" if count == 1 else f"{count} notes"
 
 
-def _settings(report: Report) -> Iterator[RenderableType]:
-    """The candidate under other settings, one line each: rows, the worst difference of every output, the verdict."""
-    from rich.text import Text
+def _largest(output: OutputFacts) -> str:
+    found = output.measures
+    if "max_abs_diff" not in found:
+        return ""
+    return f"largest difference {figure(found['max_abs_diff'])}, mean {figure(found['mean_abs_diff'])}"
 
-    suites = zip(report.comparison.suites, report.verdict.suites, strict=True)
-    tried = [(facts, told) for facts, told in suites if told.kind == "setting"]
-    if not tried:
-        return
-    names = list(dict.fromkeys(output.name for facts, _ in tried for output in facts.comparison.outputs))
-    table = plain_table("setting", "#rows", *(f"#{name}" for name in names), "")
-    for facts, told in tried:
-        measured = {output.name: output.measures for output in facts.comparison.outputs}
-        worst = [measured.get(name, {}) for name in names]
-        cells = [figure(found["max_abs_diff"]) if "max_abs_diff" in found else _flips(found) for found in worst]
-        mark = "" if facts.not_covered else MARKS[told.outcome]
-        shown = "not covered" if facts.not_covered else f"{told.rows:,}"
-        table.add_row(Text(told.name), shown, *cells, Text(mark, style=COLOURS[told.outcome]))
-    yield ""
-    yield table
+
+def _flipped(output: OutputFacts) -> bool:
+    return bool(output.measures.get("label_flips"))
+
+
+def _labels(output: OutputFacts, rows: int) -> str:
+    found = output.measures
+    if "label_flips" not in found:
+        return ""
+    flips, material = int(found["label_flips"]), int(found["material_flips"])
+    if not flips:
+        return "no label changed"
+    noise = "all within noise" if not material else f"{material:,} by more than noise"
+    return f"{flips:,} of {rows:,} labels changed, {noise}"
+
+
+def _allowed(report: Report) -> str:
+    """The tolerance, and limits beside it that are not zero."""
+    found = {check.measure: check for check in report.verdict.checks if check.bound and check.batch_size is None}
+    others = [check for check in found.values() if _adds(check, report.policy.tolerance.absolute)]
+    return ", ".join(
+        [f"Allowed: {report.policy.tolerance.text}", *(f"{c.measure} {sign(c)} {figure(c.bound)}" for c in others)]
+    )
+
+
+def _adds(check: Check, absolute: float) -> bool:
+    return not (check.measure == "max_abs_diff" and check.bound == absolute)
 
 
 def _flips(measures: Mapping[str, float]) -> str:
     return f"{figure(measures['label_flips'])} flips" if "label_flips" in measures else "–"
 
 
-def _worst(report: Report) -> Iterator[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    if report.passed:
-        return
-    for output in report.comparison.outputs:
-        if not output.worst_rows:
-            continue
-        yield ""
-        yield Text(f"Worst {report.comparison.unit} of {output.name}, the furthest beyond tolerance first", style="dim")
-        for row in output.worst_rows[:ROWS_SHOWN]:
-            difference = row.get("abs_diff")
-            apart = f", {figure(difference)} apart" if difference is not None else ""
-            changed = f": {answer_text(row['reference'])} became {answer_text(row['candidate'])}{apart}"
-            yield Padding(
-                Text.assemble(
-                    (f"{report.comparison.unit.removesuffix('s')} ", "dim"), (str(row["row"]), "bold"), changed
-                ),
-                (0, 0, 0, 2),
-            )
-            yield Padding(Text(_inputs(row["inputs"]), style="dim"), (0, 0, 0, 4))
+def _beyond(output: OutputFacts) -> list[dict[str, Any]]:
+    """The worst rows that the tolerance does not cover; every changed label that is kept."""
+    if "label_flips" in output.measures:
+        return output.worst_rows if output.measures.get("material_flips") else []
+    return output.worst_rows if output.measures.get("rows_beyond") else []
 
 
-def _suites(report: Report) -> Iterator[RenderableType]:
-    """Rows made to find trouble: how many suites agree, and a line for each that does not."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    for kind, heading in SUITES.items():
-        suites = [suite for suite in report.verdict.suites if suite.kind == kind]
-        if not suites:
-            continue
-        counts = {outcome: sum(suite.outcome is outcome for suite in suites) for outcome in Outcome}
-        told = {Outcome.PASS: "agree", Outcome.FAIL: "differ", Outcome.INCONCLUSIVE: "not covered"}
-        shown = ", ".join(f"{counts[outcome]} {word}" for outcome, word in told.items() if counts[outcome])
-        others = [suite for suite in suites if suite.outcome is not Outcome.PASS]
-        free = " (not blocking)" if others and not any(suite.blocks for suite in others) else ""
-        yield ""
-        yield Text.assemble((f"{heading}: ", "bold"), shown, (free, "dim"))
-        for suite in others:
-            mark = (f"{MARKS[suite.outcome]} ", COLOURS[suite.outcome] if suite.blocks else "yellow")
-            yield Padding(Text.assemble(mark, f"{suite.name}: {sentence(suite.headline)}"), (0, 0, 0, 2))
-
-
-def _findings(report: Report) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    shown = [
-        finding
-        for finding in beside_the_limits(report.verdict)
-        if finding.code not in {f"{kind}-suite" for kind in SUITES}
-    ]
-    if shown:
-        yield ""
-    for finding in shown:
-        body = Text.assemble(sentence(finding.message), " ", (sentence(finding.remedy), "italic"))
-        mark, style = SEVERITIES[finding.severity]
-        yield Text.assemble((f"{mark} ", style), body)
-
-
-def _reach(report: Report) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    origin, facts = report.origin, report.comparison
-    swept = batches_told(facts)
-    yield Text(
-        f"{facts.rows:,} {facts.unit} of {end_of(origin.data.name, NAME)} ({origin.data.kind}){swept}", style="dim"
-    )
-    if report.verdict.confidence is not None:
-        yield Text(sentence(report.verdict.confidence.statement), style="dim")
-    made = generated_told(facts.generated, CHECKS_SHOWN)
-    for line in (*baseline_told(origin.settings), *made, *strata_told(facts.strata)):
-        yield Text(sentence(line), style="dim")
+def _counts(suites: Sequence[SuiteVerdict], differing: Sequence[SuiteVerdict], one: str) -> str:
+    """How many suites agree, and which do not."""
+    covered = [suite for suite in suites if suite.outcome is not Outcome.INCONCLUSIVE]
+    agreeing = sum(suite.outcome is Outcome.PASS for suite in suites)
+    left = [suite for suite in suites if suite.outcome is Outcome.INCONCLUSIVE]
+    told = []
+    if covered:
+        agree = f"{agreeing} of {len(suites)} {one}s {'agrees' if agreeing == 1 else 'agree'}"
+        if 1 < agreeing == len(suites):
+            agree = f"all {agreeing} {one}s agree"
+        elif not agreeing and len(suites) > 1:
+            agree = f"none of {len(suites)} {one}s agrees"
+        told.append(agree)
+    if differing:
+        free = "" if any(suite.blocks for suite in differing) else " (not blocking)"
+        names = joined([suite.name for suite in differing], most=5)
+        told.append(f"{names} {'differs' if len(differing) == 1 else 'differ'}{free}")
+    for suite in left[:1]:
+        others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        named = f"{suite.name}{others} not covered" if covered or len(left) > 1 else "not tried"
+        told.append(f"{named}: {suite.headline}")
+    return "; ".join(told) + "."
 
 
 def _inputs(inputs: Mapping[str, Any]) -> str:

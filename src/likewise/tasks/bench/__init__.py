@@ -142,7 +142,7 @@ def _rows(
     sizes = tuple(fixed) or sizes
     batch = first_rows(source, max(sizes))
     if not batch.stacked:
-        return batch, (1,), ["one whole test case a call: its tensors have no common row axis"]
+        return batch, (1,), ["one whole test case per call: its tensors have no common row axis"]
     if fixed and len(batch) < fixed[0]:
         raise DataError(
             f"a model takes batches of {fixed[0]} rows only, and {source.location} has {len(batch)}",

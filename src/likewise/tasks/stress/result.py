@@ -327,7 +327,7 @@ def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple
     numbers = any(spec.kind is not Kind.LABEL for spec in search.prepared.pairing.pairs)
     why = None
     if not len(search.space.free()):
-        why = "no column takes more than one value, so that there was nothing to change"
+        why = "no column takes more than one value, so there was nothing to change"
     elif numbers and np.isnan(search.start.apart).all():
         why = "no answer to a real row is a number on both sides: there was nothing to measure"
     elif not search.answered:

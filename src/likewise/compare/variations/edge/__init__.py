@@ -40,6 +40,7 @@ def run(
     head: Head | None,
     *,
     blocks: bool,
+    strict: bool = False,
     rows: int,
     skipped: Collection[str] = (),
     seed: int = 0,
@@ -47,7 +48,8 @@ def run(
     """Both models on every suite that makes sense for them, but for those to be skipped.
 
     What blocks is tried in full. The rest costs about as much as the data, of which there are so many `rows`: how
-    much is tried is a rule, and no matter of how fast the models are, so that two runs give one report.
+    much is tried is a rule, and no matter of how fast the models are, so that two runs give one report. `strict`: what
+    the reference alone refuses blocks too, whatever it is.
     """
     if head is None:
         return _nothing(plan, "samples have no rows to make others from", blocks=blocks)
@@ -55,13 +57,13 @@ def run(
         return _nothing(plan, reason, blocks=blocks)
     seen = _seen(prepared, head, seed)
     if not len(seen.batch):
-        return _nothing(plan, "no row of the data agrees, so that none shows more", blocks=blocks)
+        return _nothing(plan, "no row of the data agrees that others could be made from", blocks=blocks)
     chosen = [suite for suite in suites() if suite.name not in skipped]
     most = None if blocks else min(ROWS, max(LEAST, rows // 2))
     # What models say about rows that nobody sent them is no news about the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [_facts(suite, plan, prepared, seen, blocks=blocks, most=most) for suite in chosen]
+        found = [_facts(suite, plan, prepared, seen, blocks=blocks, strict=strict, most=most) for suite in chosen]
     applying = tuple(facts for facts in found if facts is not None)
     return applying or _nothing(plan, "no suite applies to this data", blocks=blocks)
 
@@ -86,7 +88,7 @@ def _nothing(plan: Plan, reason: str, *, blocks: bool) -> tuple[SuiteFacts, ...]
 
 def _impossible(plan: Plan) -> str:
     side = only_recorded(plan)
-    return side and f"of the {side} there are only recorded answers, and none to rows that were not recorded"
+    return side and f"the {side} has only recorded answers, and none for rows that were not recorded"
 
 
 def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
@@ -137,7 +139,7 @@ def _features(batch: Batch, name: str) -> Fed:
 
 
 def _facts(
-    suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, most: int | None
+    suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, strict: bool, most: int | None
 ) -> SuiteFacts | None:
     """What a suite found; None where it does not apply."""
     nothing = plan.nothing
@@ -147,10 +149,12 @@ def _facts(
         made = [batch for batch in suite.batches(seen) if len(batch)]
         batches = made if most is None else _sampled(suite, made, most, seen.seed)
         asked = batches if suite.about_batches else [part for batch in batches for part in _parts(batch)]
-        tried = try_rows(plan, prepared, asked, apart=not suite.about_batches)
+        outside = suite.outside and not strict
+        apart = not suite.about_batches
+        tried = try_rows(plan, prepared, asked, apart=apart, outside=outside, decides=blocks)
     except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
         incident = Incident(
-            "suite", f"the suite {suite.name!r} broke: {one_line(error)}", "Tell us; --edge off skips it"
+            "suite", f"the suite {suite.name!r} broke: {one_line(error)}", "Please report it; --edge off skips it"
         )
         return replace(facts, comparison=replace(nothing, incidents=(incident,)))
     if not batches:

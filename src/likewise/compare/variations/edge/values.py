@@ -47,9 +47,11 @@ LITTLE, FAR = 0.01, 10.0
 """How far past the range, in units of what it spans."""
 
 
-def _planting(name: str, title: str, **values: Planted) -> Suite:
+def _planting(name: str, title: str, *, outside: bool = False, **values: Planted) -> Suite:
     """The same values in every column of a kind: `float=(0.0,)`."""
-    return Suite(name, title, lambda seen: varied(picked(seen), _planted(seen, values)), by_column=True)
+    return Suite(
+        name, title, lambda seen: varied(picked(seen), _planted(seen, values)), by_column=True, outside=outside
+    )
 
 
 def _spelling(name: str, title: str, ways: Callable[[str], Iterable[str]]) -> Suite:
@@ -201,6 +203,7 @@ EXTENSIONS = (
         "The largest numbers of float32 and of the column's type, in each column of numbers",
         float=_largest,
         tensor=_largest,
+        outside=True,
     ),
     _planting(
         "large-integers",
@@ -208,9 +211,19 @@ EXTENSIONS = (
         integer=(*WHOLE, *(-value for value in WHOLE)),
     ),
     _planting(
-        "nonfinite", "Infinity, minus infinity and NaN, in each column of numbers", float=NONFINITE, tensor=NONFINITE
+        "nonfinite",
+        "Infinity, minus infinity and NaN, in each column of numbers",
+        float=NONFINITE,
+        tensor=NONFINITE,
+        outside=True,
     ),
-    Suite("missing-values", "A value is missing, in each column alone and in all at once", _missing, by_column=True),
+    Suite(
+        "missing-values",
+        "A value is missing, in each column alone and in all at once",
+        _missing,
+        by_column=True,
+        outside=True,
+    ),
     Suite("masks", "Masks all on and all off", _masks),
     Suite(
         "beyond-range",

@@ -127,7 +127,7 @@ def _reach(report: Report) -> tuple[str, ...]:
     expected = facts.expected_rows
     rows = f"{facts.rows:,}" if expected in (None, facts.rows) else f"{facts.rows:,} of {expected:,}"
     data = report.origin.data
-    told = [f"{rows} {facts.unit} of {data.name} ({data.kind}) were compared{batches_told(facts)}"]
+    told = [f"{rows} {facts.unit} of {data.name} were compared{batches_told(facts)}"]
     covered = [suite for suite in facts.suites if not suite.not_covered]
     for kind, name in (
         ("setting", "runtime settings"),

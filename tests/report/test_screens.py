@@ -1,0 +1,160 @@
+"""The screen of a check: short, in words, and honest about what it leaves out. `make screens` measures hundreds."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import data_only
+import likewise
+import screens
+from planting import DOUBLE, FLOAT, graph, planted, rows
+from screens import fits, screen
+
+COUNT = 60
+BASE = np.linspace(0.1, 1.0, COUNT)
+ROWS = rows(COUNT)
+SQNR = 10 * np.log10(np.square(BASE).sum() / 0.195**2)
+
+
+def off_by(*differences: float) -> np.ndarray:
+    """The answers with the first few changed."""
+    found = BASE.copy()
+    found[: len(differences)] += differences
+    return found
+
+
+def check(reference: dict, candidate: dict, **options: object) -> likewise.Report:
+    return data_only.check(planted(**reference), planted(**candidate), ROWS, **options)
+
+
+def fixed_batch(size: int) -> bytes:
+    """A graph that takes so many rows a call, and no other number."""
+    shape = [size]
+    return graph(
+        [("Mul", ["X", "two"], ["value"], {})], {"X": (DOUBLE, shape)}, {"value": (DOUBLE, shape)}, two=np.array(2.0)
+    )
+
+
+def test_a_failure_says_how_many_rows_differ_by_more_than_what_and_where():
+    report = check({"score": BASE}, {"score": off_by(0.17, 0.01, -0.02)}, abs_tol=1e-5)
+    assert report.verdict.headline == "3 of 60 rows differ by more than 1e-05 in 'score', the worst by 0.17"
+    assert "3 of 60 rows differ by more than 1e-05 in 'score', the worst by 0.17." in fits(report)
+    one = check({"score": BASE}, {"score": off_by(0.17)}, abs_tol=1e-5)
+    assert one.verdict.headline == "1 of 60 rows differs by more than 1e-05 in 'score', the worst by 0.17"
+    every = check({"score": BASE}, {"score": BASE + 1}, abs_tol=1e-5)
+    assert every.verdict.headline == "all 60 rows differ by more than 1e-05 in 'score', the worst by 1"
+
+
+def test_the_worst_is_one_beyond_tolerance():
+    """A difference that a large answer is allowed is not what is wrong."""
+    reference = np.append(BASE[:-1], 1e6)
+    candidate = np.append(off_by(0.25)[:-1], 1e6 + 500)
+    report = check({"score": reference}, {"score": candidate})
+    assert report.max_abs_diff == 500
+    told = "1 of 60 rows differs by more than 0.0001 + 0.001·|reference| in 'score', the worst by 0.25"
+    assert report.verdict.headline == told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mean_tol": 0.001}, "the mean difference in 'score' is 0.00325, and 0.001 is allowed"),
+        ({"limits": {"max_abs_diff": 0.1}}, "the largest difference in 'score' is 0.195, and 0.1 is allowed"),
+        ({"limits": {"sqnr_db": 90}}, f"score.sqnr_db is {SQNR:.4g}, below its limit of 90"),
+    ],
+)
+def test_other_limits_are_words_too_where_there_are_any(options, told):
+    report = check({"score": BASE}, {"score": off_by(0.195)}, abs_tol=0.2, **options)
+    assert report.verdict.headline == told
+    # No row is beyond tolerance: none is among the worst.
+    assert "Worst rows" not in fits(report)
+    assert "beyond" not in screen(report)
+
+
+def test_several_outputs_and_labels_are_one_sentence():
+    labels = np.array(["a", "b"] * (COUNT // 2), dtype=object)
+    other = labels.copy()
+    other[0] = "b"
+    report = check(
+        {"one": BASE, "two": BASE, "three": BASE, "label": labels},
+        {"one": off_by(1), "two": off_by(1, 2), "three": off_by(1), "label": other},
+    )
+    assert report.verdict.headline.startswith("2 of 60 rows differ by more than 0.0001 + 0.001·|reference| in 'two'")
+    assert report.verdict.headline.endswith("; 1 in 'one'; and in 1 more output; 1 of 60 labels changed")
+    fits(report)
+
+
+def test_a_failure_at_other_batch_sizes_is_one_finding():
+    def alone(X):
+        return {"value": X + (1.0 if len(X) == 1 or 3 <= len(X) <= 9 else 0.0)}
+
+    report = data_only.check(lambda X: {"value": X}, alone, ROWS)
+    found = [finding for finding in report.verdict.findings if finding.severity == "failure"]
+    assert [finding.code for finding in found] == ["mismatch_rate"]
+    assert found[0].message.endswith("at batch size 1, above its limit of 0; at batch sizes 3, 4, 7–9 too")
+    assert report.verdict.headline.startswith("at batch sizes 1, 3, 4, 7–9 all ")
+    fits(report)
+
+
+def test_what_does_not_fit_is_counted():
+    """Thirty outputs that fail, with a warning each."""
+    names = [f"output_{number}" for number in range(30)]
+    report = check(dict.fromkeys(names, BASE), {name: np.full(COUNT, 7.0) for name in names})
+    text = fits(report)
+    left = int(re.search(r"Details \((\d+) more warnings", text)[1])
+    shown = text.count("! ")
+    assert left + shown == sum(finding.severity == "warning" for finding in report.verdict.findings) == 30
+    assert "likewise report parity_report.json, or --html FILE" in " ".join(text.split())
+    assert screen(report, full=True).count("! ") == 30
+
+
+def test_a_pass_has_its_warnings_and_counts_its_notes():
+    report = check({"value": np.full(COUNT, 3.0)}, {"value": np.full(COUNT, 3.0, dtype=np.float32)})
+    text = fits(report)
+    assert "! Both models give the same 'value' for every one of 60 rows of varied data." in text
+    assert "Details (1 note): likewise report parity_report.json, or --html FILE" in text
+    assert "float32" not in text
+    assert "float32" in screen(report, full=True)
+
+
+def test_batch_sizes_that_were_not_run_are_not_listed():
+    report = data_only.check(lambda X: {"value": 2 * X}, fixed_batch(COUNT), ROWS, fixed_batch=True)
+    assert report.passed
+    assert f"{COUNT} rows of dict." in fits(report)
+    assert "batch size" not in fits(report)
+    swept = check({"value": BASE}, {"value": BASE})
+    assert "60 rows of dict; 11 batch sizes (1–60) and other orders too." in fits(swept)
+    assert "batch sizes 1–4, 7–9, 31–33, 60 too, and rows in other places" in screen(swept, full=True)
+
+
+def test_columns_that_lose_values_on_the_way_are_one_warning_that_names_the_worst():
+    """Beyond 2²⁴ float32 skips odd numbers; the smaller ones lose the larger part."""
+    data = {"near": 2 * np.arange(COUNT) + 2**24 + 1, "far": 2 * np.arange(COUNT) + 2**30 + 1}
+    shape = ["rows"]
+    proto = graph(
+        [("Add", ["near", "far"], ["value"], {})],
+        dict.fromkeys(data, (FLOAT, shape)),
+        {"value": (FLOAT, shape)},
+    )
+    report = data_only.check(
+        lambda rows: {"value": (rows["near"] + rows["far"]).astype(float)}, proto, data, rel_tol=1e-3
+    )
+    (lossy,) = [finding.message for finding in report.verdict.findings if finding.code == "lossy-input"]
+    lost = {name: np.abs(1 - values.astype(np.float32).astype(float) / values) for name, values in data.items()}
+    changed = sum(int((share > 0).sum()) for share in lost.values())
+    assert lossy.startswith(f"{changed} of 120 values of 'far', 'near' change on their way to the candidate")
+    assert lossy.endswith(f"from int64 to float32, by up to {100 * lost['near'].max():.3g}% in 'near'")
+    assert lost["near"].max() > lost["far"].max()
+    fits(report)
+
+
+def test_the_same_screen_at_any_width_and_for_one_row():
+    report = data_only.check(planted(value=BASE), planted(value=BASE), rows(1))
+    assert "1 row agrees" in fits(report)
+    assert "1 row of dict" in fits(report)
+    for width in (40, 60, 120):
+        text = screens.screen(report, width=width)
+        assert max(map(len, text.splitlines())) <= width
