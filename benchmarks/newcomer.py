@@ -138,6 +138,7 @@ class Environment:
 
     def __init__(self, name: str, binaries: Path, work: Path, clone: Path) -> None:
         self.name, self.binaries, self.work, self.clone = name, binaries, work / name, clone
+        self.pip = {"PIP_QUIET": "1"} | ({"PIP_DRY_RUN": "1"} if name == "project" else {})  # that one is not ours
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
         self.codes: dict[Step, int] = {}
@@ -151,7 +152,7 @@ class Environment:
             done = subprocess.run(
                 ["bash", "-c", line],
                 cwd=folder,
-                env={**environment, "PATH": path, "PIP_QUIET": "1"},
+                env={**environment, "PATH": path, **self.pip},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

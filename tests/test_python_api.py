@@ -129,11 +129,12 @@ def test_recorded_answers_stand_in_for_the_model(example_folder, tmp_path):
     assert [o.details for o in recorded.comparison.outputs] == [o.details for o in live.comparison.outputs]
 
 
-def test_recorded_answers_are_found_by_id_whatever_the_order(example_folder, frame, tmp_path):
+@pytest.mark.parametrize("name", ["id", "row_id"])
+def test_recorded_answers_are_found_by_id_whatever_the_order(example_folder, frame, tmp_path, name):
     named = frame.assign(customer=[f"c{number}" for number in range(len(frame))])
     named.to_parquet(tmp_path / "named.parquet")
     golden = tmp_path / "golden.parquet"
-    likewise.record(example_folder / "model.joblib", tmp_path / "named.parquet", golden, row_id="customer")
+    likewise.record(example_folder / "model.joblib", tmp_path / "named.parquet", golden, **{name: "customer"})
     shuffled = named.sample(frac=1, random_state=0)
     report = data_only.check(golden, example_folder / "model.onnx", shuffled, id="customer")
     assert report.passed, report.verdict

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from referencing import Registry, Resource
+from sklearn.preprocessing import StandardScaler
 
 import data_only
 import likewise
@@ -71,7 +72,7 @@ def gates_of(text):
 def test_many_gates_end_in_one_table_and_exit_with_the_worst(folder):
     done = here("check", folder=folder)
     assert done.returncode == 3
-    end = done.stdout.split("Report: parity_report.gone.json")[1].strip().splitlines()
+    end = done.stdout.split("likewise report parity_report.gone.json, or --html FILE")[1].strip().splitlines()
     assert [line.split()[:3] for line in end[1:4]] == [
         ["good", "✓", "PASS"],
         ["bad", "✗", "FAIL"],
@@ -142,17 +143,18 @@ def test_standard_output_is_for_one_of_them(folder):
 
 def test_what_is_written_is_told(folder):
     done = here("check", "--gate", "good", "--reports", "out", folder=folder).expect(0)
-    assert done.stdout.endswith(f"Report: parity_report.good.json, out{os.sep}\n")
+    assert done.stdout.endswith(f"Details: out{os.sep}, or likewise report parity_report.good.json\n")
     assert len(list((folder / "out").iterdir())) == 5
     one = here("check", "--gate", "good", "--html", "out/page.html", folder=folder).expect(0)
-    assert one.stdout.endswith("Report: parity_report.good.json, out/page.html\n")
+    assert one.stdout.endswith("Details: out/page.html, or likewise report parity_report.good.json\n")
     again = here("report", "parity_report.good.json", "--gate", "bad", folder=folder)
     again.expect(3, "parity_report.good.json is the report of gate 'good'")
 
 
 def test_a_page_is_about_one_gate(folder):
     here("check", "--html", "all.html", folder=folder).expect(2, "about one gate", "--reports FOLDER")
-    here("check", "--gate", "bad", "--html", "bad.html", folder=folder).expect(1, "parity_report.bad.json, bad.html")
+    bad = here("check", "--gate", "bad", "--html", "bad.html", folder=folder)
+    bad.expect(1, "bad.html, or likewise report parity_report.bad.json")
 
 
 def test_a_file_of_many_gates_is_shown_judged_and_compared_again(folder):
@@ -203,7 +205,7 @@ def test_the_configuration_is_found_above_and_speaks_from_its_folder(folder):
     assert done.stderr == f"Gates of {os.path.join('..', '..', 'likewise.toml')}; they run in its folder.\n"
     assert json.loads((folder / "deep" / "down" / "here.json").read_text())["samples"] == 9
     own = here("check", "--gate", "good", folder=folder / "deep")
-    assert f"Report: {os.path.join('..', 'parity_report.good.json')}" in own.stdout
+    assert f"likewise report {os.path.join('..', 'parity_report.good.json')}, or" in own.stdout
     assert (folder / "parity_report.good.json").exists()
 
 
@@ -242,7 +244,7 @@ def test_a_job_of_github_gets_one_summary_and_the_names_of_what_broke(folder, mo
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     done = here("check", folder=folder)
-    assert "::error title=likewise FAIL::bad: value" in done.stderr
+    assert "::error title=likewise FAIL::bad: all 40 rows differ" in done.stderr
     assert (folder / "summary.md").read_text().count("1 of 3 gates passes") == 1
 
 
@@ -373,6 +375,20 @@ def test_why_nothing_could_be_told_is_told_once(tmp_path, format, explain):
     remedies = {finding.remedy for finding in report.verdict.findings if finding.message == report.headline}
     for remedy in [report.diagnoses[0].remedy] if explain else remedies:
         assert remedy in " ".join(shown.split())
+
+
+def test_a_file_or_a_column_that_is_missing_is_told_once(tmp_path):
+    takes = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0], "z": [5.0, 6.0]})
+    scaler = StandardScaler().fit(takes)
+    for candidate, data, told in ((tmp_path / "gone.onnx", takes, "gone.onnx"), (lambda x: x, takes[["x", "z"]], "y")):
+        report = data_only.check(scaler, candidate, data, explain=True)
+        assert report.diagnoses
+        for format in ("terminal", "markdown"):
+            shown = render(report, format, width=1000).replace("\\", "")
+            assert shown.count("no file") + shown.count("does not have") == 1, shown
+            assert told in shown
+            assert report.diagnoses[0].remedy in shown
+            assert "experiment" not in shown
 
 
 def test_rows_that_are_too_few_are_not_looked_into(tmp_path):

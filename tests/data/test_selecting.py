@@ -103,11 +103,11 @@ def test_every_row_is_drawn_as_often(monkeypatch):
 
 
 def test_drop_and_row_id(source):
-    chosen = select(source, drop=["y"], row_id="key", samples=30, sample="random")
+    chosen = select(source, drop=["y"], id="key", samples=30, sample="random")
     for batch in [*chosen.batches(8), *(b for shard in chosen.shards(3) for b in shard.batches(8))]:
         assert list(batch.inputs) == ["x"]
         assert [batch.rows.name(i) for i in range(len(batch))] == [f"k{n:02}" for n in batch.rows.numbers]
-    by_number = next(select(source, row_id="y").batches(5))
+    by_number = next(select(source, id="y").batches(5))
     assert (by_number.rows.name(3), list(by_number.inputs)) == (3, ["key", "x"])
 
 
@@ -115,12 +115,12 @@ def test_unknown_columns(source):
     with pytest.raises(UsageError, match="no column 'Key_' to drop; did you mean 'key'"):
         list(select(source, drop=["Key_"]).batches(5))
     with pytest.raises(UsageError, match="no column 'keys' to name rows by; did you mean 'key'"):
-        list(select(source, row_id="keys").batches(5))
+        list(select(source, id="keys").batches(5))
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"samples": 0}, {"samples": -1}, {"sample": "last", "samples": 1}, {"row_id": "key", "drop": ["key"]}],
+    [{"samples": 0}, {"samples": -1}, {"sample": "last", "samples": 1}, {"id": "key", "drop": ["key"]}],
 )
 def test_questions_that_make_no_sense(options):
     with pytest.raises(UsageError):
@@ -130,7 +130,7 @@ def test_questions_that_make_no_sense(options):
 @pytest.mark.parametrize("size", [2, 10])
 def test_ids_must_be_there_and_unique(size):
     def ids(*values):
-        return list(select(open_source(pd.DataFrame({"id": values, "x": 0})), row_id="id").batches(size))
+        return list(select(open_source(pd.DataFrame({"id": values, "x": 0})), id="id").batches(size))
 
     with pytest.raises(DataError, match="row 2 of DataFrame has no id in column 'id'"):
         ids("a", "b", None)
@@ -148,18 +148,18 @@ def test_ids_must_be_there_and_unique(size):
 def test_memory_for_ids_is_bounded(monkeypatch):
     monkeypatch.setattr(selection, "REMEMBERED_IDS", 4)
     frame = pd.DataFrame({"id": [1, 2, 3, 4, 5, 5, 6, 1], "x": 0})
-    chosen = select(open_source(frame[:5]), row_id="id")
+    chosen = select(open_source(frame[:5]), id="id")
     assert len(list(chosen.batches(1))) == 5
     with pytest.raises(DataError, match="id 5"):
-        list(select(open_source(frame), row_id="id").batches(8))
+        list(select(open_source(frame), id="id").batches(8))
     with pytest.raises(DataError, match="id 1 "):
-        list(select(open_source(frame.drop(index=5)), row_id="id").batches(1))
+        list(select(open_source(frame.drop(index=5)), id="id").batches(1))
 
 
 def test_the_index_pandas_wrote_can_name_rows(tmp_path):
     frame = FRAME.set_index("key")
     frame.to_parquet(tmp_path / "a.parquet")
-    batch = next(select(open_source(tmp_path / "a.parquet"), row_id="key").batches(5))
+    batch = next(select(open_source(tmp_path / "a.parquet"), id="key").batches(5))
     assert batch.rows.name(4) == "k04"
     assert list(batch.inputs) == ["x", "y"]
     assert "id" not in batch.inputs

@@ -178,7 +178,7 @@ def golden(models, tmp_path_factory):
 @pytest.fixture(scope="module")
 def keyed_golden(models, tmp_path_factory):
     path = tmp_path_factory.mktemp("golden") / "keyed.parquet"
-    assert likewise.record(models.joblib.classifier, models.keyed, path, row_id="key") == 300
+    assert likewise.record(models.joblib.classifier, models.keyed, path, id="key") == 300
     return path
 
 
@@ -237,7 +237,7 @@ def test_answers_recorded_by_id_are_not_looked_up_by_row_number(models, tmp_path
     data = tmp_path / "numbered.parquet"
     models.shuffled.assign(key=np.arange(300)[::-1]).to_parquet(data)
     path = tmp_path / "golden.parquet"
-    likewise.record(models.joblib.classifier, data, path, row_id="key")
+    likewise.record(models.joblib.classifier, data, path, id="key")
     expect(data_only.check(path, models.onnx.classifier, data, id="key"), "PASS")
     expect(data_only.check(path, models.onnx.classifier, data), "INCONCLUSIVE", "--id")
 
@@ -271,7 +271,7 @@ def test_answers_recorded_by_id_for_other_values_are_inconclusive(scaled, tmp_pa
     path = tmp_path / "golden.parquet"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of columns without names
-        likewise.record(reference, data(scaled.rows), path, row_id="key")
+        likewise.record(reference, data(scaled.rows), path, id="key")
         expect(data_only.check(path, reference, data(scaled.rows), id="key"), "PASS", "300 rows agree")
         report = data_only.check(path, without, data(scaled.changed), id="key")
     expect(report, "INCONCLUSIVE", "recorded for other values", "and 31 more of 32 rows", "likewise record")
@@ -306,7 +306,7 @@ def test_text_and_gaps_among_the_values_are_compared_too(tmp_path):
         return np.arange(len(rows)) * 0.0
 
     path = tmp_path / "golden.parquet"
-    likewise.record(answer, frame, path, row_id="key")
+    likewise.record(answer, frame, path, id="key")
     expect(data_only.check(path, answer, frame.sample(frac=1, random_state=0), id="key"), "PASS")
     for column, value in (("word", "green"), ("word", None), ("size", 2.0), ("whole", 7), ("flag", True)):
         other = frame.copy()

@@ -90,8 +90,8 @@ def carry_out(
     settings.policy()
     settings = _writable(settings)
     for_machines = printed({"report": settings.report or "", **settings.formats}, as_json=as_json)
-    saved = _seen([settings.report, *settings.formats.values()], seen_from)
-    look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, "saved": saved}
+    files = {"saved": _seen([settings.report], seen_from), "written": _seen(settings.formats.values(), seen_from)}
+    look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, **files}
     for_job = [("markdown", SUMMARY)] if summary and os.environ.get(SUMMARY) else []
     formats = [*settings.formats.items(), *for_job]
     job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if for_machines else look}

@@ -277,10 +277,7 @@ def given(**options: Any) -> dict[str, Any]:
 def arguments(told: str, **options: Any) -> dict[str, Any]:
     """The options a user really gave, as a task takes them from Python; without data there is nothing to do."""
     required(options["data"], "--data", f"{told}: --data FILE")
-    found = given(**options)
-    if "id" in found:
-        found["row_id"] = found.pop("id")
-    return found
+    return given(**options)
 
 
 def stated(**options: Any) -> dict[str, Any]:

@@ -384,4 +384,4 @@ def _text(spec: OutputSpec) -> str:
 
 
 def _listed(specs: Iterable[OutputSpec]) -> str:
-    return ", ".join(f"{spec.name!r} ({spec.kind})" for spec in specs) or "nothing"
+    return ", ".join(dict.fromkeys(f"{spec.name!r} ({spec.kind})" for spec in specs)) or "nothing"

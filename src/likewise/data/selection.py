@@ -309,22 +309,25 @@ def select(
     sample: str = "first",
     seed: int = 0,
     drop: Sequence[str] = (),
-    row_id: str | None = None,
+    id: str | None = None,
     stratify: str | None = None,
+    row_id: str | None = None,
 ) -> Selection:
-    """Some rows of a source (the `first` or `random` ones), without some columns, named by an id column.
+    """Some rows of a source (the `first` or `random` ones), without some columns, named by the column `id`.
 
     `stratify` names a column whose values are told apart, each with as equal a share of the rows as there are.
+    `row_id` is an older name of `id`.
     """
+    id = row_id if id is None else id
     if samples is not None and samples < 1:
         raise UsageError(f"cannot take {samples} samples", remedy="Take at least one, or leave the number out")
     if sample not in ("first", "random"):
         raise UsageError(f"samples cannot be taken {sample!r}", remedy="Take the `first` or `random` ones")
-    if row_id is not None and row_id in drop:
-        raise UsageError(f"column {row_id!r} cannot be both dropped and the row id", remedy="An id is no input anyway")
+    if id is not None and id in drop:
+        raise UsageError(f"column {id!r} cannot be both dropped and the row id", remedy="An id is no input anyway")
     if stratify is not None:
         source, samples = Stratified(source, stratify, samples, sample, seed), None
-    return Selection(source, samples, sample, seed, tuple(drop), row_id)
+    return Selection(source, samples, sample, seed, tuple(drop), id)
 
 
 def _first(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:

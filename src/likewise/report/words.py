@@ -77,10 +77,15 @@ def beside_the_limits(verdict: Verdict) -> list[Finding]:
 
 
 def share_told(diagnosis: Diagnosis, explanation: Explanation) -> str:
-    """How much of the failure a cause covers; one that is about no rows was shown all the same."""
+    """How much of the failure a cause covers; nothing of one that is about no rows."""
     if not explanation.failing_rows:
-        return "shown by experiment"
-    return f"explains {100 * diagnosis.explained_share:.3g}% of the failing rows"
+        return ""
+    return f" (explains {100 * diagnosis.explained_share:.3g}% of the failing rows)"
+
+
+def says_more(diagnosis: Diagnosis, headline: str) -> bool:
+    """Does the evidence of a cause tell anything that the headline does not?"""
+    return diagnosis.evidence.rpartition(": ")[2].replace("'", "") not in headline.replace("'", "")
 
 
 def places_of_causes(diagnoses: Sequence[Diagnosis]) -> list[tuple[Diagnosis, list[str]]]:

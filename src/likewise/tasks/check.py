@@ -352,7 +352,7 @@ def _source(settings: Settings, session: Session, *, rowless: bool) -> selection
         sample=settings.sample,
         seed=settings.seed,
         drop=settings.drop,
-        row_id=settings.id,
+        id=settings.id,
         stratify=settings.stratify,
     )
 

@@ -79,7 +79,7 @@ def export(
     settings = verify.settings_of(model, str(path), data, **gate)
     own = {**settings.reference_options, "trusted": settings.trusted}
     described = describe_model(model, own, batch_axis=settings.batch_axis)
-    source = selection.select(open_source(data), drop=settings.drop, row_id=settings.id)
+    source = selection.select(open_source(data), drop=settings.drop, id=settings.id)
     if progress is not None:
         progress(Progress("exporting"))
     with open_model(described) as runner:

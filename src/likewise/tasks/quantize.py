@@ -48,8 +48,8 @@ WEIGHTS = ("int8", "uint8")
 
 SPEED_BATCH = 256
 SPEED_SECONDS = 3.0
-SELECTION = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
-"""Settings of a check that calibration and timing follow too, under their names there."""
+SELECTION = ("drop", "seed", "id", "feed", "batch_axis")
+"""Settings of a check that calibration and timing follow too."""
 
 CALL_ROWS = 64
 """Rows a call of a calibration: every value of the graph is kept for each, so calls stay small."""
@@ -88,7 +88,7 @@ def quantize(
     too. The result is true when the verdict is PASS.
     """
     recipe, settings = _split(options)
-    shared = {SELECTION[name]: value for name, value in settings.items() if name in SELECTION}
+    shared = {name: value for name, value in settings.items() if name in SELECTION}
     quantized = write(model, output, recipe, data=data if calibrate is None else calibrate, **shared)
     if data is None or not check:
         return Quantization(quantized)

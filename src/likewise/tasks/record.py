@@ -27,10 +27,12 @@ def record(
     progress: Callable[[Progress], None] | None = None,
     **selection: Any,
 ) -> int:
-    """Store a model's answers, for machines that do not have its framework. Returns the number of rows."""
+    """Store a model's answers, for machines that do not have its framework. Returns the number of rows.
+
+    `drop`, `samples`, `id` and so on select columns and rows, `feed` says which column an input is fed from.
+    """
     described = describe_model(model, {**(options or {}), "trusted": tuple(trusted)})
     feed = selection.pop("feed", {})
-    row_id = selection.get("row_id")
     source = selecting.select(open_source(data), **selection)
     first = next(source.batches(1), None)
     if first is None or not first.stacked:
@@ -45,7 +47,7 @@ def record(
             fingerprint=source.fingerprint,
             inputs=columns if columns is not None and signature.table else (),
             fingerprinted=tuple(first.inputs) if columns is None else columns,
-            keyed_by_name=row_id is not None,
+            keyed_by_name=source.row_id is not None,
         ) as writer:
             for batch in source.batches(16_384):
                 if progress is not None:

@@ -84,7 +84,7 @@ def quantize(
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
     from likewise.data.files import require_writable
-    from likewise.tasks.quantize import Quantized, summary
+    from likewise.tasks.quantize import SELECTION, Quantized, summary
     from likewise.tasks.settings import REPORT, settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
@@ -92,7 +92,7 @@ def quantize(
     recipe = {name: stated.pop(name) for name in RECIPE if name in stated}
     data, rows = stated.get("data"), stated.pop("calibrate", stated.get("data"))
     mode = recipe.get("mode", "dynamic")
-    shared = _selection(stated)
+    shared = {name: stated[name] for name in SELECTION if name in stated}
     settings = None
     if data is not None and wanted:
         preset = "standard" if mode == "fp16" else "quantized"
@@ -125,12 +125,6 @@ def quantize(
             click.echo(f"Checked under the limits of the preset {report.policy.preset}.\n")
             show(carried, as_json=False)
     ctx.exit(0 if carried is None else carried.exit_code)
-
-
-def _selection(stated: dict[str, Any]) -> dict[str, Any]:
-    """Columns and ids as calibration and timing take them."""
-    named = {"drop": "drop", "seed": "seed", "id": "row_id", "feed": "feed", "batch_axis": "batch_axis"}
-    return {other: stated[name] for name, other in named.items() if name in stated}
 
 
 def _speed(

@@ -47,12 +47,6 @@ NEARBY = 40
 
 KNOWN = (
     Known(
-        r"there is no file (?P<name>\S+)",
-        "the file does not exist",
-        "{name}",
-        "Check the path, or export the model first",
-    ),
-    Known(
         r"keeps tensor '(?P<tensor>[^']*)' in '(?P<name>[^']*)', which does not exist",
         "its weights are in a file of their own, {name}, which is missing (tensor '{tensor}')",
         "{name}",

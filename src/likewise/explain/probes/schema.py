@@ -89,7 +89,7 @@ def _absent(case: Case, batch: Batch, side: str) -> Iterator[Explained]:
     names, instead = listed(absent), listed(list(renamed.values()))
     lacks = f"the {side} takes {names}, which the data does not have"
     if share is None or share < PROVEN:
-        evidence = f"{lacks}; it has, beside what the {side} takes, {listed(free) or 'nothing'}"
+        evidence = f"{lacks}; what the {side} does not take: {listed(free)}" if free else lacks
         feed = "" if signature.table else f", or name its column: --feed {absent[0]}=COLUMN"
         yield _explained(names, "", evidence, f"Add {names} to the data{feed}")
         return

@@ -22,7 +22,9 @@ from likewise.report.words import (
     most_telling,
     remedy_of,
     rows_told,
+    says_more,
     sentence,
+    share_told,
     strata_told,
     suites_told,
     titled,
@@ -89,9 +91,10 @@ def _why(report: Report) -> Iterator[str]:
     if not report.diagnoses:
         yield "**Why:** none of the experiments explains it."
     for place, diagnosis in enumerate(report.diagnoses):
-        share = f" (explains {100 * diagnosis.explained_share:.3g}% of the failing rows)" if found.failing_rows else ""
-        yield f"**{'Also' if place else 'Why'}:** {text(diagnosis.cause)}, {text(diagnosis.culprit)}{share}"
-        yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
+        told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, found)}"
+        yield f"**{'Also' if place else 'Why'}:** {told}"
+        if says_more(diagnosis, report.headline):
+            yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
         if diagnosis.remedy:
             yield f"  - → {text(sentence(diagnosis.remedy), limit=400)}"
     yield from (f"  - {text(entry.predicate)}" for entry in found.slices)

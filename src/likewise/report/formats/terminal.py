@@ -33,6 +33,7 @@ from likewise.report.words import (
     places_of_causes,
     remedy_of,
     rows_told,
+    says_more,
     sentence,
     share_told,
     sign,
@@ -85,7 +86,7 @@ class TerminalRenderer:
     def render(self, report: Report, **options: Any) -> str:
         """`width` and `colour` describe the terminal; `quiet` asks for the verdict alone, `full` for everything.
 
-        `saved` is the file the report is in.
+        `saved` is the file the report is in, `written` names the other files that were made of it.
         """
         quiet, full, width = bool(options.get("quiet")), bool(options.get("full")), options.get("width", 80)
         screen = _Screen(report, width=width, full=full)
@@ -93,9 +94,10 @@ class TerminalRenderer:
         if not quiet:
             blocks += screen.body()
             blocks.append(_Block(0, list(screen.reach()), gap=not report.passed or full))
-            kept = drawn(screen.more((), options.get("saved")), width=width).count("\n")
+            files = options.get("saved") or "", options.get("written") or ""
+            kept = drawn(screen.more((), *files), width=width).count("\n")
             blocks, left = _fitted(blocks, None if full else LINES[report.outcome] - kept, width)
-            blocks.append(_Block(0, list(screen.more(left, options.get("saved")))))
+            blocks.append(_Block(0, list(screen.more(left, *files))))
         parts: list[RenderableType] = []
         for block in blocks:
             parts += ["", *block.parts] if block.gap else block.parts
@@ -211,10 +213,11 @@ class _Screen:
             heading = "Why: " if place == 0 else "Also: "
             named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
             parts: list[RenderableType] = [
-                Text.assemble((heading, "bold"), named, (f" ({share_told(diagnosis, found)})", "dim"))
+                Text.assemble((heading, "bold"), named, (share_told(diagnosis, found), "dim"))
             ]
-            evidence = self.clipped(sentence(diagnosis.evidence), 3 if place else 6, indent=5)
-            parts.append(Padding(Text(evidence), (0, 0, 0, 5)))
+            if self.full or says_more(diagnosis, report.headline):
+                evidence = self.clipped(sentence(diagnosis.evidence), 3 if place else 6, indent=5)
+                parts.append(Padding(Text(evidence), (0, 0, 0, 5)))
             if others:
                 parts.append(Padding(Text(self.clipped(f"Also at {joined(others)}.", 2, indent=5)), (0, 0, 0, 5)))
             if diagnosis.remedy:
@@ -369,7 +372,7 @@ class _Screen:
         for line in (*baseline_told(origin.settings), *made, *strata_told(facts.strata)):
             yield Text(self.clipped(sentence(line), 2), style="dim")
 
-    def more(self, left: Iterable[RenderableType], saved: str | None) -> Iterator[RenderableType]:
+    def more(self, left: Iterable[RenderableType], saved: str, written: str) -> Iterator[RenderableType]:
         """Where the rest is, and how much of what a reader should know is there."""
         from rich.text import Text
 
@@ -380,11 +383,12 @@ class _Screen:
             if (count := kinds.count(severity))
         ]
         told = f" ({joined(counts)})" if counts else ""
-        where = f"likewise report {saved}, or --html FILE" if saved else "--html FILE"
+        again = f"likewise report {saved}" if saved else ""
         if not self.full:
-            yield Text(f"Details{told}: {where}", style="dim")
-        elif saved:
-            yield Text(f"Report: {saved}", style="dim")
+            where = filter(None, (written, again) if written else (again, "--html FILE"))
+            yield Text(f"Details{told}: {', or '.join(where)}", style="dim")
+        elif saved or written:
+            yield Text(f"Report: {', '.join(filter(None, (saved, written)))}", style="dim")
 
 
 def _notes(count: int) -> str:

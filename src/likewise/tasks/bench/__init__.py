@@ -63,7 +63,7 @@ def bench(
     """Time both models on the same rows, in turns, for about `budget` seconds.
 
     Models and data are given as to `check`. Each model runs in a process of its own; a live object
-    that cannot be sent to one is timed here, without figures for memory. `drop`, `samples`, `row_id`
+    that cannot be sent to one is timed here, without figures for memory. `drop`, `samples`, `id`
     and so on select columns and rows.
     """
     sizes = _sensible(batch_sizes, budget)

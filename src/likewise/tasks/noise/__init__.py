@@ -66,7 +66,7 @@ def noise(
 
     It is asked the same again, in other batches, with other numbers of threads, at other levels of
     optimisation, in the other precision and with inputs rounded to float32, on the first rows of the data.
-    `drop`, `samples`, `row_id` and so on select columns and rows.
+    `drop`, `samples`, `id` and so on select columns and rows.
     """
     if not 1 <= margin < float("inf"):
         raise UsageError(f"--margin is {margin:g}", remedy="Give a number of at least 1, such as 10")

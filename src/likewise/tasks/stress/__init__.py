@@ -139,7 +139,7 @@ def _plan(settings: Settings) -> Plan:
         sample=settings.sample,
         seed=settings.seed,
         drop=settings.drop,
-        row_id=settings.id,
+        id=settings.id,
     )
     return Plan(
         reference=reference,

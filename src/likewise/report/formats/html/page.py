@@ -172,7 +172,7 @@ def _causes(report: Report) -> list[Cause]:
         Cause(
             entry.cause,
             entry.culprit,
-            f"explains {share(entry.explained_share)} of the failing rows" if failing else "shown by experiment",
+            f"explains {share(entry.explained_share)} of the failing rows" if failing else "",
             max(0.0, min(1.0, entry.explained_share)) * 100 if failing else 0.0,
             sentence(entry.evidence),
             sentence(entry.remedy),
