@@ -17,7 +17,7 @@ from torch import nn
 
 import data_only
 import likewise
-from likewise.compare.variations.lengths import Axis, at_length
+from likewise.compare.variations.axes import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError

@@ -207,6 +207,15 @@ comparison_options = _stacked(
     click.option(
         "--skip-suite", "skip_suites", multiple=True, metavar="NAME", help="Leave an edge suite out, such as nonfinite."
     ),
+    click.option(
+        "--beside-budget",
+        metavar="TIME|Nx",
+        help="What other batches, lengths and edge cases may take: a time such as 10s, or 2x what the data took. What "
+        "would take longer is shortened by rule.  [default: 2s or 1x, whichever is more]",
+    ),
+    click.option(
+        "--thorough", is_flag=True, help="Try all other batches, lengths and edge cases, however long it takes."
+    ),
     click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from likewise.contracts.models import Model, Runner
 from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
 from likewise.errors import DataError, LikewiseError, ModelError, foreign
+from likewise.models.remote import RemoteRunner
 from likewise.registry import open_model
 
 
@@ -52,36 +54,39 @@ def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str])
     with open_model(model) as runner:
         require_inputs(mapping, runner.signature)
         side = Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
-        yield settled(side, first)
+        yield settled(side, first)[0]
 
 
-def settled(side: Side, first: Batch, size: int | None = None) -> Side:
+def settled(side: Side, first: Batch, size: int | None = None) -> tuple[Side, dict[str, Array] | None]:
     """The side, given the data in its own types; what the model refuses so is cast, and no more than that.
 
-    Only types that the model does not declare are in question. What it refuses is found by asking.
+    Only types that the model does not declare are in question. What it refuses is found by asking: its answers are
+    handed on, where there are any.
     """
     guesses = side.feed.guesses(first)
     if not guesses:
-        return side
+        return side, None
     as_it_is = replace(side, feed=replace(side.feed, as_it_is=frozenset(guesses)))
-    if _takes(as_it_is, first, size):
-        return as_it_is
-    if len(guesses) > 1 and _takes(side, first, size):
-        for name in guesses:
+    taken, found = _asked(as_it_is, first, size)
+    if taken:
+        return as_it_is, found
+    if len(guesses) > 1:
+        taken, found = _asked(side, first, size)
+        for name in guesses if taken else ():
             fewer = replace(side, feed=replace(side.feed, as_it_is=side.feed.as_it_is | {name}))
-            side = fewer if _takes(fewer, first, size) else side
-    return side
+            also, given = _asked(fewer, first, size)
+            side, found = (fewer, given) if also else (side, found)
+    return side, found
 
 
-def _takes(side: Side, first: Batch, size: int | None) -> bool:
-    """Does the model answer these rows, be it not row by row?"""
+def _asked(side: Side, first: Batch, size: int | None) -> tuple[bool, dict[str, Array] | None]:
+    """Does the model answer these rows, be it not row by row? And what it answers."""
     try:
-        answers(side, first, size)
+        return True, answers(side, first, size)[0]
     except RowCountError:
-        return True
+        return True, None
     except LikewiseError:
-        return False
-    return True
+        return False, None
 
 
 def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...]]:
@@ -96,6 +101,15 @@ def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str
         for start in range(0, max(len(batch), 1), size)
     ]
     return joined(side, parts), casts
+
+
+def timed(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...], float]:
+    """The same, and the seconds it took: where others keep the machine busy, those of the processor."""
+    began, busy = time.perf_counter(), time.process_time()
+    found, casts = answers(side, batch, size)
+    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    # What another process does is not counted as ours.
+    return found, casts, seconds if isinstance(side.runner, RemoteRunner) else min(seconds, busy)
 
 
 def _answer_rows(side: Side, fed: Batch) -> Tensors:

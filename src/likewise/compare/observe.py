@@ -51,8 +51,9 @@ from likewise.data.selection import require_few
 from likewise.errors import LikewiseError, ModelError
 from likewise.registry import extensions
 
-PROBE_ROWS = 32
-"""Rows both models are shown before the comparison starts, to learn what they give."""
+PROBE_ROWS, PROBE_TENSORS = 32, 8
+"""Rows both models are shown before the comparison starts, to learn what they give. Of tensors and of tokens, of which
+networks are asked that take long, fewer: the comparison asks about them again."""
 
 JUDGED = frozenset({"closeness", "agreement"})
 """The metrics whose limits hold for any rows; the others speak of rows as they come, and take longer."""
@@ -116,6 +117,8 @@ class Partial:
 def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None = None) -> Prepared | Incident:
     """Decide how the data, or other rows, feed both models and which outputs belong together."""
     first = next(plan.source.batches(PROBE_ROWS), None) if rows is None else rows.slice(0, PROBE_ROWS)
+    if first is not None and first.stacked and any(map(_for_networks, first.inputs.values())):
+        first = first.slice(0, PROBE_TENSORS)
     if first is None or not len(first):
         return Incident("no-rows", f"{plan.source.location} holds no rows", "Give data to compare on")
     feed.require_inputs(plan.feed, reference.signature, candidate.signature)
@@ -332,9 +335,9 @@ def paired(
 def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]]:
     """The model as it takes the data, and its answers to the first rows; or why it gives none."""
     plan.tell("first rows", side.name, first)
-    side = settled(side, first, plan.batch_size)
+    side, found = settled(side, first, plan.batch_size)
     try:
-        found, _ = answers(side, first, plan.batch_size)
+        found = found or answers(side, first, plan.batch_size)[0]
     except ModelError as error:
         if len(first) > 1 and first.stacked and _answers_one_row(side, first):
             error.remedy = (
@@ -351,6 +354,11 @@ def _answers_one_row(side: Side, first: Batch) -> bool:
     except LikewiseError:
         return False
     return True
+
+
+def _for_networks(array: Array) -> bool:
+    """Images, sequences, clips; or tokens."""
+    return array.ndim > 2 or (array.ndim == 2 and array.dtype.kind in "iu")
 
 
 def _shapes(sample: Batch) -> str:

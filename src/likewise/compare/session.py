@@ -6,7 +6,7 @@ answers of both models, so that what follows (variations, explaining) asks for n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
@@ -182,13 +182,17 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a plan. `prepared` is None where the models could not be opened, fed or paired."""
+    """What came of a plan. `prepared` is None where the models could not be opened, fed or paired.
+
+    `row_seconds` is by side what a row of the data took at least.
+    """
 
     comparison: Comparison
     facts: RunFacts = field(default_factory=RunFacts)
     prepared: Prepared | None = None
     head: Head | None = None
     kept: Kept | None = None
+    row_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Engine(Protocol):

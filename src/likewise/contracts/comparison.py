@@ -295,6 +295,14 @@ class SuiteFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Untried:
+    """What there was no room for beside the data, by name; `kind` is `batch`, `shape` or `edge`."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Measured facts about two models on the same rows. `lineage` doubts that one was made from the other.
 
@@ -302,7 +310,7 @@ class Comparison:
     hold the same.
 
     `generated` describes the columns of rows that are not real; it is empty where the rows are. `unit` is what was
-    counted: samples where inputs share no axis of rows.
+    counted: samples where inputs share no axis of rows. `untried` is what would have taken longer than it may.
     """
 
     rows: int = 0
@@ -329,6 +337,7 @@ class Comparison:
     unit: str = ROWS
     same_model: bool = False
     same_bytes: bool = False
+    untried: tuple[Untried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,22 @@ def _in_other_batches(case: Judgement) -> Judgement:
     return Judgement(measured, replace(policy, tolerance=tolerance, limits=limits))
 
 
+UNTRIED = "untried"
+KINDS = {"batch": "batch sizes", SHAPE: "lengths", "edge": "edge suites"}
+"""What was not tried, by kind."""
+
+
+def judge_untried(case: Judgement) -> None:
+    """What would have taken longer than it may: a verdict does not hide what it does not cover."""
+    left = []
+    for found in case.comparison.untried:
+        sizes = sorted(int(name) for name in found.names if name.isdecimal())
+        named = [*([runs(sizes)] if sizes else []), *(name for name in found.names if not name.isdecimal())]
+        left.append(f"{KINDS.get(found.kind, found.kind)} {', '.join(named)}")
+    if left:
+        case.note(UNTRIED, f"not tried for lack of time: {'; '.join(left)}", remedy="--thorough tries them")
+
+
 def _judge_reference(case: Judgement) -> None:
     """A reference that depends on the batch is no fault of the candidate, and no ground to trust a comparison."""
     everything = (*case.comparison.batch_sizes, *case.comparison.batch_orders)

@@ -44,6 +44,7 @@ from likewise.judge.outputs import holds_numbers, is_empty, judge_outputs, nan_s
 from likewise.judge.policy import PRESETS
 from likewise.judge.variations import (
     judge_batches,
+    judge_untried,
     policy_on,
     setting_findings,
     suite_findings,
@@ -77,6 +78,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         judge_outputs(case)
         _judge_pairing(case)
     judge_batches(case)
+    judge_untried(case)
     case.findings.extend(noise_findings(comparison, policy))
     case.findings.extend(wide_tolerance_findings(comparison, policy))
     _judge_inputs(case)

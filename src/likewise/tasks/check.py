@@ -14,8 +14,8 @@ from typing import Any
 
 from likewise.compare.call import SingleAnswerError
 from likewise.compare.session import Engine, Run, Session
-from likewise.compare.variations import batches, lengths, repeats
-from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts
+from likewise.compare.variations import batches, budget, lengths, repeats
+from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts, Untried
 from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
@@ -211,12 +211,19 @@ class _Gate:
         """What is tried beside the data: first all that can change the verdict, then the rest."""
         began = time.perf_counter()
         compared = ran.comparison
+        room = None
         if ran.prepared is not None and ran.head is not None and not compared.incidents:
+            if not self.settings.thorough:
+                least, times = self.settings.seconds_or_times()
+                told = self.settings.edge == "report"
+                room = budget.room(plan, ran, seconds=least, multiple=times, edge=told)
             if plan.batch_sizes != ():
-                compared = batches.run(plan, ran.prepared, ran.head, compared)
+                part = None if plan.batch_sizes else budget.left(room, budget.BATCHES, plan, compared)
+                once = budget.covered(ran)
+                compared = batches.run(plan, ran.prepared, ran.head, compared, room=part, covered=once)
             compared = repeats.run(plan, ran.prepared, ran.head, compared)
         if ran.prepared is not None and not compared.incidents:
-            compared = replace(compared, suites=self._suites(plan, ran, compared))
+            compared = self._with_suites(plan, ran, compared, room)
         seconds = dict(ran.facts.seconds)
         if "total" in seconds:
             seconds["total"] += time.perf_counter() - began
@@ -224,36 +231,36 @@ class _Gate:
             ran, comparison=self._with_lineage(compared, ran.facts), facts=replace(ran.facts, seconds=seconds)
         )
 
-    def _suites(self, plan: Plan, ran: Run, compared: Comparison) -> tuple[SuiteFacts, ...]:
+    def _with_suites(self, plan: Plan, ran: Run, compared: Comparison, room: int | None) -> Comparison:
         settings, prepared, head = self.settings, ran.prepared, ran.head
         assert prepared is not None
-        found: tuple[SuiteFacts, ...] = ()
         if settings.matrix:
             from likewise.compare.variations import settings as runtime_settings
 
-            found += runtime_settings.run(plan, prepared, settings.matrix)
+            compared = _joined(compared, runtime_settings.run(plan, prepared, settings.matrix))
         if plan.shapes:
-            found += lengths.run(plan, prepared, head)
+            compared = _joined(compared, *lengths.run(plan, prepared, head))
         if settings.edge in ("fail", "strict"):
-            found += self._edge(plan, ran, blocks=True)
+            compared = _joined(compared, *self._edge(plan, ran, blocks=True))
         if lengths.applies(plan, prepared, head):
-            self._tell(replace(compared, suites=found), ran.facts, SHAPES)
-            found += lengths.run(plan, prepared, head)
+            self._tell(compared, ran.facts, SHAPES)
+            part = budget.left(room, budget.LENGTHS, plan, compared)
+            compared = _joined(compared, *lengths.run(plan, prepared, head, room=part))
         if settings.edge == "report":
-            self._tell(replace(compared, suites=found), ran.facts, EDGE)
-            found += self._edge(plan, ran, blocks=False)
-        return found
+            self._tell(compared, ran.facts, EDGE)
+            part = budget.left(room, budget.EDGE, plan, compared)
+            compared = _joined(compared, *self._edge(plan, ran, blocks=False, room=part))
+        return compared
 
-    def _edge(self, plan: Plan, ran: Run, *, blocks: bool) -> tuple[SuiteFacts, ...]:
+    def _edge(
+        self, plan: Plan, ran: Run, *, blocks: bool, room: int | None = None
+    ) -> tuple[tuple[SuiteFacts, ...], tuple[Untried, ...]]:
         from likewise.compare.variations import edge
 
         assert ran.prepared is not None
-        skipped, seed = self.settings.skip_suites, self.settings.seed
-        rows = ran.comparison.rows
-        strict = self.settings.edge == "strict"
-        return edge.run(
-            plan, ran.prepared, ran.head, blocks=blocks, strict=strict, rows=rows, skipped=skipped, seed=seed
-        )
+        skipped, seed, strict = self.settings.skip_suites, self.settings.seed, self.settings.edge == "strict"
+        rows, tried = ran.comparison.rows, (plan, ran.prepared, ran.head)
+        return edge.run(*tried, blocks=blocks, strict=strict, rows=rows, skipped=skipped, seed=seed, room=room)
 
     def _tell(self, compared: Comparison, facts: RunFacts, following: str) -> None:
         if self.judged is not None:
@@ -325,6 +332,11 @@ def _with_sameness(comparison: Comparison, settings: Settings) -> Comparison:
     attributes = named and (":" in str(reference) or ":" in str(candidate))
     bytes_alike = len(hashes) == 1 and None not in hashes and not attributes
     return replace(comparison, same_model=same, same_bytes=bytes_alike and not same)
+
+
+def _joined(compared: Comparison, suites: tuple[SuiteFacts, ...], untried: tuple[Untried, ...] = ()) -> Comparison:
+    """The facts with those of suites, and with what was left out of them."""
+    return replace(compared, suites=(*compared.suites, *suites), untried=(*compared.untried, *untried))
 
 
 def _nothing_compared(policy: Policy, error: LikewiseError) -> Comparison:

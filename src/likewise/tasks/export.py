@@ -87,7 +87,7 @@ def export(
         if first is None or not len(first) or not first.stacked:
             raise DataError(f"{source.location} holds no rows", remedy="Give rows to read the types of the inputs from")
         planned = plan_feed(first, runner.signature, side="reference", mapping=settings.feed)
-        feed = settled(Side("reference", described.name, runner, planned), first).feed
+        feed = settled(Side("reference", described.name, runner, planned), first)[0].feed
         sample, _ = feed(first)
         request = ExportRequest(
             runner.native,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -83,9 +84,22 @@ class Settings:
     edge: str = "report"
     skip_suites: tuple[str, ...] = ()
     matrix: Mapping[str, Any] = field(default_factory=dict)
+    beside_budget: str | float | None = None
+    thorough: bool = False
     explain: bool = True
     explain_budget: float = 30.0
     causes: tuple[str, ...] = ()
+
+    def seconds_or_times(self) -> tuple[float, float]:
+        """What may be spent beside the data: so many seconds, or so many times what the data took, if that is more."""
+        if self.beside_budget is None:
+            return 2.0, 1.0
+        found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([smhx]?)", str(self.beside_budget).strip())
+        if found is None:
+            told = f"--beside-budget is {self.beside_budget!r}"
+            raise UsageError(told, remedy="Give a time such as 10s, or a multiple of what the data take such as 2x")
+        number, unit = float(found[1]), found[2]
+        return (0.0, number) if unit == "x" else (number * {"": 1, "s": 1, "m": 60, "h": 3600}[unit], 0.0)
 
     def policy(self) -> Policy:
         """What is acceptable; a usage error if it makes no sense."""
@@ -108,6 +122,7 @@ class Settings:
             if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
                 raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
         settings_of(self.matrix)
+        self.seconds_or_times()
         RowAxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse)
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}

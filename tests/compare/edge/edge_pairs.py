@@ -97,9 +97,9 @@ def opened(reference: Any, candidate: Any, data: Any, **options: Any) -> Any:
     """What the suites are given when these two are checked: the plan, the models as prepared, the first rows."""
     caught: list[Any] = []
 
-    def catch(plan: Any, prepared: Any, head: Any, **_: Any) -> tuple[()]:
+    def catch(plan: Any, prepared: Any, head: Any, **_: Any) -> tuple[tuple[()], tuple[()]]:
         caught.append((plan, prepared, head, edge._seen(prepared, head, 0)))
-        return ()
+        return (), ()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edge, "run", catch)

@@ -86,7 +86,7 @@ def test_wide_tables_are_sampled_and_that_is_said():
     wide = {f"c{place}": rng.normal(size=50) for place in range(150)}
     with opened(total, total, wide) as (plan, prepared, head, seen):
         assert len(all_features(seen)) == 150
-        found = edge.run(plan, prepared, head, blocks=True, rows=50)
+        found = edge.run(plan, prepared, head, blocks=True, rows=50)[0]
     zeros = next(facts for facts in found if facts.name == "zeros")
     assert f"a sample: {COLUMNS} of 150 columns" in zeros.title
     assert zeros.comparison.rows == 2 * COLUMNS * 2
@@ -160,9 +160,9 @@ def test_a_busy_machine_tries_the_same_rows(blocks, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(50, 40))
     with opened(model, model, {"x": rows}, batch_sizes=()) as (plan, prepared, head, _):
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
-        idle = edge.run(plan, prepared, head, blocks=blocks, rows=50)
+        idle = edge.run(plan, prepared, head, blocks=blocks, rows=50)[0]
         seconds[0] = 1.0
-        busy = edge.run(plan, prepared, head, blocks=blocks, rows=50)
+        busy = edge.run(plan, prepared, head, blocks=blocks, rows=50)[0]
     assert busy == idle
     assert not [facts.not_covered for facts in busy if facts.not_covered]
 
@@ -171,8 +171,8 @@ def test_what_blocks_is_tried_in_full_and_the_rest_by_the_rows_of_the_data():
     rows = np.random.default_rng(0).normal(size=(50, 40))
     with opened(lambda x: x.sum(axis=1), lambda x: x.sum(axis=1), {"x": rows}) as (plan, prepared, head, seen):
         made = {name: len(names) for name, suite in SUITES.items() if (names := made_by(suite, seen))}
-        full = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=True, rows=50)}
-        few = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=False, rows=50)}
+        full = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=True, rows=50)[0]}
+        few = {facts.name: facts for facts in edge.run(plan, prepared, head, blocks=False, rows=50)[0]}
     assert {name: facts.comparison.rows + facts.refused for name, facts in full.items()} == made
     assert made["beyond-range"] == 320
     assert few["beyond-range"].comparison.rows == 25
@@ -190,6 +190,6 @@ def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
     broken = Suite("broken", "A suite with a bug", buggy)
     monkeypatch.setattr(edge, "suites", lambda: (broken, SUITES["zeros"]))
     with opened(total, total, {"a": np.ones(9), "b": np.arange(9.0)}, batch_sizes=()) as (plan, prepared, head, _):
-        broken, zeros = edge.run(plan, prepared, head, blocks=True, rows=9)
+        broken, zeros = edge.run(plan, prepared, head, blocks=True, rows=9)[0]
     assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message
     assert zeros.comparison.rows

@@ -6,6 +6,7 @@ helps the one before is being reduced. Memory is a few chunks, whatever the numb
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from likewise.compare.call import RowCountError, Side, answers, joined
+from likewise.compare.call import RowCountError, Side, joined, timed
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
 from likewise.compare.session import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.variations.lengths import require_known
@@ -77,6 +78,7 @@ class _Run:
     kept: Kept
     sizes: dict[str, int]
     seconds: dict[str, float] = field(default_factory=lambda: {REFERENCE: 0.0, CANDIDATE: 0.0})
+    row_seconds: dict[str, float] = field(default_factory=dict)
     concurrent: bool = False
     partial: Partial = field(default_factory=Partial)
     head: Head | None = None
@@ -92,7 +94,7 @@ class _Run:
         comparison = finish(self.prepared, self.partial, self.plan)
         seconds = {**self.seconds, "total": time.perf_counter() - began}
         facts = RunFacts(self.sizes, seconds, details)
-        return Run(comparison, facts, self.prepared, self.head, self.kept)
+        return Run(comparison, facts, self.prepared, self.head, self.kept, self.row_seconds)
 
     def _compare(self) -> None:
         chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
@@ -141,13 +143,15 @@ class _Run:
         self._tell(side.name, chunk)
         began = time.perf_counter()
         try:
-            tensors, casts = answers(side, chunk, self.sizes[side.name])
+            tensors, casts, least = timed(side, chunk, self.sizes[side.name])
         except ModelProcessEnded:
             # It is known which of the two it was: the other is not to be blamed.
             self._tell(_other(side.name), chunk, finished=True)
             raise
         ended = time.perf_counter()
         self.seconds[side.name] += ended - began
+        if len(chunk):
+            self.row_seconds[side.name] = min(self.row_seconds.get(side.name, math.inf), least / len(chunk))
         self._tell(side.name, chunk, finished=True)
         return _Answer(tensors, casts, began, ended)
 

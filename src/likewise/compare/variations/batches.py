@@ -4,11 +4,14 @@ A bounded number of rows is given to the candidate again, at several batch sizes
 batch, and compared twice: with the reference, and with the candidate's own answers in the main run
 (`batch_drift`, `position_drift`). The reference is asked too, and compared with itself (`reference_drift`):
 where it depends on the batch, the candidate is compared with its answers in the same batch.
+
+All of it is tried where there is `room` for it. Of a model that takes long the most telling comes first, a few rows
+each, and what there is no room for is listed: which it is depends on the number of rows alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,7 +31,16 @@ from likewise.compare.observe import (
     rows_beyond,
 )
 from likewise.compare.session import Head
-from likewise.contracts.comparison import BatchSizeFacts, Comparison, Incident, Mismatch, OutputFacts, PairSpec, Plan
+from likewise.contracts.comparison import (
+    BatchSizeFacts,
+    Comparison,
+    Incident,
+    Mismatch,
+    OutputFacts,
+    PairSpec,
+    Plan,
+    Untried,
+)
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
 from likewise.contracts.words import runs
@@ -45,9 +57,31 @@ ENOUGH = 32
 PLACES = 32
 """Rows of a batch in which rows change places, and after which one is left over for a last, short batch."""
 
-LEFT_OVER = "one row left over"
+REVERSED, LEFT_OVER = "rows reversed", "one row left over"
+
+TELLING = (1, 3, 7, 2, 9, 33, 8, 31, 4, 32, 127, 128)
+"""The sizes by how much they tell beside the others: alone, odd, an odd one with a full vector, two, and so on."""
+
+ALWAYS, ALONE, FEW = (1, 3), 2, 4
+"""Where a model takes long: sizes that are tried all the same, rows that are asked alone, and rows of a batch in which
+they change places."""
+
+KIND = "batch"
 
 DRIFTS = ("batch_drift", "position_drift", "reference_drift")
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Some of the first rows, by their places, in calls of one size; `order` says how they were moved, if they were."""
+
+    size: int
+    places: Array
+    order: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.order} in batches of {self.size}" if self.order else str(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +93,34 @@ class _Swept:
     again: Tensors = field(default_factory=dict)
 
 
-def run(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> Comparison:
-    """The same rows in other batches: the candidate, then the reference unless its answers are recorded."""
+def run(
+    plan: Plan,
+    prepared: Prepared,
+    head: Head,
+    comparison: Comparison,
+    *,
+    room: int | None = None,
+    covered: Collection[int] = (),
+) -> Comparison:
+    """The same rows in other batches: the candidate, then the reference unless its answers are recorded.
+
+    `room` is how many rows either may be asked, None for no bound. What is always tried may be more. `covered` are the
+    sizes of the calls of the main run.
+    """
     if prepared.candidate.fixed_batch is not None:
         return replace(comparison, batch_sizes=_not_taken(plan, prepared.candidate.fixed_batch))
     prepared = replace(prepared, tolerance=plan.tolerance.in_other_batches)
     wanted = DEFAULT_SIZES if plan.batch_sizes is None else plan.batch_sizes
     tell = partial(plan.tell, "batch sizes", batch=head.batch, done=comparison.rows)
     tell(CANDIDATE)
-    swept = (*_sweep(prepared, head, wanted), *_sweep_orders(prepared, head, wanted))
+    chosen, left = every(len(head.batch), wanted), tuple[Try, ...]()
+    if room is not None:
+        chosen, left = _most_telling(chosen, len(head.batch), room, covered)
+    swept = tuple(_at(prepared, head, entry) for entry in chosen)
     tell(CANDIDATE, finished=True)
     if not adapter(plan.reference.framework).answers_only and prepared.reference.fixed_batch is None:
         tell(REFERENCE)
-        swept = _with_reference(prepared, head, swept)
+        swept = _with_reference(prepared, swept, sparing=room is not None)
         tell(REFERENCE, finished=True)
     facts = [found.facts for found in swept]
     return replace(
@@ -79,6 +128,7 @@ def run(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> C
         batch_sizes=tuple(found for found in facts if not found.order),
         batch_orders=tuple(found for found in facts if found.order),
         outputs=_with_drift(comparison.outputs, facts),
+        untried=(*comparison.untried, *([Untried(KIND, tuple(entry.name for entry in left))] if left else ())),
     )
 
 
@@ -90,28 +140,59 @@ def _not_taken(plan: Plan, fixed: int) -> tuple[BatchSizeFacts, ...]:
     return (BatchSizeFacts(others[0], 0, incidents=(incident,)),) if others else ()
 
 
-def _sweep(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[_Swept, ...]:
-    """The candidate at every size. Of a size that the rows do not fill, all rows in one call are what is covered."""
-    known = dict.fromkeys(min(size, len(head.batch)) for size in sizes)
-    return tuple(_at(prepared, head.slice(rows_swept(len(head.batch), size)), size) for size in known)
+def every(available: int, sizes: Sequence[int] = DEFAULT_SIZES) -> tuple[Try, ...]:
+    """Every size, then rows in other places of a batch, among others, and alone in the last call.
+
+    Of a size that the rows do not fill, all rows in one call are what is covered.
+    """
+    known = dict.fromkeys(min(size, available) for size in sizes)
+    found = tuple(Try(size, np.arange(rows_swept(available, size))) for size in known)
+    # The largest size asked for in which rows can change places without many of them.
+    most = min(available, max((size for size in sizes if size <= PLACES), default=min(sizes)))
+    return (*found, *_moved(available, most))
 
 
-def _sweep_orders(prepared: Prepared, head: Head, sizes: Sequence[int]) -> tuple[_Swept, ...]:
-    """The candidate with rows in other places of a batch, among others, and alone in the last call."""
-    size = _size_of_orders(head, sizes)
-    if size < 2:
-        return ()
-    found = _orders(len(head.batch), size)
-    return tuple(_at(prepared, head.at(positions), size, order=order) for order, positions in found.items())
+def _moved(available: int, size: int) -> tuple[Try, ...]:
+    orders = _orders(available, size) if size > 1 else {}
+    return tuple(Try(size, places, order) for order, places in orders.items())
 
 
-def _with_reference(prepared: Prepared, head: Head, swept: Sequence[_Swept]) -> tuple[_Swept, ...]:
+def _most_telling(
+    tries: Sequence[Try], available: int, room: int, covered: Collection[int]
+) -> tuple[tuple[Try, ...], tuple[Try, ...]]:
+    """What is always tried, then one call of each size and order as far as there is room; and what is left.
+
+    Always: single rows, a size that is no power of two, rows in other places, and a row left over.
+    """
+    places = min(FEW, available - 1) if available > 2 else available
+    sizes = [
+        replace(entry, places=entry.places[: ALONE if entry.size == 1 else entry.size])
+        for entry in sorted(tries, key=lambda entry: (*TELLING, entry.size).index(entry.size))
+        if not entry.order and entry.size not in covered
+    ]
+    orders = [entry for entry in tries if entry.order and entry.size > places]
+    chosen = [entry for entry in sizes if entry.size in ALWAYS]
+    chosen += [entry for entry in _moved(available, places) if entry.order in (REVERSED, LEFT_OVER)]
+    left: list[Try] = []
+    for entry in (*(entry for entry in sizes if entry.size not in ALWAYS), *orders):
+        fits = sum(len(one.places) for one in (*chosen, entry)) <= room
+        (chosen if fits else left).append(entry)
+    return tuple(chosen), tuple(left)
+
+
+def _with_reference(prepared: Prepared, swept: Sequence[_Swept], *, sparing: bool) -> tuple[_Swept, ...]:
     """The same sizes and orders, with how far the reference's own answers move there: one call each.
 
-    A candidate need not be like a reference that moves: it may answer as that did in the main run, or as it does in
-    the same batch. Where the reference refuses such a batch, it cannot be told.
+    `sparing`: one call tells whether it depends on the batch at all, and further ones are made only where the candidate
+    differs. A candidate need not be like a reference that moves: it may answer as that did in the main run, or as it
+    does in the same batch. Where the reference refuses such a batch, it cannot be told.
     """
-    found = [replace(entry, facts=_beside(prepared, head, entry.facts)) for entry in swept]
+    found = [
+        entry
+        if sparing and entry.facts.order != REVERSED and not differs(entry.facts)
+        else replace(entry, facts=_beside(prepared, entry))
+        for entry in swept
+    ]
     if not any(moves(entry.facts) for entry in found):
         return tuple(found)
     return tuple(_in_the_same_batch(prepared, entry) if differs(entry.facts) else entry for entry in found)
@@ -163,7 +244,7 @@ def _orders(available: int, size: int) -> dict[str, Array]:
     first = np.arange(min(size, available))
     far = first * available // len(first)
     found = {
-        "rows reversed": first[::-1],
+        REVERSED: first[::-1],
         "rows turned by half": np.roll(first, len(first) // 2),
         "rows mixed with others": np.concatenate([far[::2], far[1::2]]),
     }
@@ -182,12 +263,9 @@ def _with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -
     return tuple(replace(fact, measures={**fact.measures, **drifts.get(fact.name, {})}) for fact in facts)
 
 
-def _size_of_orders(head: Head, sizes: Sequence[int]) -> int:
-    """The largest size asked for in which rows can change places without many of them."""
-    return min(len(head.batch), max((size for size in sizes if size <= PLACES), default=min(sizes)))
-
-
-def _at(prepared: Prepared, part: Head, size: int, *, order: str = "") -> _Swept:
+def _at(prepared: Prepared, head: Head, asked: Try) -> _Swept:
+    size, order = asked.size, asked.order
+    part = head.at(asked.places) if order else head.slice(len(asked.places))
     where = f"at batch size {size}" + (f", {order}," if order else "")
     try:
         again, _ = answers(prepared.candidate, part.batch, size)
@@ -219,14 +297,14 @@ def _compared(prepared: Prepared, part: Head, again: Tensors, size: int, order: 
     return BatchSizeFacts(size, len(part.batch), facts, mismatches, order=order)
 
 
-def _beside(prepared: Prepared, head: Head, facts: BatchSizeFacts) -> BatchSizeFacts:
+def _beside(prepared: Prepared, entry: _Swept) -> BatchSizeFacts:
+    facts = entry.facts
     # Rows that are left over are asked for in a call of their own, which size 1 has covered.
     if not facts.outputs or facts.order == LEFT_OVER:
         return facts
-    size = min(facts.size, len(head.batch))
-    part = head.at(_orders(len(head.batch), size)[facts.order]) if facts.order else head.slice(size)
+    part = entry.part.slice(facts.size)
     try:
-        again, _ = answers(prepared.reference, part.batch, size)
+        again, _ = answers(prepared.reference, part.batch, facts.size)
     except LikewiseError as error:
         return replace(facts, reference=(Incident("reference-batch", error.message, error.remedy, error.side),))
     return replace(facts, outputs=tuple(_with_reference_drift(prepared, fact, part, again) for fact in facts.outputs))

@@ -8,137 +8,21 @@ out again: each model is compared with its own answers to the rows as they are, 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from likewise.compare.call import Side, answers
-from likewise.compare.feed import Feed, Route
 from likewise.compare.observe import REFERENCE, Prepared, finish_beside, observe, paired, rows_beyond
 from likewise.compare.session import Head
+from likewise.compare.variations.axes import Axis, at_length, axes_of, called, fixed_places, named_axis
 from likewise.compare.variations.batches import drift, own_output
 from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
-from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts
-from likewise.contracts.data import Array, Batch, RowIds, Tensors
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts, Untried
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.words import figure
-from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
-from likewise.errors import LikewiseError, UsageError, nearest, one_line
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis whose length is free. `places` are the columns of the data that have it, and where."""
-
-    name: str
-    places: tuple[tuple[str, int], ...]
-    length: int
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def told(self) -> str:
-        """The name, and where it is, as a person may write it."""
-        others = [alias for alias in self.aliases if alias != self.name]
-        return f"{self.name} ({', '.join(others)})" if others else self.name
-
-
-def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
-    """The free axes of a model's inputs besides that of the rows; those that share a name are one."""
-    named: dict[str, list[tuple[Route, int]]] = {}
-    unnamed: dict[tuple[int, int], str] = {}
-    derived: set[str] = set()
-    for route, axis, dim in _dims(feed, batch):
-        if isinstance(dim, int):
-            continue
-        if dim is not None and _derived(dim):
-            derived.update(re.findall(r"[A-Za-z_]\w*", dim))
-            continue
-        own = f"{route.input.name}:{axis}"
-        # Inputs without names for their axes belong together where these are alike, as ids and their mask are.
-        alike = unnamed.setdefault((axis, batch.inputs[route.columns[0]].shape[axis]), own)
-        named.setdefault(dim or alike, []).append((route, axis))
-    found = []
-    for name, places in named.items():
-        lengths = {batch.inputs[route.columns[0]].shape[axis] for route, axis in places}
-        if name not in derived and len(lengths) == 1 and (length := lengths.pop()):
-            columns = dict.fromkeys((route.columns[0], axis) for route, axis in places)
-            inputs = [f"{route.input.name}:{axis}" for route, axis in places]
-            aliases = dict.fromkeys([*inputs, *(f"{column}:{axis}" for column, axis in columns)])
-            found.append(Axis(name, tuple(columns), length, tuple(aliases)))
-    return tuple(found)
-
-
-def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
-    """Where a model says which length it takes."""
-    return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))
-
-
-def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
-    """The axis that a user means; a usage error that lists the known ones if there is none."""
-    for axis in known:
-        if name == axis.name or name in axis.aliases:
-            return axis
-    column, _, place = name.rpartition(":")
-    if column in batch.inputs and place.isdecimal() and 0 < int(place) < batch.inputs[column].ndim:
-        array = batch.inputs[column]
-        return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
-    if place == "0" and column in batch.inputs:
-        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Use --batch-sizes for other batch sizes")
-    names = [text for axis in known for text in (axis.name, *axis.aliases)]
-    shown = ", ".join(axis.told for axis in known) or "none is free"
-    raise UsageError(
-        f"--shapes: there is no axis {name!r}{nearest(name, names)}",
-        remedy=f"Axes: {shown}. An axis of the data goes by its column and place, such as x:2",
-    )
-
-
-def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
-    """The rows cut to a length along an axis; what is too short is repeated."""
-    arrays = dict(batch.inputs)
-    for column, place in axis.places:
-        array = arrays[column]
-        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
-    for name in _lengths(arrays, axis.length):
-        arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
-    return called(batch, arrays, f"{axis.name}={length}")
-
-
-def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
-    """The rows with other inputs, each named after its row and what was done to it."""
-    names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
-    return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
-
-
-def _dims(feed: Feed, batch: Batch) -> Iterator[tuple[Route, int, int | str | None]]:
-    """Every declared axis besides that of the rows, of the inputs that are fed from one column as it is."""
-    if not batch.stacked:
-        return
-    for route in feed.routes or ():
-        if route.stacked or route.split is not None or route.input.shape is None:
-            continue
-        for axis, dim in enumerate(route.input.shape[1:], start=1):
-            if batch.inputs[route.columns[0]].ndim > axis:
-                yield route, axis, dim
-
-
-def _derived(dim: str) -> bool:
-    """Is it worked out from another axis, such as `2*seq` or `seq - 1`?"""
-    return any(sign in dim for sign in ("+", "*", "/", " - ", "("))
-
-
-def _lengths(arrays: Mapping[str, Array], longest: int) -> list[str]:
-    """Columns that say how long each row is: whole numbers, one a row, called so."""
-    return [
-        name
-        for name, array in arrays.items()
-        if re.search(r"len(s|gths?)?$", name.lower())
-        and array.dtype.kind in "iu"
-        and array.size == len(array)
-        and array.max(initial=0) <= longest
-    ]
-
+from likewise.errors import LikewiseError, one_line
 
 EXTRA = 3
 """Positions that are added at the end of each row."""
@@ -310,9 +194,10 @@ def _filling(array: Array, place: int, real: Array) -> object:
     return values[0] if len(values) == 1 else 0
 
 
-ROWS = 8
+ROWS, FEW = 8, 2
 BYTES = 16 * 2**20
-"""A length is tried on at most so many rows, of at most so many bytes; one row is always tried if it was asked for."""
+"""A length is tried on at most so many rows, of a model that takes long on a few, of at most so many bytes; one row is
+always tried if it was asked for."""
 
 MOST_BYTES = 2**30
 """A row of more bytes is not made, also if its length was asked for."""
@@ -334,44 +219,61 @@ def applies(plan: Plan, prepared: Prepared, head: Head | None) -> bool:
     return plan.shapes is None and head is not None and not _impossible(plan) and bool(_free(prepared, head.batch))
 
 
-def run(plan: Plan, prepared: Prepared, head: Head | None) -> tuple[SuiteFacts, ...]:
+def run(
+    plan: Plan, prepared: Prepared, head: Head | None, *, room: int | None = None
+) -> tuple[tuple[SuiteFacts, ...], tuple[Untried, ...]]:
     """Every length that was asked for; or, where nothing was said, some around those of the data. All of them block.
 
     A file that leaves an axis open says that it may be of any length. Lengths that the reference refuses are no
-    length of the two: that is told, and keeps a verdict from passing only where they were asked for.
+    length of the two: that is told, and keeps a verdict from passing only where they were asked for. With `room` for
+    so many rows only, one length each way that both models take is tried, on a few rows, and others while there is
+    room; the second result names those that were left out.
     """
     if plan.shapes is None:
-        return _unasked(plan, prepared, head) if applies(plan, prepared, head) and head is not None else ()
+        return _unasked(plan, prepared, head, room) if applies(plan, prepared, head) and head is not None else ((), ())
     reason = "the data is one test case, whose tensors have no rows to change" if head is None else _impossible(plan)
     if reason or head is None:
         told = ("Rows at other lengths", plan.nothing)
-        return tuple(SuiteFacts(KIND, name, *told, blocks=True, not_covered=reason) for name in plan.shapes)
+        return tuple(SuiteFacts(KIND, name, *told, blocks=True, not_covered=reason) for name in plan.shapes), ()
     known = _known(prepared, head.batch)
     found: list[SuiteFacts] = []
     for name, lengths in plan.shapes.items():
         axis = replace(named_axis(name, known, head.batch), name=name)
         found.extend(_at(plan, prepared, head.batch, axis, length, asked=True) for length in dict.fromkeys(lengths))
         found.extend(_padding(plan, prepared, head.batch, axis))
-    return tuple(found)
+    return tuple(found), ()
 
 
-def _unasked(plan: Plan, prepared: Prepared, head: Head) -> tuple[SuiteFacts, ...]:
+def _unasked(
+    plan: Plan, prepared: Prepared, head: Head, room: int | None
+) -> tuple[tuple[SuiteFacts, ...], tuple[Untried, ...]]:
     found: list[SuiteFacts] = []
+    left: list[str] = []
     free = _free(prepared, head.batch)
     for axis in free[:AXES]:
-        for length in lengths_beside(axis, head.batch):
-            if told := _not_captured(prepared, axis, length):
-                title = _title(axis, length)
-                found.append(SuiteFacts(KIND, f"{axis.name}={length}", title, plan.nothing, not_covered=told))
+        lengths, answered = lengths_beside(axis, head.batch), set()
+        if room is not None:
+            # The nearest, which most models take, come first.
+            lengths = tuple(sorted(lengths, key=lambda length: abs(length - axis.length)))
+        for length in lengths:
+            name, longer = f"{axis.name}={length}", length > axis.length
+            rows = _rows_asked(axis, head.batch, length, short=room is not None)
+            if room is not None and room < rows and longer in answered:
+                left.append(name)
+            elif told := _not_captured(prepared, axis, length):
+                found.append(SuiteFacts(KIND, name, _title(axis, length), plan.nothing, not_covered=told))
             else:
-                found.append(_at(plan, prepared, head.batch, axis, length, asked=False))
-        found.extend(_padding(plan, prepared, head.batch, axis))
+                found.append(_at(plan, prepared, head.batch, axis, length, asked=False, short=room is not None))
+                if found[-1].comparison.rows or found[-1].comparison.mismatches:
+                    answered.add(longer)
+                room = None if room is None else room - rows
+        found.extend(_padding(plan, prepared, head.batch, axis, short=room is not None))
     for axis in free[AXES:]:
-        left = f"{AXES} axes are tried unless others are asked for: --shapes {axis.name}=N"
+        told = f"{AXES} axes are tried unless others are asked for: --shapes {axis.name}=N"
         found.append(
-            SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=left)
+            SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=told)
         )
-    return tuple(found)
+    return tuple(found), (Untried(KIND, tuple(left)),) if left else ()
 
 
 def _not_captured(prepared: Prepared, axis: Axis, length: int) -> str:
@@ -392,7 +294,24 @@ def lengths_beside(axis: Axis, batch: Batch) -> tuple[int, ...]:
     return tuple(n for n in dict.fromkeys(wanted) if n > 0 and n != axis.length and sized[n] <= BYTES)
 
 
-def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *, asked: bool) -> SuiteFacts:
+def every(prepared: Prepared, batch: Batch) -> int:
+    """Rows that would be asked of either model at all lengths, in rows of the data; a padded row is asked twice."""
+    rows = 0
+    for axis in _free(prepared, batch)[:AXES]:
+        padded = [axis.length] * 2 if mask_of(axis, batch) else []
+        rows += sum(_rows_asked(axis, batch, length) for length in (*lengths_beside(axis, batch), *padded))
+    return rows
+
+
+def _rows_asked(axis: Axis, batch: Batch, length: int, *, short: bool = False) -> int:
+    """What a length costs, in rows of the data."""
+    rows = _count(batch, _row_bytes(axis, batch, length), short=short)
+    return -(-rows * length // axis.length)
+
+
+def _at(
+    plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *, asked: bool, short: bool = False
+) -> SuiteFacts:
     told = (KIND, f"{axis.name}={length}", _title(axis, length))
     size = _row_bytes(axis, batch, length)
     if size > MOST_BYTES:
@@ -401,7 +320,7 @@ def _at(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, length: int, *
     # Which of the two is asked is known only when one of them answers.
     plan.tell(f"trying {axis.name}={length}", batch=batch)
     try:
-        rows = at_length(_some(batch, size), axis, length)
+        rows = at_length(_some(batch, size, short=short), axis, length)
         mask = mask_of(axis, batch)
         if mask is not None:
             rows = with_real_positions(rows, mask)
@@ -428,9 +347,11 @@ def _without_reference(told: tuple[str, str, str], tried: Tried, *, asked: bool)
     return SuiteFacts(*told, comparison, asked, tried.refused, not_covered=reason)
 
 
-def _padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tuple[SuiteFacts, ...]:
+def _padding(
+    plan: Plan, prepared: Prepared, batch: Batch, axis: Axis, *, short: bool = False
+) -> tuple[SuiteFacts, ...]:
     plan.tell(f"trying padding along {axis.name}", batch=batch)
-    rows = _some(batch, _row_bytes(axis, batch, axis.length))
+    rows = _some(batch, _row_bytes(axis, batch, axis.length), short=short)
     try:
         return try_padding(plan, prepared, rows, axis)
     except Exception as error:  # noqa: BLE001 - as above
@@ -474,7 +395,11 @@ def _row_bytes(axis: Axis, batch: Batch, length: int) -> int:
     return max(1, int(sum(size * (factor if name in columns else 1) for name, size in sizes.items())))
 
 
-def _some(batch: Batch, row_bytes: int) -> Batch:
+def _some(batch: Batch, row_bytes: int, *, short: bool) -> Batch:
     """A few rows from all over the first ones, as many as are allowed."""
-    count = max(1, min(ROWS, len(batch), BYTES // row_bytes))
+    count = _count(batch, row_bytes, short=short)
     return rows_at(batch, np.arange(count) * len(batch) // count)
+
+
+def _count(batch: Batch, row_bytes: int, *, short: bool) -> int:
+    return max(1, min(FEW if short else ROWS, len(batch), BYTES // row_bytes))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from likewise.compare.call import Side, answers
-from likewise.compare.variations.lengths import Axis, at_length, axes_of
+from likewise.compare.variations.axes import Axis, at_length, axes_of
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome

@@ -25,8 +25,8 @@ ALLOW = 10.0
 ELSEWHERE = "with rows in other places"
 """Where measures were worse if that is no batch size but how the rows of one were moved."""
 
-NOT_ASKED = "not asked for this time"
-"""What became of a suite that the settings of the new run leave out."""
+NOT_ASKED, NO_TIME = "not asked for this time", "not tried for lack of time"
+"""What became of a suite that the settings of the new run leave out, or that would have taken too long."""
 
 COMPARED, TRIED = "rows compared", "rows tried"
 """Rows of a batch size or a suite: answered by both models, and those with what both refuse."""
@@ -272,23 +272,21 @@ def _rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
     """How many rows were compared: fewer show less."""
     before, after = old.samples, new.samples
     percent = _percent_fewer(before, after)
-    if percent is not None and percent > allow:
-        direction = Direction.WORSE
-    else:
-        direction = Direction.SAME if before == after else Direction.OTHER
+    fewer = percent is not None and percent > allow
+    direction = Direction.WORSE if fewer else Direction.SAME if before == after else Direction.OTHER
     message = f"{after:,} rows were compared, " + ("as before" if before == after else f"it was {before:,}")
     yield Change("rows", "rows", direction, message, before, after, percent)
 
 
 def _batch_sizes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     """Batch sizes, and rows in other places of a batch, that are gone, new, or measured on fewer rows."""
-    before, after = _batches_tried(old), _batches_tried(new)
+    before, after, less = _batches_tried(old), _batches_tried(new), measures.less_is(new)
     for name, was in before.items():
         if name not in after:
             message = f"{name} is no longer tried"
-            yield Change("batch-size", name, Direction.WORSE, message, was.size, batch_size=was.size, place=was.order)
+            yield Change("batch-size", name, less, message, was.size, batch_size=was.size, place=was.order)
             continue
-        told = Change("rows", COMPARED, Direction.WORSE, "", batch_size=was.size, place=was.order)
+        told = Change("rows", COMPARED, less, "", batch_size=was.size, place=was.order)
         yield from _fewer(told, was.rows, after[name].rows, allow)
     for name, now in ((name, facts) for name, facts in after.items() if name not in before):
         message, size = f"{name} is tried now too", now.size
@@ -305,7 +303,8 @@ def _suite_outcomes(old: Report, new: Report, allow: float) -> Iterator[Change]:
         if key not in after:
             why = _left_out(new, *key)
             message = f"the suite {name} was {why}" if why else f"the suite {name} is gone"
-            yield Change("suite", name, Direction.WORSE, message, str(was.outcome), why or None, blocks=was.blocks)
+            gone = Direction.OTHER if why == NO_TIME else Direction.WORSE
+            yield Change("suite", name, gone, message, str(was.outcome), why or None, blocks=was.blocks)
             continue
         now = after[key]
         if was.blocks and not now.blocks:
@@ -415,7 +414,7 @@ def _suite_rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
     before, after = _rows_of_suites(old), _rows_of_suites(new)
     blocking = {f"{suite.kind} {suite.name}" for suite in old.verdict.suites if suite.blocks}
     for name in (name for name in before if name in after):
-        told = Change("rows", COMPARED, Direction.WORSE, "", blocks=name in blocking, place=name)
+        told = Change("rows", COMPARED, measures.less_is(new), "", blocks=name in blocking, place=name)
         (compared, tried), (compared_now, tried_now) = before[name], after[name]
         found = tuple(_fewer(told, compared, compared_now, allow))
         yield from found or _fewer(replace(told, name=TRIED), tried, tried_now, allow)
@@ -480,6 +479,8 @@ def _towards(old: Outcome, new: Outcome) -> Direction:
 def _left_out(report: Report, kind: str, name: str) -> str:
     """Which setting of the run leaves a suite out; nothing if none does."""
     settings = report.origin.settings
+    if any(name in left.names for left in report.comparison.untried if left.kind == kind):
+        return NO_TIME
     if kind == "edge" and settings.get("edge") == "off":
         return f"{NOT_ASKED} (--edge off)"
     if kind == "edge" and name in settings.get("skip_suites", ()):

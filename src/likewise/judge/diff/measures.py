@@ -241,6 +241,11 @@ def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
                 yield replace(gone, message=output_gone(gone, where(gone)))
 
 
+def less_is(report: Report) -> Direction:
+    """What it means that a run tried less: one that had no time for more says so, and is not worse."""
+    return Direction.OTHER if report.comparison.untried else Direction.WORSE
+
+
 def output_gone(change: Change, where: str) -> str:
     """That an output is not there any more, as the start of a sentence."""
     return f"output {change.name!r} is no longer compared {where}".rstrip()

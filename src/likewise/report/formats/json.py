@@ -26,6 +26,7 @@ from likewise.contracts.comparison import (
     Stratum,
     SuiteFacts,
     Tolerance,
+    Untried,
 )
 from likewise.contracts.report import SCHEMA_VERSION, BenchResult, Diagnosis, Explanation, Origin, Report
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
@@ -81,6 +82,7 @@ class Coverage:
     generated: tuple[GeneratedColumn, ...] = ()
     same_model: bool = False
     same_bytes: bool = False
+    untried: tuple[Untried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class _Screen:
         yield _Block(NEVER if report.passed and not self.full else 9, list(notes), gap=True)
 
     def _is_shown(self, finding: Finding) -> bool:
-        return finding.code not in {"usual-refusals", *(f"{kind}-suite" for kind in SUITES)} and (
+        return finding.code not in {"usual-refusals", "untried", *(f"{kind}-suite" for kind in SUITES)} and (
             finding.message != self.report.verdict.headline
         )
 
@@ -369,7 +369,8 @@ class _Screen:
         if confidence is not None and (self.full or asked or report.passed):
             yield Text(sentence(confidence.statement), style="dim")
         made = generated_told(facts.generated, CHECKS_SHOWN if self.full else 1)
-        for line in (*baseline_told(origin.settings), *made, *strata_told(facts.strata)):
+        left = [f"{found.message}; {found.remedy}" for found in report.verdict.findings if found.code == "untried"]
+        for line in (*left, *baseline_told(origin.settings), *made, *strata_told(facts.strata)):
             yield Text(self.clipped(sentence(line), 2), style="dim")
 
     def more(self, left: Iterable[RenderableType], saved: str, written: str) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, row
 from likewise.compare.session import Head
 from likewise.compare.variations.edge.rows import COLUMNS, all_features
 from likewise.compare.variations.refusals import only_recorded, try_rows
-from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts
+from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts, Untried
 from likewise.contracts.data import Array, Batch
 from likewise.data.rows import rows_at
 from likewise.errors import UsageError, nearest, one_line
@@ -30,6 +30,17 @@ so many bytes at a time."""
 
 LEAST = 16
 """Rows of a suite that are tried however few rows the data has; of more data half as many."""
+
+TELLING = (
+    *("missing-values", "tree-thresholds", "tied-scores", "masks", "unseen-categories", "zeros", "beyond-range"),
+    *("large-integers", "empty-text", "nonfinite", "rounded-thresholds", "constant-columns", "huge-numbers"),
+    *("letter-case", "blanks", "accents"),
+)
+FEW = 2
+"""Of models that take long: the suites that come first, and rows that each of them tries; more where data are many."""
+
+APPLYING = 12
+"""Suites that make sense for usual data."""
 
 KIND = "edge"
 
@@ -44,28 +55,55 @@ def run(
     rows: int,
     skipped: Collection[str] = (),
     seed: int = 0,
-) -> tuple[SuiteFacts, ...]:
+    room: int | None = None,
+) -> tuple[tuple[SuiteFacts, ...], tuple[Untried, ...]]:
     """Both models on every suite that makes sense for them, but for those to be skipped.
 
     What blocks is tried in full. The rest costs about as much as the data, of which there are so many `rows`: how
-    much is tried is a rule, and no matter of how fast the models are, so that two runs give one report. `strict`: what
-    the reference alone refuses blocks too, whatever it is.
+    much is tried is a rule, and no matter of how fast the models are, so that two runs give one report. With `room` for
+    so many rows only, the most telling suites are tried on a few rows each; the second result names the others.
+    `strict`: what the reference alone refuses blocks too, whatever it is.
     """
     if head is None:
-        return _nothing(plan, "samples have no rows to make others from", blocks=blocks)
+        return _nothing(plan, "samples have no rows to make others from", blocks=blocks), ()
     if reason := _impossible(plan):
-        return _nothing(plan, reason, blocks=blocks)
+        return _nothing(plan, reason, blocks=blocks), ()
     seen = _seen(prepared, head, seed)
     if not len(seen.batch):
-        return _nothing(plan, "no row of the data agrees that others could be made from", blocks=blocks)
+        return _nothing(plan, "no row of the data agrees that others could be made from", blocks=blocks), ()
     chosen = [suite for suite in suites() if suite.name not in skipped]
-    most = None if blocks else min(ROWS, max(LEAST, rows // 2))
+    most = None if blocks else rows_of_a_suite(rows)
+    if room is not None:
+        chosen.sort(key=lambda suite: TELLING.index(suite.name) if suite.name in TELLING else len(TELLING))
+        most = max(FEW, rows // len(TELLING))
+    found: list[SuiteFacts] = []
+    left: list[str] = []
     # What models say about rows that nobody sent them is no news about the data.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [_facts(suite, plan, prepared, seen, blocks=blocks, strict=strict, most=most) for suite in chosen]
-    applying = tuple(facts for facts in found if facts is not None)
-    return applying or _nothing(plan, "no suite applies to this data", blocks=blocks)
+        for suite in chosen:
+            made = _made(suite, plan, seen, most)
+            if isinstance(made, SuiteFacts):
+                found.append(replace(made, blocks=blocks))
+            elif room is not None and (asked := sum(map(len, made.batches))) > room:
+                left.append(suite.name)
+            elif made.batches:
+                found.append(_facts(suite, plan, prepared, made, blocks=blocks, strict=strict))
+                room = None if room is None else room - asked
+    nothing = () if left else _nothing(plan, "no suite applies to this data", blocks=blocks)
+    return tuple(found) or nothing, (Untried(KIND, tuple(left)),) if left else ()
+
+
+def rows_of_a_suite(rows: int) -> int:
+    """How many rows a suite tries that does not block, beside so many rows of data."""
+    return min(ROWS, max(LEAST, rows // 2))
+
+
+def every(batch: Batch, rows: int) -> int:
+    """About how many rows all suites make that do not block: a few for each value and feature."""
+    wide = (int(array.shape[1]) for array in batch.inputs.values() if array.ndim == 2 and array.dtype.kind == "f")
+    features = min(COLUMNS, len(batch.inputs) + sum(wide))
+    return APPLYING * min(rows_of_a_suite(rows), 8 * features)
 
 
 def require_known(names: Iterable[str]) -> None:
@@ -138,29 +176,41 @@ def _features(batch: Batch, name: str) -> Fed:
     return tuple((name, index) for index in range(array.shape[1])) if array.ndim == 2 else ((name, None),)
 
 
-def _facts(
-    suite: Suite, plan: Plan, prepared: Prepared, seen: Seen, *, blocks: bool, strict: bool, most: int | None
-) -> SuiteFacts | None:
-    """What a suite found; None where it does not apply."""
-    nothing = plan.nothing
-    facts = SuiteFacts(KIND, suite.name, suite.title, nothing, blocks)
-    plan.tell(f"trying the edge suite {suite.name!r}")
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The rows of a suite, none where it does not apply, under a title that says how many were left out."""
+
+    title: str
+    batches: Sequence[Batch]
+
+
+def _made(suite: Suite, plan: Plan, seen: Seen, most: int | None) -> _Made | SuiteFacts:
+    """What a suite asks; or that it broke."""
     try:
         made = [batch for batch in suite.batches(seen) if len(batch)]
         batches = made if most is None else _sampled(suite, made, most, seen.seed)
-        asked = batches if suite.about_batches else [part for batch in batches for part in _parts(batch)]
+        return _Made(suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made))), batches)
+    except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
+        return _broken(suite, plan, error)
+
+
+def _facts(suite: Suite, plan: Plan, prepared: Prepared, made: _Made, *, blocks: bool, strict: bool) -> SuiteFacts:
+    """What a suite found."""
+    plan.tell(f"trying the edge suite {suite.name!r}")
+    try:
+        asked = made.batches if suite.about_batches else [part for batch in made.batches for part in _parts(batch)]
         outside = suite.outside and not strict
         apart = not suite.about_batches
         tried = try_rows(plan, prepared, asked, apart=apart, outside=outside, decides=blocks)
-    except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
-        incident = Incident(
-            "suite", f"the suite {suite.name!r} broke: {one_line(error)}", "Please report it; --edge off skips it"
-        )
-        return replace(facts, comparison=replace(nothing, incidents=(incident,)))
-    if not batches:
-        return None
-    title = suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made)))
-    return replace(facts, title=title, comparison=tried.comparison, refused=tried.refused)
+    except Exception as error:  # noqa: BLE001 - as above
+        return replace(_broken(suite, plan, error), blocks=blocks)
+    return SuiteFacts(KIND, suite.name, made.title, tried.comparison, blocks, tried.refused)
+
+
+def _broken(suite: Suite, plan: Plan, error: Exception) -> SuiteFacts:
+    told = f"the suite {suite.name!r} broke: {one_line(error)}"
+    incident = Incident("suite", told, "Please report it; --edge off skips it")
+    return SuiteFacts(KIND, suite.name, suite.title, replace(plan.nothing, incidents=(incident,)))
 
 
 def _left_out(suite: Suite, seen: Seen, rows: int, made: int) -> str:

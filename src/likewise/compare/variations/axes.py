@@ -1,0 +1,126 @@
+"""Axes of a model's inputs whose length is free, and rows of the data at another length along them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from likewise.compare.feed import Feed, Route
+from likewise.contracts.data import Array, Batch, RowIds
+from likewise.data.columns import ArrayColumns
+from likewise.errors import UsageError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis whose length is free. `places` are the columns of the data that have it, and where."""
+
+    name: str
+    places: tuple[tuple[str, int], ...]
+    length: int
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The name, and where it is, as a person may write it."""
+        others = [alias for alias in self.aliases if alias != self.name]
+        return f"{self.name} ({', '.join(others)})" if others else self.name
+
+
+def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
+    """The free axes of a model's inputs besides that of the rows; those that share a name are one."""
+    named: dict[str, list[tuple[Route, int]]] = {}
+    unnamed: dict[tuple[int, int], str] = {}
+    derived: set[str] = set()
+    for route, axis, dim in _dims(feed, batch):
+        if isinstance(dim, int):
+            continue
+        if dim is not None and _derived(dim):
+            derived.update(re.findall(r"[A-Za-z_]\w*", dim))
+            continue
+        own = f"{route.input.name}:{axis}"
+        # Inputs without names for their axes belong together where these are alike, as ids and their mask are.
+        alike = unnamed.setdefault((axis, batch.inputs[route.columns[0]].shape[axis]), own)
+        named.setdefault(dim or alike, []).append((route, axis))
+    found = []
+    for name, places in named.items():
+        lengths = {batch.inputs[route.columns[0]].shape[axis] for route, axis in places}
+        if name not in derived and len(lengths) == 1 and (length := lengths.pop()):
+            columns = dict.fromkeys((route.columns[0], axis) for route, axis in places)
+            inputs = [f"{route.input.name}:{axis}" for route, axis in places]
+            aliases = dict.fromkeys([*inputs, *(f"{column}:{axis}" for column, axis in columns)])
+            found.append(Axis(name, tuple(columns), length, tuple(aliases)))
+    return tuple(found)
+
+
+def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
+    """Where a model says which length it takes."""
+    return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))
+
+
+def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
+    """The axis that a user means; a usage error that lists the known ones if there is none."""
+    for axis in known:
+        if name == axis.name or name in axis.aliases:
+            return axis
+    column, _, place = name.rpartition(":")
+    if column in batch.inputs and place.isdecimal() and 0 < int(place) < batch.inputs[column].ndim:
+        array = batch.inputs[column]
+        return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
+    if place == "0" and column in batch.inputs:
+        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Use --batch-sizes for other batch sizes")
+    names = [text for axis in known for text in (axis.name, *axis.aliases)]
+    shown = ", ".join(axis.told for axis in known) or "none is free"
+    raise UsageError(
+        f"--shapes: there is no axis {name!r}{nearest(name, names)}",
+        remedy=f"Axes: {shown}. An axis of the data goes by its column and place, such as x:2",
+    )
+
+
+def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
+    """The rows cut to a length along an axis; what is too short is repeated."""
+    arrays = dict(batch.inputs)
+    for column, place in axis.places:
+        array = arrays[column]
+        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
+    for name in _lengths(arrays, axis.length):
+        arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
+    return called(batch, arrays, f"{axis.name}={length}")
+
+
+def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
+    """The rows with other inputs, each named after its row and what was done to it."""
+    names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
+    return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
+
+
+def _dims(feed: Feed, batch: Batch) -> Iterator[tuple[Route, int, int | str | None]]:
+    """Every declared axis besides that of the rows, of the inputs that are fed from one column as it is."""
+    if not batch.stacked:
+        return
+    for route in feed.routes or ():
+        if route.stacked or route.split is not None or route.input.shape is None:
+            continue
+        for axis, dim in enumerate(route.input.shape[1:], start=1):
+            if batch.inputs[route.columns[0]].ndim > axis:
+                yield route, axis, dim
+
+
+def _derived(dim: str) -> bool:
+    """Is it worked out from another axis, such as `2*seq` or `seq - 1`?"""
+    return any(sign in dim for sign in ("+", "*", "/", " - ", "("))
+
+
+def _lengths(arrays: Mapping[str, Array], longest: int) -> list[str]:
+    """Columns that say how long each row is: whole numbers, one a row, called so."""
+    return [
+        name
+        for name, array in arrays.items()
+        if re.search(r"len(s|gths?)?$", name.lower())
+        and array.dtype.kind in "iu"
+        and array.size == len(array)
+        and array.max(initial=0) <= longest
+    ]
