@@ -171,5 +171,6 @@ def open_source(target: object) -> Source:
     raise DataError(
         f"nothing here can read {name!r} as data",
         remedy="Give a .parquet, .csv, .arrow, .feather, .jsonl, .npz or .npy file, a folder or glob of "
-        "them, an ONNX test_data_set folder, a DataFrame, or arrays; without any data, `generated`",
+        "them, an ONNX test_data_set folder, a DataFrame, arrays, a list of rows or a DataLoader; without any data, "
+        "`generated`",
     )

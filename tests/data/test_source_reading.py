@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from onnx import numpy_helper
 
 from likewise.contracts.data import Provenance
@@ -196,6 +197,41 @@ def test_text_arrays_are_objects():
     texts = only(["a", None, "c"]).inputs["X"]
     assert texts.tolist() == ["a", None, "c"]
     assert (texts.dtype, texts.ndim) == (object, 1)
+
+
+def test_a_list_of_rows_is_a_table_and_a_list_of_arrays_is_samples():
+    rows = [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": np.float32(3.5)}]
+    batch = only(rows)
+    assert batch.stacked
+    assert [list(batch.inputs[name]) for name in "ab"] == [[1, 2], ["x", "y"]]
+    np.testing.assert_array_equal(batch.inputs["c"], [np.nan, 3.5])
+    assert [b.stacked for b in open_source([{"a": np.zeros(2)}, {"a": np.zeros(3)}]).batches(9)] == [False, False]
+
+
+def test_a_loader_is_gone_through_once():
+    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+    x, y = torch.arange(12.0).reshape(6, 2), torch.arange(6)
+    shuffled = open_source(DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True))
+    first, again = (next(shuffled.batches(6)) for _ in range(2))
+    assert list(first.inputs) == ["0", "1"]
+    np.testing.assert_array_equal(first.inputs["0"], x.numpy()[first.inputs["1"]])
+    np.testing.assert_array_equal(first.inputs["0"], again.inputs["0"])
+    lone, named = DataLoader(TensorDataset(x), batch_size=4), DataLoader([{"a": r, "t": "w"} for r in x], batch_size=4)
+    np.testing.assert_array_equal(only(lone).inputs["X"], x)
+    np.testing.assert_array_equal(only(named).inputs["a"], x)
+    assert list(only(named).inputs["t"]) == ["w"] * 6
+    ragged = DataLoader([torch.zeros(2), torch.zeros(3)], batch_size=1)
+    assert [b.inputs["X"].shape for b in open_source(ragged).batches(9)] == [(1, 2), (1, 3)]
+
+    class Endless(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield x[0]
+
+    for loader, told in ((DataLoader(Endless()), "never end"), (DataLoader([]), "gives nothing")):
+        with pytest.raises(DataError, match=told):
+            open_source(loader)
 
 
 def test_tensors_inside_dicts():

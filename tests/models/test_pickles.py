@@ -296,7 +296,7 @@ def test_everything_that_was_refused_is_listed_with_the_way_out(tmp_path):
     message = refused(write(tmp_path, body))
     assert "mypackage.steps.Also, mypackage.steps.Clip" in message
     assert "--trust 'mypackage.*'" in message
-    assert 'trusted = ["mypackage.*"]' in message
+    assert 'trusted=["mypackage.*"]' in message
     assert "runs the file's code" in message
 
 

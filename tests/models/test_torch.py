@@ -755,6 +755,33 @@ def test_a_pickled_module_is_refused_with_what_it_refers_to(tmp_path, zipped):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("trusted", [("torch.nn.*", "nets.*"), ("*",)])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_pickled_module_answers_where_its_code_is_trusted(tmp_path, trusted, wrapped):
+    module = nn.Sequential(Perceptron(), nn.GELU()).eval()
+    torch.save({"epoch": 3, "model": module} if wrapped else module, tmp_path / "model.pt")
+    rows = normal(7, 4)
+    with opened(tmp_path / "model.pt", trusted=trusted) as runner:
+        assert runner.details["form"] == "pickled module"
+        with torch.inference_mode():
+            expected = module(torch.from_numpy(rows)).numpy()
+        np.testing.assert_array_equal(runner.run(batch(input=rows))["output"], expected)
+
+
+def test_trust_in_some_code_is_no_trust_in_what_it_borrows(tmp_path):
+    module = nn.Sequential(Perceptron())
+    module.canary = Canary(tmp_path / "ran")
+    torch.save(module, tmp_path / "model.pt")
+    for trusted, named in ((("torch.nn.*", "nets.*"), "pathlib"), (("torch.nn.*", "pathlib*"), "nets.Perceptron")):
+        with pytest.raises(UntrustedModelError, match=named), opened(tmp_path / "model.pt", trusted=trusted):
+            pass
+    torch.save(module[0], tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    trusted = ("torch.nn.*", "nets.*")
+    with pytest.raises(ModelError, match="allow everything"), opened(tmp_path / "old.pt", trusted=trusted):
+        pass
+    assert not (tmp_path / "ran").exists()
+
+
 def tampered(source, target, member, content):
     """The archive with one member replaced."""
     with zipfile.ZipFile(source) as before, zipfile.ZipFile(target, "w") as after:

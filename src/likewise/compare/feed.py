@@ -221,7 +221,7 @@ def _planned(
     if all(column in available for column in named.values()):
         routes = tuple(Route(spec, (named[spec.name],)) for spec in specs)
         return Feed(side, routes, signature.table, notes)
-    if _numbered(available) and len(available) == len(specs) > 1 and not signature.table:
+    if _numbered(available) and not signature.table and _are_inputs(first, specs):
         return _in_order(specs, available, side)
     if len(available) == 1 and (len(specs) > 1 or signature.table):
         return _split(first, specs, side=side, order=order, table=signature.table)
@@ -244,10 +244,19 @@ def _numbered(names: Sequence[str]) -> bool:
     return all(re.fullmatch(r"(arr_|input_)?\d+", name) for name in names)
 
 
+def _are_inputs(first: Batch, specs: Sequence[InputSpec]) -> bool:
+    """Is there an array for each of several inputs, or for one that is no column, and perhaps targets after them?"""
+    if len(first.inputs) == len(specs):
+        return len(specs) > 1
+    return len(first.inputs) > len(specs) and any(first.inputs[name].ndim > 1 for name in first.inputs)
+
+
 def _in_order(specs: Sequence[InputSpec], available: Sequence[str], side: str) -> Feed:
     ordered = sorted(available, key=lambda name: int(name.rpartition("_")[2]))
-    routes = tuple(Route(spec, (name,)) for spec, name in zip(specs, ordered, strict=True))
+    routes = tuple(Route(spec, (name,)) for spec, name in zip(specs, ordered, strict=False))
     note = f"{side}: arrays without names are taken in order as {_listed(spec.name for spec in specs)}"
+    if spare := ordered[len(specs) :]:
+        note += f"; {_listed(spare)} {'is' if len(spare) == 1 else 'are'} left out"
     return Feed(side, routes, notes=(note,))
 
 

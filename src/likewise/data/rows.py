@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from likewise.contracts.data import Array, Batch, Columns, Provenance, RowIds, Source
 from likewise.data.columns import concatenate
 from likewise.errors import DataError
+
+
+def are_records(target: Sequence[object]) -> bool:
+    """Are these rows, each a dict of single values? Dicts of arrays are samples."""
+    return bool(target) and all(isinstance(row, Mapping) and all(map(_single, row.values())) for row in target)
+
+
+def _single(value: object) -> bool:
+    return isinstance(value, str | bytes) or not hasattr(value, "__len__")
 
 
 def rows_at(batch: Batch, positions: Array) -> Batch:

@@ -89,12 +89,14 @@ def export(folder: str | Path) -> None:
     from skl2onnx import to_onnx
     from skl2onnx.common.data_types import FloatTensorType, StringTensorType
 
+    from likewise.models.sklearn.export import flags_as_integers
+
     folder = Path(folder)
     inputs = [(name, FloatTensorType([None, 1])) for name in NUMBERS]
     inputs += [(name, StringTensorType([None, 1])) for name in CATEGORIES]
     # Probabilities as a tensor for one, as the converter's default list of dictionaries for the other: both are common.
     for name, options in (("model", {"zipmap": False}), ("booster", None)):
-        with quietly():
+        with quietly(), flags_as_integers():
             exported = to_onnx(joblib.load(folder / f"{name}.joblib"), initial_types=inputs, options=options)
         # The converter lists them in the order of a set: the same model would get another checksum in every process.
         exported.opset_import.sort(key=lambda opset: opset.domain)

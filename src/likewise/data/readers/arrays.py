@@ -1,4 +1,4 @@
-"""Arrays: .npy and .npz files, folders and globs of .npz files, live arrays, dicts and lists of dicts, a list of texts.
+"""Arrays: .npy and .npz files, folders and globs of .npz files, live arrays, dicts, lists of both, texts, a DataLoader.
 
 A lone array is called `X`; rows lie along axis 0. Batches are views. Text arrays become object
 arrays of `str`; arrays of Python objects are never unpickled from a file. Arrays that cannot share
@@ -21,7 +21,7 @@ from typing import IO, Any
 from likewise.contracts.data import Array, Batch, Source
 from likewise.data import files
 from likewise.data.columns import ArrayColumns, CaseColumns
-from likewise.data.rows import Span
+from likewise.data.rows import Span, are_records
 from likewise.errors import DataError, nearest, one_line
 
 LONE = "X"
@@ -162,8 +162,8 @@ class ArraysReader:
             if not target:
                 return False
             texts = all(value is None or isinstance(value, str) for value in target)
-            return texts or all(isinstance(value, Mapping) for value in target)
-        return isinstance(target, Mapping) or _is_array(target)
+            return texts or (all(isinstance(value, Mapping) for value in target) and not are_records(target))
+        return isinstance(target, Mapping) or _is_array(target) or _is_loader(target)
 
     def open(self, target: object) -> Source:
         if isinstance(target, str | os.PathLike):
@@ -179,11 +179,46 @@ class ArraysReader:
             stored = StoredArrays(os.path.expanduser(location))
             return _by_member(stored) or _rows_or_sample(location, stored, stored.headers)
         if isinstance(target, list) and isinstance(target[0], Mapping):
-            calls = [_live(call) for call in target]
-            return Samples("list of samples", calls, tuple(f"sample {n}" for n in range(len(calls))), stop=len(calls))
+            return _samples("list of samples", [_live(call) for call in target])
+        if _is_loader(target):
+            return _loaded(target)
         arrays = _live(target)
         location = "list of texts" if isinstance(target, list) else type(target).__name__
         return _rows_or_sample(location, arrays, {name: array.shape for name, array in arrays.items()})
+
+
+def _samples(location: str, calls: Sequence[Mapping[str, Array]]) -> Samples:
+    return Samples(location, calls, tuple(f"sample {number}" for number in range(len(calls))), stop=len(calls))
+
+
+def _is_loader(target: object) -> bool:
+    loading = sys.modules.get("torch.utils.data")
+    return loading is not None and isinstance(target, loading.DataLoader)
+
+
+def _loaded(loader: Any) -> Source:
+    """What a DataLoader gives, gone through once: it may shuffle. Batches of other lengths are a sample each."""
+    import numpy as np
+
+    if not hasattr(loader.dataset, "__len__"):
+        raise DataError(
+            "the DataLoader does not say how much it gives, and might never end", remedy="Give some of it as arrays"
+        )
+    calls = [_batch(batch) for batch in loader]
+    if not calls:
+        raise DataError("the DataLoader gives nothing", remedy="Give data to compare on")
+    forms = {tuple((name, array.shape[1:], array.ndim) for name, array in call.items()) for call in calls}
+    if len(forms) > 1:
+        return _samples("DataLoader", calls)
+    arrays = {name: np.concatenate([np.atleast_1d(call[name]) for call in calls]) for name in calls[0]}
+    return _rows_or_sample("DataLoader", arrays, {name: array.shape for name, array in arrays.items()})
+
+
+def _batch(batch: Any) -> dict[str, Array]:
+    """The arrays of a batch by name, or by number where they have none."""
+    if isinstance(batch, list | tuple) and len(batch) > 1 and not isinstance(batch[0], str):
+        return {str(place): _as_array(str(place), value) for place, value in enumerate(batch)}
+    return _live(batch[0] if isinstance(batch, list | tuple) and len(batch) == 1 else batch)
 
 
 def _rows_or_sample(location: str, arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Source:

@@ -1,4 +1,4 @@
-"""Live tables: pandas and polars DataFrames and Series, Arrow tables.
+"""Live tables: pandas and polars DataFrames and Series, Arrow tables, lists of rows.
 
 A frame stays what it is: a model that takes frames gets a slice of it, with its types and index.
 Columns are called `str()` of their labels.
@@ -16,7 +16,7 @@ from typing import Any
 from likewise.contracts.data import Batch, Source
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, FrameColumns, require_unique
-from likewise.data.rows import Span
+from likewise.data.rows import Span, are_records
 from likewise.errors import DataError
 
 RENAME = "Rename or remove the duplicates: inputs are found by name, and 1 is called '1'"
@@ -49,6 +49,8 @@ class FramesReader:
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
             return False
+        if isinstance(target, list):
+            return are_records(target)
         from narwhals import dependencies as known
 
         return known.is_into_dataframe(target) or known.is_into_series(target) or _is_arrow(target) or _is_lazy(target)
@@ -60,6 +62,10 @@ class FramesReader:
         if _is_lazy(target):
             raise DataError(f"a {kind} is a query, not rows", remedy="Give its result: .collect()")
         frame: Any = target
+        if isinstance(target, list):
+            import pandas as pd
+
+            kind, frame = "list of rows", pd.DataFrame(target)
         if _is_arrow(frame):
             frame = sys.modules["pyarrow"].table(frame) if kind == "RecordBatch" else frame
             require_unique(f"the {kind}", frame.column_names, remedy=RENAME)

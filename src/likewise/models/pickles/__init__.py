@@ -30,7 +30,7 @@ from likewise.errors import ModelError, UntrustedModelError, one_line
 from likewise.models.pickles import rights
 from likewise.models.pickles.rights import Right
 
-__all__ = ["Unpickled", "known", "load", "read", "refusal"]
+__all__ = ["Gate", "Unpickled", "known", "load", "read", "refusal"]
 
 _MOST_NAMES_SHOWN = 20
 _SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"
@@ -102,14 +102,14 @@ def _remedy(references: set[str]) -> str:
     if alien:
         return (
             f"A model has no business with {', '.join(alien)}: find out where the file comes from. "
-            "Only if you would run a program from the same hand, allow everything with --trust '*' "
-            'or trusted = ["*"] in likewise.toml: that runs the file\'s code'
+            "Only if you would run a program from the same hand, allow everything with --trust '*', "
+            'or trusted=["*"] in Python and likewise.toml: that runs the file\'s code'
         )
     options = " ".join(f"--trust '{package}.*'" for package in packages)
     setting = ", ".join(f'"{package}.*"' for package in packages)
     return (
-        f"If you trust whoever made the file, allow it with {options} or trusted = [{setting}] in likewise.toml: "
-        "that runs the file's code"
+        f"If you trust whoever made the file, allow it with {options}, or trusted=[{setting}] in Python and "
+        "likewise.toml: that runs the file's code"
     )
 
 

@@ -209,7 +209,7 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
     trees_of_3 = {"": request.opset or get_latest_tested_opset_version(), "ai.onnx.ml": 3}
     notes = []
     try:
-        with quietly(), _flags_as_integers():
+        with quietly(), flags_as_integers():
             try:
                 proto = conversion.run(model, types, options, request.opset)
             except RuntimeError as error:
@@ -239,7 +239,7 @@ def _converts_in_single(model: Any, request: ExportRequest) -> bool:
 
 
 @contextmanager
-def _flags_as_integers() -> Iterator[None]:
+def flags_as_integers() -> Iterator[None]:
     """The converter lists flags of trees as booleans where ONNX has integers, and protobuf 7 minds."""
     from onnx import helper
 

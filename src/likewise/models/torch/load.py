@@ -14,13 +14,13 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from likewise.contracts.models import Model
 from likewise.errors import LikewiseError, ModelError, UntrustedModelError, one_line
-from likewise.models import quietly
+from likewise.models import pickles, quietly
 from likewise.models.python import load as load_named
 
 NAME = re.compile(r"[\w.\-/ ]*")
@@ -94,14 +94,15 @@ def _only_weights() -> Iterator[None]:
             os.environ[variable] = before
 
 
-def _refusal(path: str, found: list[str]) -> UntrustedModelError:
-    """The error for a file that could run code."""
-    shown = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
-    return UntrustedModelError(
-        f"{path} refers to code that is not known to be safe, and none of it was run: {shown}",
-        remedy="Save plain weights: torch.save(model.state_dict(), path), and name what builds the model with "
-        "factory=file.py:build; or name the live model as file.py:attribute, which runs your own code",
+def _refusal(path: str, found: list[str], *, module: bool = False) -> UntrustedModelError:
+    """The error for a file that could run code; a pickled `module` may be trusted as other pickles are."""
+    refused = pickles.refusal(path, found)
+    own = (
+        "save plain weights: torch.save(model.state_dict(), path), and name what builds the model with "
+        "factory=file.py:build; or name the live model as file.py:attribute, which runs your own code"
     )
+    remedy = f"{refused.remedy}. Or {own}" if module else f"{own[0].upper()}{own[1:]}"
+    return UntrustedModelError(refused.message, remedy=remedy)
 
 
 def _not_a_program(path: str) -> ModelError:
@@ -169,16 +170,19 @@ def load(model: Model) -> tuple[Any, str]:
     if not os.path.isfile(path):
         raise ModelError(f"there is no file {path}", remedy="Check the path of the model")
     factory = model.options.get("factory")
+    trusted = tuple(model.options.get("trusted", ()))
     members = _members(path)
     if factory is not None:
         return _with_weights(path, factory)
     if "archive_format" in members or path.lower().endswith(".pt2"):
-        return _program(path, trusted="*" in tuple(model.options.get("trusted", ()))), "torch.export"
+        return _program(path, trusted="*" in trusted), "torch.export"
     if "constants.pkl" in members:
         return _script(path), "TorchScript"
-    weights = _tensors(path)
+    found = _tensors(path, trusted)
+    if hasattr(module := _unwrapped(found), "forward"):
+        return module, "pickled module"
     raise ModelError(
-        f"{path} holds {_content(weights)} and no module",
+        f"{path} holds {_content(found)} and no module",
         remedy="Name what builds the module: factory=file.py:build (a function without arguments, or the class)",
     )
 
@@ -255,20 +259,47 @@ def _build(factory: Any) -> Any:
         ) from error
 
 
-def _tensors(path: str) -> Any:
-    """The tensors of a file of torch.save, read without running anything in it."""
+def _tensors(path: str, trusted: Sequence[str] = ()) -> Any:
+    """What is in a file of torch.save, read without running anything in it that is not trusted."""
     import torch
 
     try:
-        with quietly():
-            return torch.load(path, map_location="cpu", weights_only=True)
+        with quietly(), torch.serialization.safe_globals(_allowed(path, trusted)):
+            return torch.load(path, map_location="cpu", weights_only="*" not in trusted)
+    except LikewiseError:
+        raise
     except pickle.UnpicklingError as error:
         found = _globals(path) or _refused_by(error)
+        refused = [name for name in found if not pickles.Gate(trusted).trusts(name)]
+        if refused:
+            raise _refusal(path, refused, module=True) from error
         if found:
-            raise _refusal(path, found) from error
+            raise ModelError(
+                f"{path} keeps torch from allowing {found[0]} and nothing else",
+                remedy="Save it again with this version of torch, or allow everything with --trust '*'",
+            ) from error
         raise _unreadable(path, error) from error
     except Exception as error:  # what is no checkpoint breaks in many ways
         raise _unreadable(path, error) from error
+
+
+def _allowed(path: str, trusted: Sequence[str]) -> list[Any]:
+    """The code that a file refers to and that is trusted, under the names it has there."""
+    gate = pickles.Gate(trusted)
+    names = [] if gate.open else [name for name in _globals(path) if gate.trusts(name)]
+    try:
+        found = [(gate.find(*name.rpartition(".")[::2]), name) for name in names]
+    except ModelError as error:
+        raise ModelError(f"{path} cannot be loaded: {error.message}", remedy=error.remedy) from error
+    if gate.refused:
+        raise _refusal(path, sorted(gate.refused), module=True)
+    return found
+
+
+def _unwrapped(found: Any) -> Any:
+    """A module that a checkpoint keeps under one of the usual names; else what was found."""
+    inside = [found.get(name) for name in WRAPPED_IN] if isinstance(found, Mapping) else []
+    return next((entry for entry in inside if hasattr(entry, "forward")), found)
 
 
 def _globals(path: str) -> list[str]:
