@@ -127,7 +127,8 @@ def test_a_folder_of_files_is_many_samples_of_any_size(files, tmp_path):
         report = check(Messages(), files["graph"], data)
         assert report.passed
         assert report.comparison.rows == 3
-        assert "3 samples" in report.verdict.confidence.statement
+        assert "3 samples agree" in report.headline
+        assert "samples like these" in report.verdict.confidence.statement
     # A fault that only shows in one of them is found there.
     broken = check(lambda data: answer(**data) + (len(data["nodes"]) == 6), files["graph"], str(tmp_path))
     assert broken.outcome is Outcome.FAIL
