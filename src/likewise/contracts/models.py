@@ -173,6 +173,10 @@ class Adapter(Protocol):
         """The model told to leave the cores to others while it waits."""
         return model
 
+    def rest(self, runner: Runner) -> None:
+        """Let go of what is large in an open model until it is asked again, to make room for a changed copy of it."""
+        return
+
     def require_options(self, model: Model) -> None:
         """Refuse options that `open` would refuse, without opening anything."""
         return

@@ -28,8 +28,8 @@ from likewise.contracts.verdict import Verdict
 from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
-from likewise.models.onnx import describe, edits
-from likewise.registry import open_model
+from likewise.models.onnx import edits
+from likewise.registry import adapter, open_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -155,12 +155,9 @@ class Case:
         assert found is not None
         return found
 
-    @made_once
     def graph(self, side: str = "candidate") -> Any:
-        """The ONNX ModelProto of a side with its weights, or None. Not to be changed: copy it."""
-        if self.framework(side) != "onnx" or side not in self.runners:
-            return None
-        return describe.with_weights(self.model(side).target)
+        """The ONNX ModelProto of a side, its large weights left in their files, or None. Not to be changed: copy it."""
+        return self.native(side) if self.framework(side) == "onnx" else None
 
     @made_once
     def editable(self, side: str = "candidate") -> ModelProto | None:
@@ -238,6 +235,7 @@ class Case:
         )
         with ExitStack() as stack:
             try:
+                self.make_room(side)
                 runner = stack.enter_context(open_model(changed))
                 before = self.side(side)
                 feed = before.feed if target is None or not fed else self._feed(side, runner)
@@ -245,6 +243,10 @@ class Case:
             except LikewiseError:
                 found = None
             yield found
+
+    def make_room(self, side: str) -> None:
+        """Let a side's own large model rest while a changed copy of it is open: two never are for long."""
+        adapter(self.framework(side)).rest(self.runners[side])
 
     def _feed(self, side: str, runner: Runner) -> feeding.Feed:
         first = self.required.batch.slice(0, 1)

@@ -474,6 +474,7 @@ def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -
     options = dict(model.options)
     if options.get("runtime", "onnxruntime") == "onnxruntime":
         options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
+    case.make_room(side)
     session = open_session(replace(model, target=proto, options=options), proto)
     wanted = {value.name for value in proto.graph.input}
     answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})

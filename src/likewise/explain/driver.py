@@ -40,6 +40,12 @@ SHARE_FOR_ONE = 0.4
 SHARE_FOR_GRAPH = 0.1
 """Of the budget, so much is kept for what surrounds the culprit."""
 
+SETTLED = 0.95
+"""If an exactly known culprit explains this share of the failing rows, little is gained by going on for long."""
+
+TIME_AFTER = 5.0
+"""Seconds that the other hypotheses have then; or as long as it took to get there."""
+
 SHOWN = 5
 """Diagnoses that are told."""
 
@@ -263,8 +269,11 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     late: list[str] = []
     not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
-    hypotheses: list[Probe] = sorted(extensions("explain.probes"), key=lambda found: bool(found.slow))
-    end = case.deadline
+    likely = _suspected(case)
+    hypotheses: list[Probe] = sorted(
+        extensions("explain.probes"), key=lambda found: (not likely & set(found.causes), bool(found.slow))
+    )
+    began, end = time.monotonic(), case.deadline
     for hypothesis in hypotheses:
         if causes and not set(causes) & set(hypothesis.causes):
             continue
@@ -288,12 +297,25 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
         if unknown := [entry.cause for entry in found if entry.cause not in CAUSES]:
             not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
         explained.extend(entry for entry in found if entry.cause in CAUSES)
+        if any(_settles(case, entry) for entry in found):
+            end = min(end, time.monotonic() + max(TIME_AFTER, time.monotonic() - began))
     case.deadline = end
     if late:
         not_tested.append(f"{', '.join(dict.fromkeys(late))}: {OUT_OF_TIME}")
     # A cause is out of the question when everything that looks for it has looked.
     open_still = {entry.cause for entry in explained} | set(late)
     return explained, [cause for cause in excluded if cause not in open_still], not_tested
+
+
+def _suspected(case: Case) -> set[str]:
+    """The causes that are looked for first: what the files say costs little, however large the models are."""
+    suspected = {"weight-corruption", "stale-weights"} if case.framework("candidate") == "onnx" else set()
+    return suspected | ({"quantization"} if case.comparison.quantized_nodes else set())
+
+
+def _settles(case: Case, entry: Explained) -> bool:
+    """Is the culprit known exactly, and are nearly all failing rows explained by it?"""
+    return entry.simplicity == 1 and entry.covered is not None and _share(case, entry) >= SETTLED
 
 
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:

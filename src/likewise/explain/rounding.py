@@ -25,14 +25,14 @@ from likewise.data.columns import numpy_dtype
 from likewise.explain.case import Case
 from likewise.explain.experiment import Effect
 from likewise.explain.weights.differences import reference_parameters
-from likewise.models.onnx import edits, widen
+from likewise.models.onnx import edits, external_data, widen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
 LARGEST_COPY = 512 * 2**20
-"""Bytes of a module beyond which no copy of it is made."""
+"""Bytes of a module beyond which no copy of it is made, or of a graph beyond which its weights are not written anew."""
 
 DEEPEST = 12
 """How far into what an estimator holds its numbers are looked for."""
@@ -101,7 +101,7 @@ def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
 
 def _rounded_graph(case: Case, dtype: str, clip: float | None) -> Any:
     proto = edits.editable(case.graph("reference"))
-    if proto is None:
+    if proto is None or external_data.size(proto) > LARGEST_COPY:
         return None
     inner = [graph for node in edits.all_nodes(proto.graph) for graph in edits.subgraphs(node)]
     for graph in (proto.graph, *inner):
@@ -239,10 +239,9 @@ def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, 
 def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> ModelProto:
     """The graph with these values stored instead, in the type they have there."""
     copy = edits.copied(proto)
-    stored = edits.constants(copy.graph)
-    for name, tensor in tensors.items():
-        if name in stored:
-            edits.set_constant(copy.graph, name, tensor.values.astype(stored[name].dtype))
+    for name, _, dtype in widen.stored(proto):
+        if name in tensors:
+            edits.set_constant(copy.graph, name, tensors[name].values.astype(dtype))
     return copy
 
 
@@ -322,8 +321,13 @@ SHORT = 14
 
 
 def half_steps(proto: ModelProto) -> dict[str, Array]:
-    """For every stored array of floats, how far each of its values may be from what it stands for."""
-    found = {}
+    """For every stored array of floats, how far each of its values may be from what it stands for.
+
+    Nothing is known of a graph that is too large to have all its numbers written anew.
+    """
+    found: dict[str, Array] = {}
+    if external_data.size(proto) > LARGEST_COPY:
+        return found
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:
             with np.errstate(invalid="ignore", over="ignore"):
@@ -339,10 +343,10 @@ def jittered(proto: ModelProto, steps: Mapping[str, Array], seed: int) -> ModelP
     """The graph with its stored numbers moved at random within their rounding."""
     generator = np.random.default_rng(seed)
     copy = edits.copied(proto)
-    for name, array in edits.constants(copy.graph).items():
+    for name, array, dtype in widen.stored(proto):
         if name in steps:
             moved = array.astype(np.float64) + generator.uniform(-1, 1, array.shape) * steps[name]
-            edits.set_constant(copy.graph, name, moved.astype(array.dtype))
+            edits.set_constant(copy.graph, name, moved.astype(dtype))
     for node in copy.graph.node:
         if node.domain == "ai.onnx.ml":
             for attribute in node.attribute:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.data.columns import numpy_dtype
 from likewise.models.arrays import BUFFER, GRAPH, NETWORK, Parameter
+from likewise.models.onnx import external_data
 from likewise.models.onnx.inside import Constant
 
 RELATIVE = 2e-6
@@ -24,6 +26,12 @@ HALF, BRAIN = 1.5 * 2.0**-11, 1.5 * 2.0**-8
 
 HALF_RANGE, HALF_FLOOR, CLIPPED = 65_504.0, 6e-8, 1e4
 """The largest and the smallest half, and where a converter to halves clips."""
+
+GLANCE = 2**18
+"""Values that are enough to tell which type an array went through."""
+
+BLOCK = 2**20
+"""Values that are compared at a time: weights may be larger than what is free of the memory."""
 
 FEWEST = 4
 """Fewer values do not tell which type they went through."""
@@ -59,16 +67,25 @@ def unequal(
     if values.shape != expected.shape:
         return np.ones(expected.shape, dtype=bool)
     if is_text(values) or is_text(expected):
-        different: Array = values.astype(object) != expected.astype(object)
-        return different
-    held, wanted = values.astype(np.float64), expected.astype(np.float64)
-    size = np.abs(wanted)
-    finite = size[np.isfinite(size)]
-    largest = float(finite.max()) if finite.size else 0.0
-    relative, floor = max(storage_of(values, expected), storage or (0.0, 0.0))
-    allowed = np.maximum(relative, folded) * size + max(floor, 1e-10 * largest, folded * largest, 1.02 * rounding)
+        return np.asarray(values.astype(object) != expected.astype(object))
+    held, wanted = values.reshape(-1), expected.reshape(-1)
+    if all(np.array_equal(held[part], wanted[part]) for part in _blocks(held, wanted)):
+        return np.broadcast_to(np.False_, values.shape)
+    sizes = (np.abs(wanted[part].astype(np.float64)) for part in _blocks(wanted))
+    largest = max((float(np.max(size, where=np.isfinite(size), initial=0.0)) for size in sizes), default=0.0)
+    kept = max(storage_of(values, expected), storage or (0.0, 0.0))
+    slack = max(1e-10 * largest, folded * largest, 1.02 * rounding)
+    different: Array = np.empty(values.shape, dtype=bool)
+    for part in _blocks(held, wanted):
+        mine, yours = held[part].astype(np.float64), wanted[part].astype(np.float64)
+        different.reshape(-1)[part] = _apart(mine, yours, kept, folded, slack)
+    return different
+
+
+def _apart(held: Array, wanted: Array, storage: tuple[float, float], folded: float, slack: float) -> Array:
+    (relative, floor), size = storage, np.abs(wanted)
     with np.errstate(invalid="ignore", over="ignore"):
-        close = np.abs(held - wanted) <= allowed
+        close = np.abs(held - wanted) <= max(relative, folded) * size + max(floor, slack)
     same = close | (held == wanted) | (np.isnan(held) & np.isnan(wanted))
     if floor:
         # A half cannot hold more: what became of it is a matter of precision, not of a damaged file.
@@ -76,6 +93,14 @@ def unequal(
         same |= (size > CLIPPED) & (np.abs(held) == CLIPPED)
     result: Array = ~same
     return result
+
+
+def _blocks(*arrays: Array) -> Iterator[slice]:
+    """Parts of flat arrays of one size, one after the other; what is left in files is given back behind them."""
+    for start in range(0, arrays[0].size, BLOCK):
+        yield slice(start, start + BLOCK)
+        for array in arrays if arrays[0].size > BLOCK else ():
+            external_data.release(array)
 
 
 def storage_of(values: Array, expected: Array) -> tuple[float, float]:
@@ -92,7 +117,8 @@ def _went_through(values: Array, expected: Array, narrower: str) -> bool:
     """Do these values fit into a narrower type although what they should be does not?"""
     if values.dtype != np.float32 or values.size < FEWEST:
         return False
-    wanted = expected.astype(np.float32)
+    some = slice(None, None, max(1, values.size // GLANCE))
+    values, wanted = values.reshape(-1)[some], expected.reshape(-1)[some].astype(np.float32)
     with np.errstate(over="ignore"):
         held, meant = (side.astype(numpy_dtype(narrower)).astype(np.float32) for side in (values, wanted))
     return bool((held == values).mean() > 0.9 and (meant == wanted).mean() < 0.5)
@@ -123,15 +149,14 @@ def pattern(values: Array, expected: Array, different: Array) -> Pattern:
     held, wanted = values.ravel(), expected.ravel()
     if is_text(values) or is_text(expected):
         return _pattern_of_text(held, wanted, first, len(where))
-    held, wanted = held.astype(np.float64), wanted.astype(np.float64)
-    if not np.isfinite(held[where]).all() and np.isfinite(wanted).all():
-        lost = where[~np.isfinite(held[where])]
+    if not np.isfinite(held[where].astype(np.float64)).all() and np.isfinite(wanted.astype(np.float64)).all():
+        lost = where[~np.isfinite(held[where].astype(np.float64))]
         text = f"{_count(len(lost), held.size)} not a finite number"
         return Pattern(text, regular=True, entries=tuple(map(int, lost[:3])), few=len(lost) < held.size)
     if not held.any():
         return Pattern("all zero", regular=True, entries=first, zero=True)
-    told = np.flatnonzero((held != 0) | (wanted != 0))
-    few = len(where) <= max(1, len(told) // 2) and held.size > 1
+    told = int(np.count_nonzero((held != 0) | (wanted != 0)))
+    few = len(where) <= max(1, told // 2) and held.size > 1
     if (relation := _whole(values, expected, held, wanted, where, few=few)) is not None:
         return Pattern(relation, regular=True, entries=first, few=few)
     if few or held.size == 1:
@@ -149,7 +174,7 @@ def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Ar
     """A relation that holds for every differing entry: a factor, an offset, another order."""
     if len(where) < 2:
         return None
-    mine, yours = held[where], wanted[where]
+    mine, yours = held[where].astype(np.float64), wanted[where].astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = mine / yours
     part = "" if len(where) == held.size else f"{len(where)} of {held.size} entries "
@@ -160,7 +185,8 @@ def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Ar
             return f"{part}with the sign flipped"
         if len(where) > 2:
             return f"{part}times {ratio[0]:.4g}"
-    if values.ndim == 2 and values.shape[0] == values.shape[1] and not unequal(values, expected.T).any():
+    square = values.ndim == 2 and values.shape[0] == values.shape[1]
+    if square and not unequal(values[0], expected[:, 0]).any() and not unequal(values, expected.T).any():
         return "transposed"
     if (
         np.array_equal(np.sort(mine), np.sort(yours.astype(values.dtype).astype(np.float64)))
@@ -256,8 +282,9 @@ class Form:
 
     def fitted_to(self, constant: Constant) -> Array:
         """The values in the shape and the type in which the node takes them."""
-        values = self.array.ravel().reshape(constant.values.shape)
-        return values.astype(constant.values.dtype) if is_float(constant.values) else values
+        same = self.array.shape == constant.values.shape
+        values = self.array if same else self.array.ravel().reshape(constant.values.shape)
+        return values.astype(constant.values.dtype, copy=False) if is_float(constant.values) else values
 
     def place(self, entry: int) -> int:
         """Which entry of the parameter stands here."""
@@ -314,7 +341,7 @@ def parts(parameter: Parameter) -> Iterator[Form]:
             yield Form(parameter, values[cut], origin=places[cut])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Match:
     """A constant and what it should hold.
 
@@ -328,7 +355,7 @@ class Match:
     form: Form | None = None
     storage: tuple[float, float] | None = None
 
-    @property
+    @cached_property
     def different(self) -> Array:
         rounding = 0.0 if self.parameter is None else self.parameter.rounding
         return unequal(

@@ -18,10 +18,10 @@ from likewise.contracts.report import Place
 from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Change, Effect, Trial, fewest, first, run
 from likewise.explain.weights import matching
-from likewise.explain.weights.arrays import Match, Pattern, is_float, is_text, pattern, storage_of
+from likewise.explain.weights.arrays import Form, Match, Pattern, is_float, is_text, pattern, storage_of
 from likewise.explain.weights.matching import TREES, before_the_model, identified, is_intercept, labels, matched
 from likewise.models.arrays import BUFFER, GRAPH, MODEL, NETWORK, PREPROCESSING, Parameter
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, external_data
 from likewise.models.onnx.inside import LARGEST, Constant, absent, constants, with_added, with_values
 from likewise.models.sklearn.inside import parameters
 from likewise.models.torch import inside
@@ -148,7 +148,9 @@ def weights(case: Case) -> Weights | None:
     found: list[Match] = []
     if twin is not None:
         pairs = [pair for pair in matching.counterparts(twin, graph) if pair[0].operator not in TREES]
-        names = identified([mine for mine, _ in pairs], known, freely=True, tick=case.require_time)
+        names = _by_name([mine for mine, _ in pairs], known)
+        nameless = [mine for mine, _ in pairs if mine.key not in names]
+        names |= identified(nameless, known, freely=True, tick=case.require_time)
         found = [_twinned(mine, yours, names.get(mine.key)) for mine, yours in pairs]
     paired = {match.constant.key for match in found}
     named = {match.parameter.path for match in found if match.parameter is not None}
@@ -187,12 +189,23 @@ def _stored(graph: ModelProto) -> Iterator[Parameter]:
             yield Parameter("", constant.tensor, constant.values, role, GRAPH)
 
 
+def _by_name(held: Sequence[Constant], known: Sequence[Parameter]) -> dict[tuple[int, int | str], Match]:
+    """What constants of a reference that is a graph itself are called: they need not be looked for."""
+    named = {parameter.path: parameter for parameter in known if parameter.kind == GRAPH}
+    stored = [(constant, named.get(constant.tensor)) for constant in held]
+    return {
+        constant.key: Match(constant, parameter.values, parameter, Form(parameter, parameter.values, "as it is"))
+        for constant, parameter in stored
+        if parameter is not None and parameter.values.shape == constant.values.shape
+    }
+
+
 def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
     """What a constant should hold is what its twin holds; what that is called, the parameter tells."""
     expected = mine.values
     if not yours.absent and is_float(yours.values) and is_float(expected):
-        expected = expected.astype(yours.values.dtype)
-    if yours.values.size == expected.size:
+        expected = expected.astype(yours.values.dtype, copy=False)
+    if yours.values.size == expected.size and yours.values.shape != expected.shape:
         expected = expected.reshape(yours.values.shape)
     return Match(yours, expected) if named is None else Match(yours, expected, named.parameter, named.form)
 
@@ -205,6 +218,8 @@ def _differences(matches: Sequence[Match], before: frozenset[int]) -> Iterator[D
     for group in together.values():
         first = group[0]
         how = pattern(first.constant.values, first.expected, first.different)
+        for array in (first.constant.values, first.expected):
+            external_data.release(array)
         yield Difference(tuple(group), how, _role(first, before))
 
 

@@ -34,6 +34,7 @@ from likewise.explain.weights.arrays import (
 )
 from likewise.models import quietly
 from likewise.models.arrays import BUFFER, GRAPH, NETWORK, PACKED, Parameter
+from likewise.models.onnx import external_data
 from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constan
             parts.append(f"{place}:{hash(tuple(values.ravel().tolist()))}")
         elif values.dtype.kind in "biuf":
             parts.append(f"{place}:{hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())}")
+            external_data.release(values)
     return tuple(parts)
 
 
@@ -395,10 +397,10 @@ def _equal_part(values: Array, expected: Array, constant: Constant, form: Form) 
     different = unequal(values, expected, rounding=constant.rounding, folded=form.parameter.rounding)
     if is_text(values):
         return float(1 - different.mean())
-    told = (values.astype(np.float64) != 0) | (expected != 0)
-    if not told.any():
-        return float(form.parameter.is_intercept) if not different.any() else 0.0
-    return 1.0 - float(different[told].mean())
+    if not different.any():
+        return 1.0 if values.any() or expected.any() else float(form.parameter.is_intercept)
+    told = (values != 0) | (expected != 0)
+    return 1.0 - float(different[told].mean()) if told.any() else 0.0
 
 
 def _related(constant: Constant, form: Form) -> bool:

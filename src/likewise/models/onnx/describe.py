@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError, one_line
 from likewise.models.arrays import kind_of
+from likewise.models.onnx import external_data
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -32,7 +33,7 @@ DECIDERS = {"ArgMax", "ArgMin", "ArrayFeatureExtractor", "LabelEncoder", "Binari
 
 
 def read(target: object) -> ModelProto:
-    """The graph of a path, bytes or a ModelProto; weights stored beside the file are left there."""
+    """The graph of a path, bytes or a ModelProto; large weights are left in their files."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -44,7 +45,7 @@ def read(target: object) -> ModelProto:
             proto = onnx.load_model_from_string(target)
         else:
             assert isinstance(target, str | PathLike)
-            proto = onnx.load(target, load_external_data=False)
+            proto = external_data.read(Path(target))
     except FileNotFoundError as error:
         raise ModelError(f"there is no file {target}", remedy="Check the path, or export the model first") from error
     except (DecodeError, OSError, ValueError) as error:
@@ -52,35 +53,17 @@ def read(target: object) -> ModelProto:
     if not proto.ir_version or not proto.graph.output:
         raise ModelError(f"{name} holds no ONNX graph: empty or half written", remedy="Export it again")
     if not isinstance(target, bytes):
-        _refuse_escaping_data(proto, Path(str(target)))
+        path = Path(str(target))
+        _refuse_escaping_data(proto, path)
+        external_data.settle(proto, _tensors(proto.graph), path.parent)
     return proto
-
-
-def with_weights(target: object) -> ModelProto:
-    """The graph of a path, bytes or a ModelProto, with the weights that are stored beside its file."""
-    proto = read(target)
-    if isinstance(target, str | PathLike):
-        load_weights(proto, Path(target))
-    return proto
-
-
-def load_weights(proto: ModelProto, path: Path) -> None:
-    """Put the weights that are stored beside a file into its graph."""
-    from onnx.external_data_helper import load_external_data_for_model
-
-    try:
-        load_external_data_for_model(proto, str(path.parent))
-    except Exception as error:
-        raise ModelError(
-            f"the weights of {path} cannot be read: {one_line(error)}", remedy="Export it again"
-        ) from error
 
 
 def file_bytes(proto: ModelProto, path: Path) -> int:
     """The size of a file and of the weights that are stored beside it."""
     tensors = proto.graph.initializer
     places = {str(entry.value) for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
-    return path.stat().st_size + sum((path.parent / place).stat().st_size for place in places)
+    return path.stat().st_size + sum(Path(place).stat().st_size for place in places if not path.samefile(place))
 
 
 def _refuse_escaping_data(proto: ModelProto, path: Path) -> None:
@@ -188,8 +171,6 @@ def _kind(name: str, dtype: str | None, producers: Mapping[str, NodeProto]) -> K
 
 def _classes(name: str, producers: Mapping[str, NodeProto], graph: GraphProto) -> tuple[Label, ...] | None:
     """The class labels nearest upstream of an output: what its columns or values stand for."""
-    from onnx import numpy_helper
-
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -202,7 +183,7 @@ def _classes(name: str, producers: Mapping[str, NodeProto], graph: GraphProto) -
                 if attribute.strings:
                     return tuple(entry.decode() for entry in attribute.strings)
         if node.op_type == "ArrayFeatureExtractor" and node.input[0] in constants:
-            values = numpy_helper.to_array(constants[node.input[0]]).ravel().tolist()
+            values = external_data.array(constants[node.input[0]]).ravel().tolist()
             return tuple(entry.decode() if isinstance(entry, bytes) else entry for entry in values)
     return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.models.onnx import external_data
 from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
@@ -127,28 +128,27 @@ def tensors(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def constants(graph: GraphProto) -> dict[str, Array]:
-    """The values of the tensors that are stored in the file and not beside it."""
-    from onnx import TensorProto, numpy_helper
-
-    stored = tensors(graph).items()
-    return {name: numpy_helper.to_array(t) for name, t in stored if t.data_location != TensorProto.EXTERNAL}
+    """The values of the tensors that are stored; those that are left in files are mapped."""
+    return {name: external_data.array(tensor) for name, tensor in tensors(graph).items()}
 
 
 def set_constant(graph: GraphProto, name: str, array: Array) -> None:
-    """Put another array in the place of a stored one, or store a new one."""
-    from onnx import numpy_helper
-
-    tensor = numpy_helper.from_array(array, name)
+    """Put another array in the place of a stored one, also where it is cast before it is used, or store a new one."""
+    tensor = external_data.tensor_of(array, name)
     for stored in graph.initializer:
         if stored.name == name:
             stored.CopyFrom(tensor)
             return
     for node in graph.node:
         if node.op_type == "Constant" and node.output[0] == name:
+            external_data.take_in(tensor)
             set_attribute(node, "value", tensor)
             for other in ("value_float", "value_int", "value_floats", "value_ints"):
                 set_attribute(node, other, None)
             return
+        if node.op_type == "Cast" and node.output[0] == name:
+            graph.node.remove(node)
+            break
     graph.initializer.append(tensor)
 
 

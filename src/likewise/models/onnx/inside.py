@@ -16,7 +16,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.errors import ModelError, one_line
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, external_data
 from likewise.models.onnx.edits import reads, replace_reads
 from likewise.models.onnx.open import plain_session
 
@@ -162,10 +162,12 @@ def rewritten(model: Model, proto: ModelProto) -> ModelProto:
     import onnx
 
     with TemporaryDirectory() as folder:
-        path = str(Path(folder) / "rewritten.onnx")
+        path = Path(folder) / "rewritten.onnx"
         try:
-            plain_session(proto, optimization=model.options.get("optimization", "all"), saved=path)
-            made = onnx.load(path)
+            plain_session(proto, optimization=model.options.get("optimization", "all"), saved=str(path))
+            made = onnx.load(path, load_external_data=False)
+            # What the runtime has not changed is still named as it was given to it.
+            external_data.settle(made, made.graph.initializer, Path(external_data.serialised(proto)[1]))
         except Exception as error:  # the runtime raises many types; all mean that there is nothing to look into
             raise ModelError(f"ONNX Runtime does not save what it makes of the graph: {one_line(error)}") from error
     edits.name_nodes(made.graph)
@@ -387,10 +389,8 @@ def _set_values(node: NodeProto, name: str, values: Array) -> None:
 
 def _set_input(graph: GraphProto, node: NodeProto, constant: Constant, values: Array, name: str) -> None:
     """A tensor of its own for this use: the stored one may serve others, or come through other nodes."""
-    from onnx import numpy_helper
-
     assert isinstance(constant.place, int)
     while len(node.input) <= constant.place:
         node.input.append("")
     node.input[constant.place] = name
-    graph.initializer.append(numpy_helper.from_array(values, name))
+    graph.initializer.append(external_data.tensor_of(values, name))

@@ -9,10 +9,10 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, Model
+from likewise.contracts.models import Adapter, Model, Runner
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, widened
-from likewise.models.onnx import describe
+from likewise.models.onnx import describe, external_data
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -47,6 +47,10 @@ NARROW = {
     "uint2": 2,
 }
 """Types that numpy does not have, as ONNX Runtime calls them, and their bits: such tensors pass as bytes."""
+
+
+RESTING = 2**28
+"""Bytes of a model from which on its session is closed while a changed copy of it is asked."""
 
 
 class Session(Protocol):
@@ -96,12 +100,22 @@ def open_session(model: Model, proto: ModelProto) -> Session:
 
 
 def plain_session(proto: ModelProto, *, optimization: str = "disable", saved: str = "") -> Any:
-    """ONNX Runtime with a graph to be looked at: as it is written, or optimised, with what comes of that saved."""
+    """ONNX Runtime with a graph to be looked at, not run: as written, or optimised, with what comes of that saved."""
     import onnxruntime as ort
 
     settings = _settings(optimization)
+    # What nobody multiplies with need not be laid out for it: large weights are not even read.
+    settings.add_session_config_entry("session.disable_prepacking", "1")
     settings.optimized_model_filepath = saved
-    return ort.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(_content(proto, settings), settings, providers=["CPUExecutionProvider"])
+
+
+def _content(proto: ModelProto, settings: Any) -> bytes:
+    """A graph as a session takes it, with the settings told where its large weights are: the runtime maps them."""
+    content, folder = external_data.serialised(proto)
+    if folder:
+        settings.add_session_config_entry(external_data.FOLDER, folder)
+    return content
 
 
 def _settings(optimization: str) -> Any:
@@ -148,7 +162,7 @@ class ReferenceSession:
         stored = isinstance(model.target, str | PathLike)
         try:
             # By its path, where there is one: that is how weights stored beside it are found.
-            self._evaluator = ReferenceEvaluator(str(model.target) if stored else proto)
+            self._evaluator = ReferenceEvaluator(str(model.target) if stored else external_data.whole(proto))
         except Exception as error:  # operators it does not know raise many types
             raise ModelError(
                 f"onnx's reference evaluator cannot load {model.name}: {one_line(error)}",
@@ -183,7 +197,7 @@ def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
     if isinstance(target, PathLike):
         target = str(target)
     elif not isinstance(target, str | bytes):
-        target = target.SerializeToString()
+        target = _content(target, settings)
     disabled = _listed(options.get("disabled_optimizers", ()))
     try:
         session = ort.InferenceSession(target, settings, providers=providers, disabled_optimizers=disabled)
@@ -305,6 +319,10 @@ class OnnxAdapter(Adapter):
             return model
         return replace(model, options={"session.intra_op.allow_spinning": "0", **model.options})
 
+    def rest(self, runner: Runner) -> None:
+        if isinstance(runner, OnnxRunner):
+            runner.rest()
+
     def require_options(self, model: Model) -> None:
         require_options(model)
 
@@ -319,12 +337,24 @@ class OnnxRunner:
     def __init__(self, model: Model) -> None:
         proto = describe.read(model.target)
         self.native = proto
-        self._session = open_session(model, proto)
+        self._model = model
+        self._awake: Session | None = None
         declared = describe.outputs(proto)
         self._classes = {spec.name: spec.classes for spec in declared}
         self._layout = RowLayout(model, describe.inputs(proto), declared)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
+
+    @property
+    def _session(self) -> Session:
+        if self._awake is None:
+            self._awake = open_session(self._model, self.native)
+        return self._awake
+
+    def rest(self) -> None:
+        """Close the session of a large model; it is opened again when it is asked."""
+        if external_data.size(self.native) >= RESTING:
+            self._awake = None
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         # All outputs are always computed: leaving one out would let the optimiser remove nodes that run in production.

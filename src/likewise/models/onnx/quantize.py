@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Tensors
 from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
-from likewise.models.onnx import describe, edits
+from likewise.models.onnx import describe, edits, external_data
 from likewise.models.onnx.edits import reads
 
 if TYPE_CHECKING:
@@ -350,8 +350,7 @@ def read(path: Path) -> tuple[ModelProto, int]:
         raise UsageError(f"{path} is not an .onnx file", remedy="Export the model to ONNX first")
     model = describe.read(path)
     size = describe.file_bytes(model, path)
-    describe.load_weights(model, path)
-    return model, size
+    return external_data.whole(model), size
 
 
 def note_origin(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, external_data
 from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ UNARY = {
 }
 BIAS = "__bias"
 """How the names of biases end that were integers before."""
+
+STORED = "__stored"
+"""How the names of narrow numbers in files end that are widened before they are used."""
 
 BINARY = {
     "QLinearAdd": "Add",
@@ -304,8 +307,7 @@ def widened(proto: ModelProto, plan: Widening) -> ModelProto:
     del graph.value_info[:]
     stored = {tensor.name for tensor in graph.initializer}
     given = [value for value in graph.input if value.name not in stored and plan.concerns(value.name)]
-    _widen_stored(graph, plan)
-    nodes: list[NodeProto] = []
+    nodes = list(_widen_stored(graph, plan))
     renamed: dict[str, str] = {}
     for value in graph.input:
         if value.name in stored or plan.inputs:
@@ -371,17 +373,38 @@ def _refused_operators(message: str, proto: ModelProto) -> Iterator[str]:
                 yield named[found]
 
 
-def _widen_stored(graph: GraphProto, plan: Widening) -> None:
+def _widen_stored(graph: GraphProto, plan: Widening) -> Iterator[NodeProto]:
+    """Put stored numbers into the wider type; the nodes that do it for those that are left in files."""
+    given = {value.name for value in graph.input}
     for tensor in graph.initializer:
-        if tensor.data_type in plan.kinds:
+        if tensor.data_type not in plan.kinds:
+            continue
+        if external_data.elsewhere(tensor) and tensor.name not in given:
+            wide, tensor.name = tensor.name, f"{tensor.name}{STORED}"
+            yield edits.make_node("Cast", [tensor.name], [wide], name=f"{wide}__widened", to=plan.to)
+        else:
             tensor.CopyFrom(_wider(tensor, plan))
 
 
 def _wider(tensor: TensorProto, plan: Widening) -> TensorProto:
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
-    array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(plan.to))
-    return numpy_helper.from_array(array, tensor.name)
+    array = external_data.array(tensor).astype(helper.tensor_dtype_to_np_dtype(plan.to))
+    return external_data.tensor_of(array, tensor.name)
+
+
+def stored(proto: ModelProto) -> list[tuple[str, Array, Any]]:
+    """The stored numbers of a graph that may be a wider one: name, values as they are stored, type as they are used."""
+    from onnx import helper
+
+    found = edits.constants(proto.graph)
+    cast = {node.input[0]: node for node in proto.graph.node if node.op_type == "Cast" and node.input[0] in found}
+    return [
+        (cast[name].output[0], array, helper.tensor_dtype_to_np_dtype(edits.attribute(cast[name], "to")))
+        if name in cast and name.endswith(STORED)
+        else (name, array, array.dtype)
+        for name, array in found.items()
+    ]
 
 
 def _retype(value: Any, plan: Widening) -> None:

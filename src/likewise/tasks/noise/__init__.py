@@ -276,7 +276,7 @@ def _doubled(subject: Subject) -> Any:
 
 def _wide_graph(subject: Subject) -> Any:
     """The graph in double; refused where every operator that computes has no kernel for it."""
-    proto = edits.editable(describe.with_weights(subject.model.target))
+    proto = edits.editable(describe.read(subject.model.target))
     if proto is None:
         raise ModelError("the graph is too large to be copied")
     plan = widen.Widening(edits.tensor_types(proto))
