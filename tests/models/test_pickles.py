@@ -18,7 +18,6 @@ import scipy.sparse
 import scipy.spatial.distance
 import scipy.special
 import scipy.stats
-from sklearn.ensemble import StackingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
@@ -261,14 +260,6 @@ def test_numpy_does_not_call_a_constructor_of_the_file(tmp_path):
 def test_codecs_are_not_chosen_by_the_file(tmp_path):
     path = write(tmp_path, stack_global("_codecs", "encode") + text("x") + text("rot13") + b"\x86R")
     assert "calling _codecs.encode" in refused(path)
-
-
-def test_a_method_name_that_scikit_learn_would_call_is_checked(tmp_path):
-    model = StackingClassifier([("a", LogisticRegression())], LogisticRegression(), cv=2)
-    model.fit([[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1])
-    model.stack_method_ = ["to_pickle"]
-    joblib.dump(model, tmp_path / "m.joblib")
-    assert "changing sklearn.ensemble._stacking.StackingClassifier" in refused(tmp_path / "m.joblib")
 
 
 def test_numpy_is_not_led_beyond_its_memory(tmp_path):

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 from likewise.contracts.data import Array
 from likewise.errors import ModelError, UntrustedModelError, one_line
 from likewise.models.pickles import rights
+from likewise.models.pickles.graph import refuse_what_no_model_holds
 from likewise.models.pickles.rights import Right
 
-__all__ = ["Gate", "Unpickled", "known", "load", "read", "refusal"]
+__all__ = ["Gate", "Unpickled", "known", "load", "read", "refusal", "refuse_what_no_model_holds"]
 
 _MOST_NAMES_SHOWN = 20
 _SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"
@@ -66,13 +67,14 @@ def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Unpick
         raise _unreadable(name, error) from error
     if gate.refused:
         raise refusal(name, gate.refused)
+    refuse_what_no_model_holds(name, value, trusted)
     return Unpickled(value, tuple(sorted(gate.sklearn_versions)))
 
 
 def known(reference: str) -> bool:
-    """Is this part of scikit-learn or numpy, and safe to have in a model?"""
+    """Is this part of scikit-learn, scipy or numpy, and safe to have in a model?"""
     module, _, name = reference.rpartition(".")
-    if module.partition(".")[0] not in ("sklearn", "numpy") or not rights.importable(module, name):
+    if module.partition(".")[0] not in ("sklearn", "scipy", "numpy") or not rights.importable(module, name):
         return False
     try:
         return rights.right_to(reference, rights.resolve(module, name)) is not None
@@ -377,11 +379,19 @@ class Reader(_Unpickler):  # type: ignore[misc]
         if not gate.open and (gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
             gate.refuse(_describe(target), "changing")
             return
+        if rights.is_dtype(target):
+            self._replace(target, rights.built_dtype(target, state))
+            return
         if isinstance(state, dict) and isinstance(version := state.get("_sklearn_version"), str):
             gate.sklearn_versions.add(version)
         _set_state(target, state)
         if isinstance(target, ArrayOnDisk):
             self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, gate).load())
+
+    def _replace(self, target: Any, built: Any) -> None:
+        """Leave what may already be part of arrays as it is, and put what was built in its place from here on."""
+        self.stack[-1] = built
+        self.memo.update({key: built for key, held in self.memo.items() if held is target})
 
     def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
         target = self.stack[-1]

@@ -10,6 +10,7 @@ value, but nothing in a model has to call it while the file is read.
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Mapping
@@ -69,6 +70,9 @@ VALUES = {
     "pandas": "NA NaT",
     "pandas._libs.missing": "NA",
     "scipy._lib.array_api_compat.numpy._aliases": "asarray",
+    "sklearn.cluster._kmeans": "_kmeans_single_elkan _kmeans_single_lloyd",
+    "sklearn.preprocessing._function_transformer": "_identity",
+    "sklearn.utils.validation": "check_array",
 }
 """What may stand in a model as a value, such as the function of a FunctionTransformer."""
 
@@ -158,9 +162,8 @@ _NAMED = {
     for name in listed.split()
 }
 _FORBIDDEN = frozenset(FORBIDDEN_PARTS.split())
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes written in Python, not for compiled ones
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes written in Python, not for compiled ones
 _ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
-_RESPONSES = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
 
 
 def importable(module: str, name: str) -> bool:
@@ -216,7 +219,7 @@ def _right_to_class(found: type) -> Right | None:
     for base in found.__mro__:
         if issubclass(base, np.memmap) or not (_top(base.__module__) in packages or base.__module__ in BASES):
             return None  # a thread, a file or a joblib.Parallel in the guise of an allowed package
-    called = not found.__flags__ & _HEAP_TYPE or issubclass(found, Enum) or _top(found.__module__) == "pandas"
+    called = not found.__flags__ & HEAP_TYPE or issubclass(found, Enum) or _top(found.__module__) == "pandas"
     return Right.CALL if called else Right.MAKE
 
 
@@ -227,7 +230,13 @@ def _right_to_function(found: Any) -> Right | None:
     rebuilds = name.startswith(("__pyx_unpickle_", "_new_", "_unpickle_")) or name == "newObj"
     if rebuilds and _within(module, CLASS_TREES):
         return Right.CALL
-    return Right.VALUE if _within(module, FUNCTION_TREES) else None
+    return Right.VALUE if _within(module, FUNCTION_TREES) and _is_public(module, name) else None
+
+
+def _is_public(module: str, name: str) -> bool:
+    """Is this offered to users? What is not may call any method of what it is given."""
+    tree = next(tree for tree in FUNCTION_TREES if module == tree or module.startswith(f"{tree}."))
+    return name in getattr(sys.modules[tree], "__all__", (name,)) and not name.startswith("_")
 
 
 def arguments_allowed(function: Any, arguments: tuple[Any, ...]) -> bool:
@@ -237,6 +246,8 @@ def arguments_allowed(function: Any, arguments: tuple[Any, ...]) -> bool:
         return len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] in ("latin1", "latin-1")
     if name is not None and name.startswith("numpy.random._pickle."):
         return all(_makes_random_bits(argument) for argument in arguments)
+    if name == "sklearn.tree._tree.Tree":  # reads as many numbers of classes as it is told to have outputs
+        return len(arguments) == 3 and getattr(arguments[1], "shape", None) == (arguments[2],)
     return True
 
 
@@ -267,20 +278,17 @@ def state_allowed(target: Any, state: Any) -> bool:
     import numpy as np
 
     if isinstance(target, np.dtype):
-        return _is_state_of_dtype(target, state)
-    if isinstance(target, np.ndarray) and isinstance(state, tuple) and len(state) >= 4 and isinstance(state[-1], list):
-        shape = state[-4]  # numpy reads as many objects as the shape says, also beyond the end of the list
-        return isinstance(shape, tuple) and all(isinstance(n, int) for n in shape) and prod(shape) == len(state[-1])
-    return not _is_distribution(target) or _is_state_of_distribution(target, state)
+        return is_state_of_dtype(target, state)
+    if isinstance(target, np.ndarray) and isinstance(state, tuple):
+        # numpy reads as many objects as the shape says, also beyond the end of the list
+        shapes = [part for part in state if isinstance(part, tuple) and all(isinstance(n, int) for n in part)]
+        return all(bool(shapes) and prod(shapes[0]) == len(part) for part in state if isinstance(part, list))
+    return not _is_distribution(target) or is_state_of_distribution(target, state)
 
 
 def _entry_allowed(key: Any, value: Any) -> bool:
     if not isinstance(key, str):
         return True
-    if key in ("stack_method_", "stack_method", "response_method", "_response_method"):
-        # scikit-learn calls the method of this name
-        values = value if isinstance(value, list | tuple) else (value,)
-        return all(entry is None or entry in _RESPONSES for entry in values)
     # Hooks of the language are the class's business; text, such as __doc__, hooks nothing.
     return not (key.startswith("__") and key.endswith("__")) or value is None or isinstance(value, str)
 
@@ -290,7 +298,7 @@ def _is_distribution(target: Any) -> bool:
     return infrastructure is not None and isinstance(target, infrastructure.rv_generic)
 
 
-def _is_state_of_distribution(target: Any, state: Any) -> bool:
+def is_state_of_distribution(target: Any, state: Any) -> bool:
     """scipy runs a text in the state of a distribution as code: it has to be the text scipy itself wrote."""
     import scipy.stats
 
@@ -302,7 +310,21 @@ def _is_state_of_distribution(target: Any, state: Any) -> bool:
     return False
 
 
-def _is_state_of_dtype(target: Any, state: Any) -> bool:
+def is_dtype(target: Any) -> bool:
+    """Is this a type of numpy's arrays?"""
+    import numpy as np
+
+    return isinstance(target, np.dtype)
+
+
+def built_dtype(target: Any, state: tuple[Any, ...]) -> Any:
+    """A dtype of its own with this state: numpy keeps the dict of the fields, and the file could change it later."""
+    built = copy.copy(target)
+    built.__setstate__(tuple(dict(part) if isinstance(part, dict) else part for part in state))
+    return built
+
+
+def is_state_of_dtype(target: Any, state: Any) -> bool:
     """numpy believes flags and sizes as they are written, and a wrong one makes it follow pointers that are none."""
     import numpy as np
 

@@ -51,7 +51,7 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         ]
         if refused:
             raise pickles.refusal(name, refused)
-        return skops.io.load(name, trusted=unknown)
+        model = skops.io.load(name, trusted=unknown)
     except (LikewiseError, Warning):
         raise
     except Exception as error:
@@ -59,6 +59,8 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
             f"{name} cannot be loaded: it is damaged or not a .skops file ({one_line(error)})",
             remedy="Copy it again, or save the model again with skops.io.dump(model, path)",
         ) from error
+    pickles.refuse_what_no_model_holds(name, model, trusted)
+    return model
 
 
 def _require_estimator(value: Any, name: str | None = None) -> None:

@@ -1,0 +1,339 @@
+"""Looks through a loaded model, whole and finished, before anything in it is called.
+
+What a file may name and call while it is read says little about what it leaves behind: a list can be filled after the
+object that holds it was checked. So the objects are walked as they are in the end: what they are, which methods their
+attributes name, which functions they would call, where they would look for an estimator, and whether their numbers
+stay inside their arrays. What no fitted model holds is refused, with the way to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MemberDescriptorType, ModuleType
+from typing import Any, NamedTuple
+
+from likewise.errors import UntrustedModelError
+from likewise.models.pickles import rights, structures
+from likewise.models.pickles.rights import Right
+
+ANSWERS = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
+"""The methods that scikit-learn may be told to call on a part of a model."""
+
+ESTIMATORS = re.compile(
+    r"estimator|transformer|steps|regressor|classifier|calibrat|cluster(er)?$|_kernel|^init_?$|model"
+)
+"""Attributes of scikit-learn in which it looks for estimators and calls them."""
+
+DATA = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, bytearray, range, type(...), type(NotImplemented), re.Pattern)
+)
+CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+HOLDERS = frozenset(("_catboost._CatBoost", "ctypes.c_void_p"))
+"""What boosters keep their own memory in; the file cannot make these."""
+
+TABLES = ("pandas", "pyarrow")
+"""Whose objects are looked at by what their columns hold."""
+
+CLASSES = "bool bytes complex dict float frozenset int list object set str tuple"
+"""Classes that may stand in a model as values: types of numbers and text, and empty containers."""
+
+
+class Step(NamedTuple):
+    """How the walk came to an object."""
+
+    before: Step | None
+    name: str
+
+    def __str__(self) -> str:
+        names: list[str] = []
+        step: Step | None = self
+        while step is not None:
+            names.append(step.name)
+            step = step.before
+        whole = "".join(reversed(names))
+        return whole if len(whole) <= 200 else f"{whole[:97]}…{whole[-97:]}"
+
+
+class Slot(NamedTuple):
+    """The object that a value belongs to, and the attribute it was found in, however deep inside."""
+
+    owner: Any
+    attribute: str
+
+    @property
+    def of_sklearn(self) -> bool:
+        return type(self.owner).__module__.partition(".")[0] in ("sklearn", "imblearn")
+
+
+def refuse_what_no_model_holds(name: str, model: object, trusted: Sequence[str] = ()) -> None:
+    """Raise if anything that can be reached from a model could do more than answer. `name` is its file."""
+    if "*" in trusted:
+        return
+    found = next(_Walk(tuple(trusted)).faults(model), None)
+    if found is not None:
+        raise UntrustedModelError(
+            f"{name} holds what no fitted model holds, and nothing in it was called: {found}",
+            remedy="Find out where the file comes from, and save the model again from where it was fitted. Only if you "
+            "would run a program from the same hand, allow everything with --trust '*': that runs the file's code",
+        )
+
+
+class _Walk:
+    """One look at everything that hangs together; each object once, however often and in which circles it is held."""
+
+    def __init__(self, trusted: tuple[str, ...]) -> None:
+        self._trusted = trusted
+        self._seen: dict[int, object] = {}  # the objects too, so that none is freed and its id used again
+        self._kinds: dict[type, bool] = {}
+        self._names: list[tuple[str, Step]] = []
+
+    def faults(self, model: object) -> Iterator[str]:
+        waiting: deque[tuple[Any, Step, Slot]] = deque([(model, Step(None, "model"), Slot(None, ""))])
+        while waiting:
+            value, step, slot = waiting.pop()
+            if type(value) in DATA:
+                yield from self._text(value, step, slot)
+                continue
+            if id(value) in self._seen and not _tells_methods(slot):
+                continue
+            self._seen[id(value)] = value
+            yield from self._object(value, step, slot)
+            own = isinstance(value, CONTAINERS) or _is_array(value)
+            for name, part, attribute in _parts(value):
+                inside = slot if own and attribute is None else Slot(value, attribute or "")
+                if type(part) not in DATA or _tells_methods(inside):
+                    waiting.append((part, Step(step, name), inside))
+        yield from self._methods()
+
+    def _object(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
+        kind = type(value)
+        if callable(value) and (found := self._callable(value, slot)) is not None:
+            yield f"{step} is {found}"
+        if isinstance(value, type) or _is_function(value):
+            return
+        if not self._allowed(kind):
+            yield f"{step} is a {_named(kind)}, which cannot be checked"
+            return
+        if (fault := structures.fault_of(value)) is not None:
+            yield f"{step} {fault}"
+        if self._is_trusted(kind):
+            return
+        columns = step.name == "[2]" and getattr(value, "ndim", None) == 1  # of a ColumnTransformer
+        asked = slot.of_sklearn and ESTIMATORS.search(slot.attribute) is not None and not columns
+        if asked and _only_looks_like_an_estimator(value):
+            yield f"{step} is a {_named(kind)} in the place of an estimator"
+        yield from self._attributes(value, step)
+
+    def _allowed(self, kind: type) -> bool:
+        """May objects of this class be in a model at all?"""
+        if kind not in self._kinds:
+            named = _named(kind)
+            known = kind in DATA or kind in CONTAINERS or kind is slice or named in HOLDERS or _top(kind) in TABLES
+            self._kinds[kind] = (
+                known
+                or self._is_trusted(kind)
+                or (rights.right_to(named, kind) is not None and not structures.opaque(kind))
+            )
+        return self._kinds[kind]
+
+    def _is_trusted(self, kind: type) -> bool:
+        return any(fnmatchcase(_named(kind), pattern) for pattern in self._trusted)
+
+    def _text(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
+        if isinstance(value, str) and _tells_methods(slot):
+            if any(part.startswith("_") for part in value.split(".")):
+                yield f"{step} is {value[:60]!r}, the name of something private"
+            self._names.append((value, step))
+
+    def _methods(self) -> Iterator[str]:
+        """Names that would be looked up on whatever stands there: those of methods that do more than answer."""
+        if not self._names:
+            return
+        import numpy as np
+        import pandas as pd
+        import scipy.sparse
+
+        kinds = {*self._kinds, pd.DataFrame, pd.Series, np.ndarray, scipy.sparse.csr_array, str, list, dict}
+        for name, step in self._names:
+            if name not in ANSWERS and any(callable(getattr(kind, name, None)) for kind in kinds):
+                yield f"{step} is {name[:60]!r}, which is no method that answers rows"
+
+    def _attributes(self, value: Any, step: Step) -> Iterator[str]:
+        own, kind = _own(value), type(value)
+        if isinstance(value, CONTAINERS) or not own or kind.__module__.startswith("pandas"):
+            return
+        if "memory" in own and own["memory"] is not None and hasattr(kind, "fit"):
+            own["memory"] = None  # a folder of pickles, which only fitting would use
+        if kind.__module__ == "sklearn.feature_extraction.text" and own.get("input", "content") != "content":
+            yield f"{step}.input is {str(own['input'])[:60]!r}, so that the model would read files"
+        for name, entry in own.items():
+            hidden = isinstance(name, str) and inspect.getattr_static(kind, name, None)
+            if not hidden or (name.startswith("__") and (entry is None or isinstance(entry, str))):
+                continue
+            if hasattr(type(hidden), "__get__") and not isinstance(hidden, MemberDescriptorType):
+                yield f"{step}.{name[:60]} stands in the place of a method"
+
+    def _callable(self, value: Any, slot: Slot) -> str | None:
+        """What is wrong with something that could be called, or None."""
+        reference = rights.identity(value)
+        if isinstance(value, type):
+            masked = slot.attribute == "_baseclass"
+            return None if _is_data_type(value) or masked or self._is_trusted(value) else f"the class {_named(value)}"
+        if isinstance(value, functools.partial) and value.func in (max, min):
+            return f"a choice among fixed values ({reference or 'functools.partial'} of {value.func.__name__})"
+        if not _is_function(value):
+            return None  # an object whose class has been looked at
+        if reference is not None and any(fnmatchcase(reference, pattern) for pattern in self._trusted):
+            return None
+        owner = getattr(value, "__self__", None)
+        described = f"the function {reference or getattr(value, '__name__', type(value).__name__)}"
+        if (owner is not None and not isinstance(owner, ModuleType)) or hasattr(value, "__objclass__"):
+            name = getattr(value, "__name__", "")
+            own = rights.method_allowed(owner if owner is not None else value.__objclass__, name)
+            return (
+                None
+                if own or _is_part_of_distribution(value, owner, slot)
+                else f"the method {_named(type(owner))}.{name}"
+            )
+        return None if rights.right_to(reference or "", value) is Right.VALUE else described
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any, str | None]]:
+    """What an object holds: how it is written, the part, and the name of the attribute if it is one."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield f"[{_short(key)}]", entry, None
+            if type(key) not in DATA:
+                yield f".keys()[{_short(key)}]", key, None
+        if isinstance(factory := getattr(value, "default_factory", None), object) and factory is not None:
+            yield ".default_factory", factory, "default_factory"
+    elif isinstance(value, CONTAINERS):
+        for index, entry in enumerate(value):
+            yield f"[{index}]", entry, None
+    elif _is_array(value):
+        for index, entry in enumerate(value.ravel().tolist() if value.dtype.hasobject else ()):
+            yield f"[{index}]", entry, None
+    elif isinstance(value, functools.partial):
+        yield from (
+            (".func", value.func, "func"),
+            (".args", value.args, "args"),
+            (".keywords", value.keywords, "keywords"),
+        )
+    elif isinstance(value, operator.itemgetter):
+        yield ".items", value.__reduce__()[1], "items"
+    elif isinstance(value, slice):
+        yield from ((f".{name}", getattr(value, name), name) for name in ("start", "stop", "step"))
+    if isinstance(value, type) or _is_function(value):
+        owner = getattr(value, "__self__", None)
+        if owner is not None and not isinstance(owner, ModuleType):
+            yield ".__self__", owner, "__self__"
+        return
+    if _is_distribution(value):
+        return  # compared with scipy's own as a whole
+    if type(value) in CONTAINERS:
+        return
+    if _top(type(value)) == "pandas":
+        yield from _columns(value)
+        return
+    for name, entry in _own(value).items():
+        yield f".{name}", entry, str(name)
+    yield from _inside(value)
+
+
+def _columns(value: Any) -> Iterator[tuple[str, Any, str | None]]:
+    """The values of what pandas keeps; the rest of its objects is its own."""
+    if (manager := getattr(value, "_mgr", None)) is not None:
+        for index, block in enumerate(manager.blocks):
+            yield f"._mgr.blocks[{index}].values", block.values, "values"
+        for index, axis in enumerate(manager.axes):
+            yield f"._mgr.axes[{index}]", axis, "axes"
+    for name in ("_data", "_levels", "_codes", "_ndarray", "_pa_array", "_mask", "_dtype", "categories"):
+        if (part := getattr(value, name, None)) is not None and not callable(part):
+            yield f".{name}", part, name
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any, str | None]]:
+    """What compiled objects and slots keep."""
+    kind = type(value)
+    for base in kind.__mro__:
+        if _top(base) in ("builtins", "numpy", "ctypes", "functools"):
+            continue
+        for name, member in vars(base).items():
+            entry = getattr(value, name, None) if isinstance(member, MemberDescriptorType) else None
+            if entry is not None:
+                yield f".{name}", entry, name
+    if _top(kind) == "sklearn" and not kind.__flags__ & rights.HEAP_TYPE:
+        state = value.__getstate__() if hasattr(kind, "__getstate__") else None
+        for index, entry in enumerate(state if isinstance(state, tuple) else ()):
+            yield f".__getstate__()[{index}]", entry, "state"
+
+
+def _own(value: Any) -> dict[str, Any]:
+    own = getattr(value, "__dict__", None)
+    return own if isinstance(own, dict) else {}
+
+
+def _tells_methods(slot: Slot) -> bool:
+    """Is text found here used as the name of a method or an attribute?"""
+    name = slot.attribute
+    told = "method" in name or "getter" in name
+    return told and slot.of_sklearn and type(slot.owner).__module__ != "sklearn.utils._metadata_requests"
+
+
+def _only_looks_like_an_estimator(value: Any) -> bool:
+    kind = type(value)
+    if _top(kind) in ("sklearn", "imblearn"):
+        return False
+    return not hasattr(kind, "get_params") and any(hasattr(kind, name) for name in ("fit", *ANSWERS))
+
+
+def _is_function(value: Any) -> bool:
+    """A function or method of any make, not an object with a call of its own."""
+    if _is_distribution(value) or isinstance(value, functools.partial | operator.itemgetter):
+        return False
+    return (
+        callable(value) and not isinstance(value, type) and hasattr(value, "__name__") and not hasattr(value, "pyfunc")
+    )
+
+
+def _is_data_type(value: type) -> bool:
+    import numpy as np
+
+    plain = value.__module__ == "builtins" and value.__name__ in CLASSES.split()
+    moments = value.__module__ in ("datetime", "decimal", "fractions", "collections")
+    pandas = _top(value) == "pandas" and value.__name__.endswith("Dtype")
+    return plain or moments or pandas or (issubclass(value, np.generic | np.dtype) and _top(value) == "numpy")
+
+
+def _is_distribution(value: Any) -> bool:
+    infrastructure: Any = sys.modules.get("scipy.stats._distn_infrastructure")
+    return infrastructure is not None and isinstance(value, infrastructure.rv_generic)
+
+
+def _is_part_of_distribution(value: Any, owner: Any, slot: Slot) -> bool:
+    """scipy's distributions keep some of their own methods."""
+    return _is_distribution(owner) and owner is slot.owner and getattr(type(owner), value.__name__, None) is not None
+
+
+def _is_array(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _top(kind: type) -> str:
+    return str(kind.__module__).partition(".")[0]
+
+
+def _short(key: Any) -> str:
+    return repr(key)[:60] if type(key) in DATA else type(key).__name__
