@@ -283,7 +283,9 @@ class Gate:
             raise _missing(module, name, error) from error
         own = rights.identity(found)
         # A trusted module may import anything: what it lends must be its own, or trusted as well.
-        borrowed = isinstance(found, ModuleType) or (own is not None and not _same_package(own, module))
+        borrowed = isinstance(found, ModuleType) or (
+            own is not None and own.partition(".")[0] != module.partition(".")[0]
+        )
         if self.open or (trusted and (not borrowed or self.trusts(own))):
             return self.grant(found, Right.CALL)
         right = rights.right_to(reference, found)
@@ -477,10 +479,6 @@ def _modern_name(module: str, name: str, *, python2: bool) -> tuple[str, str]:
 
 def _describe(found: Any) -> str:
     return rights.identity(found) or rights.identity(type(found)) or type(found).__name__
-
-
-def _same_package(own: str, module: str) -> bool:
-    return own.partition(".")[0] == module.partition(".")[0]
 
 
 def _missing(module: str, name: str, error: ImportError | AttributeError) -> ModelError:

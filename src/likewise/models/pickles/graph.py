@@ -184,8 +184,8 @@ class _Walk:
         """What is wrong with something that could be called, or None."""
         reference = rights.identity(value)
         if isinstance(value, type):
-            masked = slot.attribute == "_baseclass"
-            return None if _is_data_type(value) or masked or self._is_trusted(value) else f"the class {_named(value)}"
+            idle = slot.owner is None or slot.attribute == "_baseclass"  # no model, or of a masked array
+            return None if _is_data_type(value) or idle or self._is_trusted(value) else f"the class {_named(value)}"
         if isinstance(value, functools.partial) and value.func in (max, min):
             return f"a choice among fixed values ({reference or 'functools.partial'} of {value.func.__name__})"
         if not _is_function(value):
