@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import os
+import time
 
 import numpy as np
 import pandas as pd
@@ -110,3 +113,24 @@ def test_arrays():
         of({"a": np.array(["a", "b", "c"])}),
     }
     assert len(prints) == 7
+
+
+def test_a_file_is_read_once_and_again_when_it_has_changed(tmp_path):
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"one")
+    os.utime(path, ns=(10**18, 10**18))
+    first = files.hash_file(str(path))
+    path.write_bytes(b"two")
+    os.utime(path, ns=(10**18, 10**18))
+    # Only somebody who sets back the clock of a file of the same size is not noticed.
+    assert files.hash_file(str(path)) == first == hashlib.sha256(b"one").hexdigest()
+    os.utime(path, ns=(10**18, 10**18 + 1))
+    assert files.hash_file(str(path)) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_a_file_that_was_written_just_now_is_always_read(tmp_path):
+    path, now = tmp_path / "weights.bin", time.time_ns()
+    for content in (b"one", b"two", b"six"):
+        path.write_bytes(content)
+        os.utime(path, ns=(now, now))
+        assert files.hash_file(str(path)) == hashlib.sha256(content).hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import onnx
 import pytest
@@ -143,8 +145,19 @@ def test_a_damaged_row_of_a_large_model_is_named_without_a_copy_of_it(path, tmp_
 
     monkeypatch.setattr(external_data, "serialised", watched)
     report = data_only.explain(str(path), str(candidate), {"x": ROWS})
+    assert not report.comparison.same_bytes
     assert report.diagnoses[0].cause == "weight-corruption"
     assert report.diagnoses[0].culprit == "layers.2.weight (row 17)"
     assert report.diagnoses[0].explained_share == 1.0
     assert handed_over
     assert max(len(content) for content, _ in handed_over) < WIDTH * WIDTH * 4
+
+
+def test_weights_beside_a_file_are_part_of_the_model(tmp_path):
+    one = saved(tmp_path / "one", network(), beside=True)
+    copy = saved(tmp_path / "copy", network(), beside=True)
+    report = data_only.check(str(one), str(copy), {"x": ROWS})
+    weights = (tmp_path / "copy" / "weights.bin").read_bytes()
+    assert report.comparison.same_bytes
+    assert report.origin.candidate.details["external_data"] == {"weights.bin": hashlib.sha256(weights).hexdigest()}
+    assert describe.file_bytes(copy) == copy.stat().st_size + len(weights)

@@ -19,6 +19,7 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Artefact, Origin
 from likewise.data import files
 from likewise.errors import LikewiseError
+from likewise.models.onnx.external_data import EXTERNAL_DATA
 
 LIBRARIES = (
     *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
@@ -63,7 +64,23 @@ def model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] 
     kind = model.framework if model is not None else "unknown"
     content = _content(target)
     size = content.stat().st_size if isinstance(content, Path) else None if content is None else len(content)
+    if beside := weights_beside(target, details):
+        details = {**(details or {}), EXTERNAL_DATA: beside}
     return Artefact(name, kind, sha256_of(target), size, details)
+
+
+def weights_beside(target: Any, details: Mapping[str, Any] | None) -> dict[str, str]:
+    """The SHA-256 of the files that an open model says its weights are in, by their names from its own folder on."""
+    content, names = _content(target), (details or {}).get(EXTERNAL_DATA, ())
+    return {name: files.hash_file(str(content.parent / name)) for name in names} if isinstance(content, Path) else {}
+
+
+def hash_ahead(source: Source, *targets: Any) -> None:
+    """Hash the data and the files of models while the models run: what was hashed once is remembered."""
+    fingerprint_of(source)
+    for target in targets:
+        if isinstance(target, str | PathLike):
+            sha256_of(target)
 
 
 def sha256_of(target: Any) -> str | None:

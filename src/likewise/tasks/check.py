@@ -185,10 +185,12 @@ class _Gate:
         return refused and whole and not settings.id and isinstance(inner, ArraySource) and inner.stop <= WHOLE_ROWS
 
     def plan(self, session: Session, progress: Follower | None, *, rowless: bool = False) -> Plan:
-        """What an engine is to do; the data is hashed meanwhile. `rowless`: all of it is asked in one call."""
+        """What an engine is to do; the files are hashed meanwhile. `rowless`: all of it is asked in one call."""
         settings = self.settings
         self.source = _source(settings, session, rowless=rowless)
-        self.hashing = threading.Thread(target=provenance.fingerprint_of, args=(self.source,), daemon=True)
+        self.hashing = threading.Thread(
+            target=provenance.hash_ahead, args=(self.source, settings.reference, settings.candidate), daemon=True
+        )
         self.hashing.start()
         return Plan(
             reference=self.models["reference"],
@@ -274,7 +276,7 @@ class _Gate:
         if isinstance(inner, GeneratedSource):
             comparison = replace(comparison, generated=inner.described)
         if comparison.rows:
-            comparison = _with_sameness(comparison, self.settings)
+            comparison = _with_sameness(comparison, self.settings, facts)
         verdict = judging.judge(comparison, self.policy)
         settings = self.settings
         targets = {"reference": settings.reference, "candidate": settings.candidate, "data": settings.data}
@@ -321,7 +323,7 @@ class _Gate:
         return comparison
 
 
-def _with_sameness(comparison: Comparison, settings: Settings) -> Comparison:
+def _with_sameness(comparison: Comparison, settings: Settings, facts: RunFacts) -> Comparison:
     """Is one model compared with itself? Under other options or settings that is a question like any other."""
     reference, candidate = settings.reference, settings.candidate
     if settings.matrix or dict(settings.reference_options) != dict(settings.candidate_options):
@@ -331,6 +333,9 @@ def _with_sameness(comparison: Comparison, settings: Settings) -> Comparison:
     hashes = {provenance.sha256_of(target) for target in (reference, candidate)}
     attributes = named and (":" in str(reference) or ":" in str(candidate))
     bytes_alike = len(hashes) == 1 and None not in hashes and not attributes
+    sides = ((reference, "reference"), (candidate, "candidate"))
+    weights = [[*provenance.weights_beside(target, facts.details.get(side)).values()] for target, side in sides]
+    bytes_alike = bytes_alike and weights[0] == weights[1]
     return replace(comparison, same_model=same, same_bytes=bytes_alike and not same)
 
 

@@ -59,11 +59,9 @@ def read(target: object) -> ModelProto:
     return proto
 
 
-def file_bytes(proto: ModelProto, path: Path) -> int:
+def file_bytes(path: Path) -> int:
     """The size of a file and of the weights that are stored beside it."""
-    tensors = proto.graph.initializer
-    places = {str(entry.value) for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
-    return path.stat().st_size + sum(Path(place).stat().st_size for place in places if not path.samefile(place))
+    return sum(file.stat().st_size for file in (path, *(path.parent / name for name in external_data.beside(path))))
 
 
 def _refuse_escaping_data(proto: ModelProto, path: Path) -> None:

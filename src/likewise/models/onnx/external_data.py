@@ -27,6 +27,9 @@ LARGE_FILE = 2**24
 LARGE = 2**16
 """Bytes of a tensor from which on it is left in its file: shapes, axes and scales are always at hand."""
 
+EXTERNAL_DATA = "external_data"
+"""Where an open model lists the files beside its own that hold its weights."""
+
 FOLDER = "session.model_external_initializers_file_folder_path"
 """How ONNX Runtime calls the folder that external data is looked for in."""
 
@@ -47,6 +50,13 @@ def read(path: Path) -> ModelProto:
         except (ValueError, IndexError):
             pass  # not the format: let onnx say what is wrong with it
     return onnx.load(path, load_external_data=False)
+
+
+def beside(path: Path) -> list[str]:
+    """The files that hold tensors of a graph, by their names from its folder on; the graph's own is not among them."""
+    tensors = read(path).graph.initializer
+    places = {str(entry.value) for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    return sorted(name for name in places if not path.samefile(path.parent / name))
 
 
 def _without_data(content: mmap.mmap, at: int, end: int, fields: list[int], path: Path) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from likewise.contracts.data import Array, Batch, Tensors
@@ -344,6 +345,8 @@ class OnnxRunner:
         self._layout = RowLayout(model, describe.inputs(proto), declared)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
+        if isinstance(model.target, str | PathLike) and (files := external_data.beside(Path(model.target))):
+            self.details = {**self.details, external_data.EXTERNAL_DATA: files}
 
     @property
     def _session(self) -> Session:

@@ -349,8 +349,7 @@ def read(path: Path) -> tuple[ModelProto, int]:
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path} is not an .onnx file", remedy="Export the model to ONNX first")
     model = describe.read(path)
-    size = describe.file_bytes(model, path)
-    return external_data.whole(model), size
+    return external_data.whole(model), describe.file_bytes(path)
 
 
 def note_origin(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:

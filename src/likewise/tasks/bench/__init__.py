@@ -211,9 +211,9 @@ def _file_bytes(model: Model) -> int | None:
     if not isinstance(target, str | PathLike) or not Path(target).is_file():
         return None
     if model.framework == "onnx":
-        from likewise.models.onnx.describe import file_bytes, read
+        from likewise.models.onnx.describe import file_bytes
 
-        return file_bytes(read(target), Path(target))
+        return file_bytes(Path(target))
     return Path(target).stat().st_size
 
 
