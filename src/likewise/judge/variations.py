@@ -151,10 +151,12 @@ def judge_untried(case: Judgement) -> None:
     left = []
     for found in case.comparison.untried:
         sizes = sorted(int(name) for name in found.names if name.isdecimal())
-        named = [*([runs(sizes)] if sizes else []), *(name for name in found.names if not name.isdecimal())]
-        left.append(f"{KINDS.get(found.kind, found.kind)} {', '.join(named)}")
+        others = [name for name in found.names if not name.isdecimal()]
+        if found.kind == "batch":
+            others = ["other orders"] if others else []
+        left.append(f"{KINDS.get(found.kind, found.kind)} {', '.join([*([runs(sizes)] if sizes else []), *others])}")
     if left:
-        case.note(UNTRIED, f"not tried for lack of time: {'; '.join(left)}", remedy="--thorough tries them")
+        case.note(UNTRIED, f"not tried for lack of time (--thorough tries it): {'; '.join(left)}")
 
 
 def _judge_reference(case: Judgement) -> None:

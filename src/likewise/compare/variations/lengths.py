@@ -194,10 +194,12 @@ def _filling(array: Array, place: int, real: Array) -> object:
     return values[0] if len(values) == 1 else 0
 
 
-ROWS, FEW = 8, 2
+ROWS = 8
 BYTES = 16 * 2**20
-"""A length is tried on at most so many rows, of a model that takes long on a few, of at most so many bytes; one row is
-always tried if it was asked for."""
+"""A length is tried on at most so many rows, of at most so many bytes; one row is always tried if it was asked for."""
+
+FEW, LARGE = 2, 2**18
+"""Of a model that takes long it is tried on so many rows, and on one row of more bytes."""
 
 MOST_BYTES = 2**30
 """A row of more bytes is not made, also if its length was asked for."""
@@ -402,4 +404,5 @@ def _some(batch: Batch, row_bytes: int, *, short: bool) -> Batch:
 
 
 def _count(batch: Batch, row_bytes: int, *, short: bool) -> int:
-    return max(1, min(FEW if short else ROWS, len(batch), BYTES // row_bytes))
+    few = FEW if row_bytes <= LARGE else 1
+    return max(1, min(few if short else ROWS, len(batch), BYTES // row_bytes))

@@ -226,7 +226,8 @@ def changes(old: Report, new: Report, allow: float) -> Iterator[Change]:
     for place in [place for place in before if place in after]:
         ours, theirs = before[place], after[place]
         limits = _tighter(ours.bounds, theirs.bounds)
-        told = Change(place.subject, "", Direction.WORSE, "", None, None, None, None, place.batch_size)
+        less = Direction.WORSE if place == _Place() else less_is(new)
+        told = Change(place.subject, "", less, "", None, None, None, None, place.batch_size)
         told = replace(told, blocks=ours.blocks, place=place.place)
         for name, output in ours.outputs.items():
             if name in theirs.outputs:

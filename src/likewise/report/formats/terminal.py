@@ -369,7 +369,7 @@ class _Screen:
         if confidence is not None and (self.full or asked or report.passed):
             yield Text(sentence(confidence.statement), style="dim")
         made = generated_told(facts.generated, CHECKS_SHOWN if self.full else 1)
-        left = [f"{found.message}; {found.remedy}" for found in report.verdict.findings if found.code == "untried"]
+        left = [found.message for found in report.verdict.findings if found.code == "untried"]
         for line in (*left, *baseline_told(origin.settings), *made, *strata_told(facts.strata)):
             yield Text(self.clipped(sentence(line), 2), style="dim")
 
