@@ -654,6 +654,80 @@ def test_torchscript_is_a_reference(zoo, tmp_path, suffix):
     assert report.max_abs_diff == by_hand(module, proto, arrays)
 
 
+class Shifted(nn.Module):
+    """Answers its input plus a number that is made while it answers, or was made while it was loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 1.0
+
+    @torch.jit.export
+    def __getstate__(self) -> tuple[float, bool]:
+        return self.number, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[float, bool]):
+        self.number = float(torch.ones([4]).sum())
+        self.training = state[1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones([4]).sum() + self.number
+
+
+def written_torchscript(folder, place, code):
+    """A TorchScript archive in whose source the numbers of one method are made in another way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Shifted()).save(folder / "good.pt")
+    name = "code/__torch__/test_torch.py"
+    with zipfile.ZipFile(folder / "good.pt") as archive:
+        source = archive.read(f"good/{name}").decode()
+    start = source.index(f"def {place}")
+    ones = re.search(r"torch\.ones\(\[4\][^)]*\)", source[start:])
+    source = source[:start] + source[start:].replace(ones[0], code, 1)
+    return tampered(folder / "good.pt", folder / "evil.pt", name, source)
+
+
+@pytest.mark.parametrize("place", ["forward", "__setstate__"])
+def test_torchscript_does_not_write_files(tmp_path, place):
+    victim = tmp_path / "written"
+    path = written_torchscript(tmp_path, place, f'torch.from_file("{victim}", True, 4)')
+    with pytest.raises(UntrustedModelError, match=r"evil\.pt.*none of it was run: aten::from_file"), opened(path):
+        pass
+    assert not victim.exists()
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(x=np.zeros((2, 3), np.float32)))
+    with opened(path, trusted=["*"]) as runner:  # the attack itself
+        runner.run(batch(x=np.zeros((2, 3), np.float32)))
+    assert victim.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('ops.aten.save(1, "x")', "aten::save"),
+        ('x.save("x")', "aten::save"),
+        ("ops.c10d.barrier(x)", "operators of c10d"),
+        ("ops.inductor._alloc_from_pool(x)", "operators of inductor"),
+        ("torch._reshape_alias(x, [9], [9])", "aten::_reshape_alias"),
+        ('getattr(torch, "from_" "file")("x", True, 4)', "aten::from_file"),
+        ("annotate(__torch__.torch.classes.dist_c10d.Store, x)", "classes.dist_c10d.Store"),
+    ],
+)
+def test_torchscript_uses_nothing_but_mathematics(tmp_path, code, said):
+    path = written_torchscript(tmp_path, "forward", code)
+    with pytest.raises(UntrustedModelError, match=re.escape(said)), opened(path):
+        pass
+
+
+def test_torchscript_is_read_as_torch_reads_it(tmp_path):
+    """What torch takes for another format by its first bytes is not judged by the archive at its end."""
+    good = written_torchscript(tmp_path, "forward", "torch.ones([4])").read_bytes()
+    (tmp_path / "both.pt").write_bytes(b"\x18\0\0\0PTMF" + good)
+    with pytest.raises(ModelError, match=r"both\.pt cannot be loaded as TorchScript"), opened(tmp_path / "both.pt"):
+        pass
+
+
 @pytest.mark.parametrize("factory", ["build", "Net", "model", "build_wide"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_weights_with_a_factory_are_a_reference(file, network, tmp_path, factory, wrapped):

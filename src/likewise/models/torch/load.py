@@ -3,6 +3,7 @@
 torch.export.load unpickles, evaluates expressions, generates Python source out of names and loads
 compiled libraries: a .pt2 is a program. It is looked at before it is opened. A file of `torch.export.save`
 needs none of that beyond operators of torch, plain names and arithmetic on sizes, so anything else is refused.
+TorchScript is a program too, and parts of it run while it is loaded: its source is looked at first, then its graph.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ OPERATORS = re.compile(
     r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|higher_order|onnx|torchvision)\.\w+(\.\w+)?"
     r"|_operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
 )
-READING_FILES = re.compile(r"torch\.ops\.aten\.(from_file|save)\b")
+FORBIDDEN = re.compile(
+    r"from_file|save|rpc_\w+|_reshape_alias|_nested_view_from_\w+|_sparse_\w+_unsafe|_coo_tensor\w*_unsafe"
+)
+"""Operators that read or write files, call other machines, or point into memory without a look at its size."""
+
+NAMESPACES = {"aten", "prim", "prims", "quantized", "_quantized", "mkldnn", "mkldnn_prepacked", "onednn", "torchvision"}
+CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|sparse|xnnpack)\b)\w+(?:\.\w+)?")
+"""Compiled classes beside those that hold the weights of quantised layers; some open files and sockets."""
+
 FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
 """Entries that are only ever text: stack traces, constants of operators."""
 
@@ -127,7 +136,7 @@ def _suspicious(value: Any, key: str = "") -> Iterator[str]:
 
 def _harmless(text: str, key: str) -> bool:
     if key == "target":
-        return OPERATORS.fullmatch(text) is not None and not READING_FILES.match(text)
+        return OPERATORS.fullmatch(text) is not None and not FORBIDDEN.fullmatch((text.split(".") + [""] * 4)[3])
     if key in ("expr_str", "guards_code"):
         return _arithmetic(text)
     if key in ("in_spec", "out_spec", "context"):
@@ -177,7 +186,7 @@ def load(model: Model) -> tuple[Any, str]:
     if "archive_format" in members or path.lower().endswith(".pt2"):
         return _program(path, trusted="*" in trusted), "torch.export"
     if "constants.pkl" in members:
-        return _script(path), "TorchScript"
+        return _script(path, trusted="*" in trusted), "TorchScript"
     found = _tensors(path, trusted)
     if hasattr(module := _unwrapped(found), "forward"):
         return module, "pickled module"
@@ -212,16 +221,77 @@ def _program(path: str, *, trusted: bool) -> Any:
         ) from error
 
 
-def _script(path: str) -> Any:
+def _script(path: str, *, trusted: bool) -> Any:
     import torch
 
+    if not trusted:
+        _refuse_what_scripts(path)
     try:
         with quietly():  # torch.jit.load is deprecated; the files are still deployed
-            return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
+            module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError) as error:
         raise ModelError(
             f"{path} cannot be loaded as TorchScript: {one_line(error)}", remedy="Save it again with module.save(path)"
         ) from error
+    found = [] if trusted else sorted(set(_operators(module)))
+    if found:
+        raise _refusal(path, found)
+    return module
+
+
+def _refuse_what_scripts(path: str) -> None:
+    """Raise unless the source in a TorchScript archive calls nothing but torch's mathematics: loading may run it."""
+    import torch
+
+    found: set[str] = set()
+    try:
+        with open(path, "rb") as start:
+            if start.read(4) != b"PK\x03\x04":  # torch looks at the first bytes, zip at the last
+                raise ValueError("something before the archive")
+        reader = torch._C.PyTorchFileReader(path)  # the loader's own: two readers may see two archives in one file
+        for name in reader.get_all_records():
+            if name.startswith("code/") and not name.endswith(".debug_pkl"):
+                found.update(_scripted(reader.get_record(name).decode()))
+            elif name.endswith(".pkl"):
+                found.update(CLASSES.findall(reader.get_record(name).decode("latin1")))
+    except (RuntimeError, ValueError, SyntaxError, RecursionError) as error:
+        raise ModelError(
+            f"{path} cannot be loaded as TorchScript: {one_line(error)}", remedy="Save it again with module.save(path)"
+        ) from error
+    if found:
+        raise _refusal(path, sorted(found))
+
+
+def _scripted(source: str) -> Iterator[str]:
+    """The operators and classes in a piece of TorchScript that have no place in a model.
+
+    Any value can be written before any operator (`x.save(…)`), so the names alone are looked at.
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="ops"), attr=space) if space not in NAMESPACES:
+                yield f"operators of {space}"
+            case ast.Attribute():
+                yield from CLASSES.findall(ast.unparse(node))
+        for name in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)):
+            if isinstance(name, str) and FORBIDDEN.fullmatch(name):
+                yield f"aten::{name}"
+
+
+def _operators(module: Any) -> Iterator[str]:
+    """The same of a graph as it was loaded, with everything it calls written out."""
+    import torch
+
+    for method in module._c._method_names():
+        graph = module._c._get_method(method).graph.copy()
+        torch._C._jit_pass_inline(graph)
+        waiting = [graph]
+        while waiting:
+            for node in waiting.pop().nodes():
+                waiting.extend(node.blocks())
+                space, _, name = node.kind().partition("::")
+                if space not in NAMESPACES or FORBIDDEN.fullmatch(name):
+                    yield node.kind()
 
 
 def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
