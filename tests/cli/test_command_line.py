@@ -108,10 +108,12 @@ def test_a_terminal_gets_colour_and_progress_unless_no_color_is_set(example_fold
         tmp_path / "r.json",
         *FLAGS,
     ]
-    code, printed = on_a_terminal(words, example_folder)
+    code, printed = on_a_terminal([*words, "--edge", "report"], example_folder)
     assert code == 0
     assert f"{ESCAPE}[" in printed
     assert "loading the reference" in printed
+    # The verdict is seen before what cannot change it is tried.
+    assert "PASS · trying the edge suite" in printed
     code, plain = on_a_terminal([*words, "--quiet"], example_folder, NO_COLOR="1")
     assert code == 0
     assert ESCAPE not in plain

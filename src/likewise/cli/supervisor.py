@@ -64,6 +64,7 @@ def supervise(
     timeout: float | None = None,
     on_progress: Callable[[Mapping[str, Any]], None] | None = None,
     on_tick: Callable[[], None] | None = None,
+    on_judged: Callable[[str], None] | None = None,
     debug: bool = False,
 ) -> Any:
     """The result of a job, or an error that says what happened to it. A `timeout` of 0 never ends a job.
@@ -77,7 +78,9 @@ def supervise(
     known: list[tuple[str, str]] = []
     try:
         waiting = timeout, silence
-        return _follow(worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, debug=debug)
+        return _follow(
+            worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, on_judged=on_judged, debug=debug
+        )
     except CrashError as error:
         error.judged = known[-1] if known else None
         raise
@@ -169,6 +172,7 @@ def _follow(
     *,
     on_progress: Callable[[Mapping[str, Any]], None] | None,
     on_tick: Callable[[], None] | None,
+    on_judged: Callable[[str], None] | None,
     debug: bool,
 ) -> Any:
     timeout, silence = waiting
@@ -226,6 +230,8 @@ def _follow(
         elif message["type"] == "judged":
             known.append((message["result"], message["before"]))
             doing.clear()
+            if on_judged is not None:
+                on_judged(message["outcome"])
             until = None if message["within"] is None else time.monotonic() + message["within"] + GRACE
             deadline = min((end for end in (asked, until) if end is not None), default=None)
             # What has a time of its own may be silent for all of it.
@@ -395,6 +401,12 @@ class _ProgressLine:
         self._shown = shown and sys.stderr.isatty() and not plain()
         self._pace = Pace()
         self._drawn = 0.0
+        self._verdict = ""
+
+    def judged(self, outcome: str) -> None:
+        """The verdict is known, and stands in front of what follows it."""
+        self._verdict = f"{outcome} · " if outcome else ""
+        self._drawn = 0.0
 
     def update(self, message: Mapping[str, Any]) -> None:
         self._pace.update(message)
@@ -404,7 +416,7 @@ class _ProgressLine:
         now = time.monotonic()
         if self._shown and now - self._drawn > 0.1 and (text := self._pace.text(now)):
             self._drawn = now
-            sys.stderr.write("\r\x1b[2K" + text[:79])
+            sys.stderr.write("\r\x1b[2K" + (self._verdict + text)[:79])
             sys.stderr.flush()
 
     def clear(self) -> None:
@@ -417,6 +429,8 @@ def watched(job: Mapping[str, Any], *, shown: bool, debug: bool, timeout: float 
     """The result of a job, or an error that says what happened to it; the line is gone when it ends."""
     line = _ProgressLine(shown=shown)
     try:
-        return supervise(job, timeout=timeout, on_progress=line.update, on_tick=line.tick, debug=debug)
+        return supervise(
+            job, timeout=timeout, on_progress=line.update, on_tick=line.tick, on_judged=line.judged, debug=debug
+        )
     finally:
         line.clear()

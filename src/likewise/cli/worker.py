@@ -115,7 +115,10 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     def judged(report: Report, before: str) -> None:
         spent = report.origin.run["seconds"].get("total", 0.0)
         within = {check.EXPLAINING: settings.explain_budget, check.EDGE: HUNG + HUNG_TIMES * spent}.get(before)
-        channel.send(type="judged", result=render(complete(report), "json"), before=before, within=within)
+        # Other lengths decide with the data: what is known before them is no verdict yet.
+        outcome = "" if before == check.SHAPES else str(report.outcome)
+        written = render(complete(report), "json")
+        channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
     look = job["look"]
     if look is not None:
