@@ -51,7 +51,8 @@ def fitted(name):
 )
 def test_float32_is_too_little_for_some_models(name, culprit):
     model, exported, rows = fitted(name)
-    best = sg.explained(model, exported, rows)
+    # Strictly, so that most rows fail: of a handful at the limit it depends on the processor which they are.
+    best = sg.explained(model, exported, rows, abs_tol=1e-5, rel_tol=1e-5)
     assert best.cause == "float32-compute"
     assert best.culprit.startswith(culprit)
     assert best.explained_share > 0.9

@@ -306,7 +306,7 @@ REFUSED = {
     "exponent": (lambda: CatBoostRegressor(loss_function="Poisson", **SMALL).fit(X, COUNTS), "leaves out the exponent"),
     "targets": (
         lambda: CatBoostRegressor(loss_function="MultiRMSE", **SMALL).fit(X, np.c_[TARGET, -TARGET]),
-        "2 values a row",
+        "2 values per row",
     ),
     "lossguide": (lambda: CatBoostRegressor(grow_policy="Lossguide", **SMALL).fit(X, TARGET), "non symmetric trees"),
 }

@@ -46,6 +46,9 @@ SETTLED = 0.95
 TIME_AFTER = 5.0
 """Seconds that the other hypotheses have then; or as long as it took to get there."""
 
+ALL = 0.98
+"""From this share on an explanation covers everything: a row or two at the limit do not decide which one is the best."""
+
 SHOWN = 5
 """Diagnoses that are told."""
 
@@ -320,7 +323,10 @@ def _settles(case: Case, entry: Explained) -> bool:
 
 def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
     """The best explanation first, each cause of a culprit once."""
-    best = sorted(explained, key=lambda entry: (-round(_share(case, entry), 2), entry.simplicity, entry.cause))
+    best = sorted(
+        explained,
+        key=lambda entry: (-min(round(_share(case, entry), 2), ALL), entry.simplicity, entry.cause),
+    )
     once = {(entry.cause, str(entry.culprit)): entry for entry in reversed(best)}
     return [entry for entry in best if once[entry.cause, str(entry.culprit)] is entry][:SHOWN]
 

