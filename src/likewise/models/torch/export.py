@@ -1,8 +1,10 @@
 """PyTorch to ONNX with the exporter that captures the whole program (dynamo), and nothing silent about it.
 
 The number of rows stays free, or the export fails: a batch size that was fixed by the way `forward` is
-written would be noticed in production only. Outputs are named after the paths that lead to them in the
-module's own answer, so that they are compared by name.
+written would be noticed in production only. An exported program keeps the sizes it was captured for.
+TorchScript, and modules that cannot be captured (recurrent layers over a free time axis), go through
+the older exporter, which records one run: what it gives is asked at other sizes before it is believed.
+Outputs are named after the paths that lead to them in the module's own answer, so that they are compared by name.
 """
 
 from __future__ import annotations
@@ -10,27 +12,26 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from io import StringIO
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.contracts.models import ExportRequest
+from likewise.contracts.models import NOTE, ExportRequest
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
-from likewise.models import quietly
 from likewise.models.arrays import RowAxes, from_front
 from likewise.models.torch.open import (
-    Parameter,
+    PROGRAM,
     bound,
     device_of,
     flatten,
     parameters_of,
+    program_sizes,
     tensor_of,
     training_parts,
 )
+from likewise.models.torch.torchscript import BATCH, Subject, recorded_instead, recorded_script, silently
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -43,7 +44,7 @@ PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 class TorchExporter:
-    """Exports live modules."""
+    """Exports live modules, TorchScript and exported programs."""
 
     framework = "torch"
 
@@ -57,43 +58,27 @@ class TorchExporter:
             import torch
         module = request.model
         _require_exportable(module, request)
+        program = getattr(module, "meta", {}).get(PROGRAM)
+        if program is not None:
+            return _program_as_onnx(program, request)
         if request.double:
             module = copy.deepcopy(module).double()
-        tensors = _sample(request, device_of(module))
-        parameters = parameters_of(module)
-        names = _answer_names(module, tensors, parameters)
-        free = _free_axes(request, tensors)
-        shapes = tuple(free.values()) if parameters is None else free
-        program = _captured(module, tensors, parameters, shapes)
-        try:
-            with _silently():
-                exported = torch.onnx.export(
-                    program,
-                    dynamo=True,
-                    verbose=False,
-                    opset_version=request.opset,
-                    dynamic_shapes=shapes,
-                )
-        except Exception as error:  # the exporter raises many types
-            raise _not_convertible(error, program) from error
-        assert exported is not None
-        proto = exported.model_proto
-        # Shapes of values in between mislead tools that change the graph later, such as quantisers.
-        del proto.graph.value_info[:]
-        _require_free(proto, free)
+        subject = _subject(module, request)
+        names = _answer_names(subject)
+        if isinstance(module, torch.jit.ScriptModule):
+            proto = recorded_script(subject, request.opset)
+        else:
+            try:
+                proto = _captured_as_onnx(subject, request.opset)
+            except ModelError as error:
+                proto = recorded_instead(subject, request.opset, error)
         _name_outputs(proto.graph, names)
         return proto
 
 
 def _require_exportable(module: Any, request: ExportRequest) -> None:
-    import torch
-
     if request.zipmap:
         raise UsageError("a PyTorch module has no class labels for one dictionary per row", remedy="Leave out zipmap")
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError(
-            "a TorchScript module cannot be exported", remedy="Export the module that the script was made from"
-        )
     # The adapter opens a module in eval mode; only its details still tell in which mode it was found.
     training = list(training_parts(module))
     if training or request.details.get("training_mode"):
@@ -104,65 +89,180 @@ def _require_exportable(module: Any, request: ExportRequest) -> None:
         )
 
 
-def _sample(request: ExportRequest, device: Any) -> dict[str, Any]:
-    """A few rows as tensors, where the module has its rows."""
-    axes = RowAxes.parse(request.batch_axis)
+def _subject(module: Any, request: ExportRequest) -> Subject:
+    """The first rows as tensors, where the module has its rows."""
+    axes, device = RowAxes.parse(request.batch_axis), device_of(module)
     if not len(request.sample):
         raise ModelError("there is no row to capture the module with", remedy="Give data with at least one row")
 
-    def laid_out(name: str, array: Array) -> Array:
-        rows = array[np.arange(SAMPLE_ROWS) % len(array)]
-        return from_front(rows, axes.of(name, rows.ndim) or 0)
+    def has_rows(name: str) -> bool:
+        return axes.rowless or axes.has_rows(name)
 
-    tensors = {name: tensor_of(laid_out(name, array)) for name, array in request.sample.inputs.items()}
-    if request.double:
-        tensors = {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+    def tensor(name: str, array: Array, rows: Array) -> Any:
+        axis = axes.of(name, array.ndim) or 0
+        laid_out = from_front(array[rows % len(array)], axis) if has_rows(name) else np.asarray(array[0])
+        found = tensor_of(laid_out).to(device)
+        return found.double() if request.double and found.is_floating_point() else found
+
+    inputs = request.sample.inputs.items()
+    tensors = {name: tensor(name, array, np.arange(SAMPLE_ROWS)) for name, array in inputs}
+    others = {name: tensor(name, array, -1 - np.arange(SAMPLE_ROWS)) for name, array in inputs}
+    asked = _asked_axes(request, tensors)
+    sizes = list(dict.fromkeys(tensors[name].shape[axis] for name, some in asked.items() for axis in some))
+    called = {size: "length" if len(sizes) == 1 else f"length_{place}" for place, size in enumerate(sizes)}
+    free = {
+        name: {
+            **{axis: called[given.shape[axis]] for axis in asked.get(name, ())},
+            **({(axes.of(name, given.ndim) or 0): BATCH} if given.ndim and has_rows(name) else {}),
+        }
+        for name, given in tensors.items()
+    }
+    return Subject(module, parameters_of(module), tensors, others, free)
 
 
-def _answer_names(module: Any, tensors: Mapping[str, Any], parameters: tuple[Parameter, ...] | None) -> list[str]:
+def _asked_axes(request: ExportRequest, ranked: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
+    """The axes that are to be free beside those of the rows."""
+    asked = request.dynamic or {}
+    for name, axes in asked.items():
+        if name not in ranked:
+            raise UsageError(f"there is no input {name!r} with free axes{nearest(name, ranked)}")
+        if beyond := [axis for axis in axes if not 0 <= axis < ranked[name].ndim]:
+            raise UsageError(
+                f"input {name!r} has no axis {beyond[0]}", remedy=f"Its axes are 0 to {ranked[name].ndim - 1}"
+            )
+    return asked
+
+
+def _answer_names(subject: Subject) -> list[str]:
     import torch
 
-    args, kwargs = bound(tensors, parameters)
     try:
-        with torch.inference_mode():
-            return [name for name, _ in flatten(module(*args, **kwargs))]
+        answers = subject.answers(subject.tensors)
     except Exception as error:
-        raise ModelError(f"the module does not answer the first rows: {one_line(error)}") from error
+        raise ModelError(
+            f"the module does not answer the first rows: {one_line(error)}",
+            remedy=f"It is asked about {SAMPLE_ROWS} rows: see that it takes any number of them",
+        ) from error
+    _require_tensors([(name, isinstance(value, torch.Tensor)) for name, value in answers])
+    return [name for name, _ in answers]
 
 
-def _free_axes(request: ExportRequest, tensors: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
-    """Every input's axis of the rows, and the axes asked for."""
+def _require_tensors(answers: list[tuple[str, bool]]) -> None:
+    if plain := [name for name, is_tensor in answers if not is_tensor]:
+        raise ModelError(
+            f"output {plain[0]!r} is a plain number, which a graph does not give",
+            remedy="Return torch.tensor(number), or leave it out",
+        )
+
+
+def _captured_as_onnx(subject: Subject, opset: int | None) -> ModelProto:
+    """By the exporter that captures the whole program."""
     from torch.export import Dim
 
-    axes = RowAxes.parse(request.batch_axis)
-    batch = Dim("batch")
-    asked = request.dynamic or {}
-    for name in asked:
-        if name not in tensors:
-            raise UsageError(f"there is no input {name!r} with free axes{nearest(name, tensors)}")
-    return {
-        name: {
-            **dict.fromkeys(asked.get(name, ()), Dim.DYNAMIC),
-            **({(axes.of(name, tensor.ndim) or 0): batch} if tensor.ndim else {}),
-        }
-        for name, tensor in tensors.items()
+    batch = Dim(BATCH)
+    free = {
+        name: {axis: batch if called == BATCH else Dim.DYNAMIC for axis, called in axes.items()}
+        for name, axes in subject.free.items()
     }
+    shapes = tuple(free.values()) if subject.parameters is None else free
+    proto = _translated(_captured(subject, shapes), opset, shapes)
+    _require_free(proto, subject.free)
+    return proto
 
 
-def _captured(module: Any, tensors: Mapping[str, Any], parameters: tuple[Parameter, ...] | None, shapes: Any) -> Any:
+def _translated(program: Any, opset: int | None, shapes: Any = None) -> ModelProto:
     import torch
 
-    args, kwargs = bound(tensors, parameters)
     try:
-        with _silently():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with silently():
+            exported = torch.onnx.export(
+                program, dynamo=True, verbose=False, opset_version=opset, dynamic_shapes=shapes
+            )
+    except Exception as error:  # the exporter raises many types
+        raise _not_convertible(error, program) from error
+    assert exported is not None
+    proto = exported.model_proto
+    # Shapes of values in between mislead tools that change the graph later, such as quantisers.
+    del proto.graph.value_info[:]
+    return proto
+
+
+def _program_as_onnx(program: Any, request: ExportRequest) -> ModelProto:
+    """An exported program with the sizes it was captured for: what it fixes stays fixed, and is told."""
+    from torch.utils._pytree import tree_unflatten
+
+    if request.double:
+        raise UsageError(
+            "an exported program keeps its types", remedy="Capture model.double() and export that, without --double"
+        )
+    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = {name: values[name] for name in program.graph_signature.user_inputs}
+    for name, axes in _asked_axes(request, inputs).items():
+        if fixed := [axis for axis in axes if isinstance(inputs[name].shape[axis], int)]:
+            raise ModelError(
+                f"axis {fixed[0]} of input {name!r} is fixed at {inputs[name].shape[fixed[0]]} in the exported program",
+                remedy=f"Capture it again with dynamic_shapes={{{name!r}: {{{fixed[0]}: torch.export.Dim.DYNAMIC}}}}",
+            )
+    outputs = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    answers = list(flatten(tree_unflatten(list(outputs), program.call_spec.out_spec)))
+    _require_tensors([(name, hasattr(value, "meta")) for name, value in answers])
+    _forget_derived_ranges(inputs)
+    proto = _translated(program, request.opset)
+    _name_outputs(proto.graph, [name for name, _ in answers])
+    told = _sizes_told(program, inputs, RowAxes.parse(request.batch_axis))
+    if told:
+        proto.metadata_props.add(key=NOTE, value="; ".join(told))
+    return proto
+
+
+def _forget_derived_ranges(inputs: Mapping[str, Any]) -> None:
+    """A program out of a file lists ranges of `2*n` among those of symbols, and torch then stumbles over them."""
+    for value in inputs.values():
+        ranges = value.fake_mode.shape_env.var_to_range
+        for entry in [entry for entry in ranges if not entry.is_Symbol]:
+            del ranges[entry]
+
+
+def _sizes_told(program: Any, inputs: Mapping[str, Any], axes: RowAxes) -> list[str]:
+    """Sentences on the sizes that the program does not leave free."""
+    ranges, told = program_sizes(program), []
+    for name, value in inputs.items():
+        for axis, size in enumerate(value.shape):
+            rows = axis == (axes.of(name, len(value.shape)) or 0)
+            if isinstance(size, int):
+                told += [f"it takes {size} row{'s' if size > 1 else ''} at a time, as the program does"] if rows else []
+            elif " to " in (taken := ranges.get(str(size), "")):
+                told.append(f"axis {axis} of {name!r} was captured for sizes of {taken}")
+    return list(dict.fromkeys(told))
+
+
+def _captured(subject: Subject, shapes: Any) -> Any:
+    import torch
+
+    args, kwargs = bound(subject.tensors, subject.parameters)
+    try:
+        with silently():
+            return torch.export.export(subject.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever forward does that cannot be captured
-        reason = re.split(r"\n\s*(?:The error above|For more information|Suggested fixes)", str(error))[0]
-        raise ModelError(
-            f"the module cannot be captured{_at(str(error), error)}: {' '.join(reason.split())[:400]}",
-            remedy="Write forward so that it holds for any number of rows and does not branch on values",
-        ) from error
+        what, remedy = _refusal(error)
+        raise ModelError(f"the module cannot be captured{_at(str(error), error)}: {what}", remedy=remedy) from error
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
+    """The sentence of torch's that matters, and what to change."""
+    text = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.shape[\2]", str(error))
+    if fixed := re.search(r"marked (.+?) as dynamic but your code specialized it to be a constant \((\d+)\)", text):
+        size = "the number of rows" if fixed[1] == BATCH else fixed[1]
+        return (
+            f"forward fixes {size} at {fixed[2]}",
+            f"Write forward so that {size} may be anything, such as reshape(-1, …) or sizes read from x.shape",
+        )
+    if held := re.search(r"satisfy the generated guard (.+?)\.?\s*(?:\n|$)", text):
+        return f"forward holds only where {held[1]}", "Write forward so that it does not branch on sizes"
+    if "data-dependent" in text:
+        return "forward branches on values", "Replace the branch with torch.where, or loops over values with tensors"
+    reason = re.split(r"\n\s*(?:The error above|For more information|Suggested fixes|from user code)", text)[0]
+    return " ".join(reason.split())[:400], "Write forward with operations on tensors alone"
 
 
 def _not_convertible(error: BaseException, program: Any) -> ModelError:
@@ -187,7 +287,7 @@ def _not_convertible(error: BaseException, program: Any) -> ModelError:
 
 def _node(program: Any, name: str, operator: str) -> Any:
     """The node of a program by its name or operator, also among those it is broken down into."""
-    with _silently():
+    with silently():
         graphs = (program.graph, program.run_decompositions().graph)
     for graph in graphs:
         for node in graph.nodes:
@@ -210,7 +310,7 @@ def _at(text: str, error: BaseException | None) -> str:
     return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
 
 
-def _require_free(proto: ModelProto, free: Mapping[str, Mapping[int, Any]]) -> None:
+def _require_free(proto: ModelProto, free: Mapping[str, Mapping[int, str]]) -> None:
     in_order = dict(zip((value.name for value in proto.graph.input), free.values(), strict=False))
     for value in proto.graph.input:
         for axis in free.get(value.name, in_order.get(value.name, {})):
@@ -244,13 +344,6 @@ def _rename(graph: GraphProto, mapping: Mapping[str, str]) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _rename(attribute.g, mapping)
-
-
-@contextmanager
-def _silently() -> Iterator[None]:
-    """Without the exporter's progress and advice, which go to the terminal directly."""
-    with quietly(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-        yield
 
 
 EXTENSION = TorchExporter()

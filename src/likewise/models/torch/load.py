@@ -124,7 +124,8 @@ def _not_a_program(path: str) -> ModelError:
 def _suspicious(value: Any, key: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for name, entry in value.items():
-            yield from _suspicious(name, "name")
+            # The sizes that an axis may have, under names such as `2*s0`.
+            yield from _suspicious(name, "expr_str" if key == "range_constraints" else "name")
             if name not in FREE_TEXT:
                 yield from _suspicious(entry, name)
     elif isinstance(value, list):

@@ -183,12 +183,19 @@ LONE = "output"
 
 OPTIONS = ("factory", "dtype", "batch_axis")
 
+PROGRAM = "likewise.program"
+"""Where the module of an exported program keeps that program, in its `meta`."""
+
 
 def training_parts(module: Any) -> dict[str, Any]:
     """The parts in training mode by their path. The module of a captured program has no modes, whatever it says."""
     if "eval" in vars(module):
         return {}
-    return {name or type(module).__name__: part for name, part in module.named_modules() if part.training}
+    return {name or type(module).__name__: part for name, part in module.named_modules() if _is_training(part)}
+
+
+def _is_training(part: Any) -> bool:
+    return bool(getattr(part, "training", False))  # frozen TorchScript has no modes
 
 
 @contextmanager
@@ -425,6 +432,7 @@ def _opened_program(program: Any, model: Model) -> TorchRunner:
     )
     with quietly():
         module = program.module()
+    module.meta[PROGRAM] = program
     facts = {
         **details(module, "torch.export"),
         "module": type(program).__name__,
