@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from likewise.compare.call import Side, settled
@@ -19,8 +20,8 @@ from likewise.contracts.data import Batch
 from likewise.contracts.models import NOTE, Exporter, ExportRequest, Kind, Label, Model, Runner
 from likewise.contracts.report import Report
 from likewise.data import selection
-from likewise.data.files import atomically
-from likewise.errors import DataError, ModelError, UsageError
+from likewise.data.files import atomically, hash_file
+from likewise.errors import DataError, ModelError, UsageError, foreign
 from likewise.models.onnx import describe
 from likewise.registry import describe_model, exporters, open_model, open_source
 from likewise.report.provenance import sha256_of
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 16_384
 """Rows from which the types of the inputs are read."""
+
+ONE_FILE = 2**31 - 1
+"""Bytes that protobuf, and with it an ONNX file, can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,24 +177,45 @@ def _written(
         if value is not None:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             proto.metadata_props.add(key=key, value=text)
-    content = proto.SerializeToString(deterministic=True)
-    _require_loadable(content, path, double=double)
-    atomically(path, content)
-    sha256 = hashlib.sha256(content).hexdigest()
     outputs = [
         {"name": spec.name, "kind": str(spec.kind), "dtype": spec.dtype, "classes": spec.classes}
         for spec in describe.outputs(proto)
     ]
-    described = {"model": path.name, "sha256": sha256, "bytes": len(content), "reference": Path(source).name}
+    _save(path, proto, double=double)
+    sha256, size = hash_file(str(path)), describe.file_bytes(path)
+    described = {"model": path.name, "sha256": sha256, "bytes": size, "reference": Path(source).name}
     opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
     _write_json(path.with_suffix(".features.json"), {"features": features})
     _write_json(
         path.with_suffix(".metadata.json"), {**described, **about, "outputs": outputs, "opsets": opsets, "note": note}
     )
-    return Export(source, str(path), sha256, len(content), features, tuple(filter(None, note.split("; "))))
+    return Export(source, str(path), sha256, size, features, tuple(filter(None, note.split("; "))))
 
 
-def _require_loadable(content: bytes, path: Path, *, double: bool) -> None:
+def _save(path: Path, proto: ModelProto, *, double: bool) -> None:
+    """Put a file that loads in its place, with the weights beside it where one file cannot hold them."""
+    import onnx
+
+    if proto.ByteSize() <= ONE_FILE:
+        content = proto.SerializeToString(deterministic=True)
+        _require_loadable(content, path, double=double)
+        atomically(path, content)
+        return
+    weights = f"{path.name}.data"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        foreign(DataError, f"{path} cannot be written", remedy="Name a file in a folder with enough space"),
+        TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder,
+    ):
+        whole = Path(folder, path.name)
+        onnx.save_model(proto, whole, save_as_external_data=True, location=weights)
+        _require_loadable(str(whole), path, double=double)
+        for name in (weights, path.name):
+            os.chmod(Path(folder, name), 0o644)
+            os.replace(Path(folder, name), path.parent / name)
+
+
+def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None:
     """Converters succeed and give files that no runtime opens: nothing of that kind takes a file's place."""
     try:
         with open_model(Model("onnx", content)):
