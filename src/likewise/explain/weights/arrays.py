@@ -75,10 +75,11 @@ def unequal(
     largest = max((float(np.max(size, where=np.isfinite(size), initial=0.0)) for size in sizes), default=0.0)
     kept = max(storage_of(values, expected), storage or (0.0, 0.0))
     slack = max(1e-10 * largest, folded * largest, 1.02 * rounding)
-    different: Array = np.empty(values.shape, dtype=bool)
+    different: Array = np.zeros(values.shape, dtype=bool)
     for part in _blocks(held, wanted):
-        mine, yours = held[part].astype(np.float64), wanted[part].astype(np.float64)
-        different.reshape(-1)[part] = _apart(mine, yours, kept, folded, slack)
+        if not np.array_equal(held[part], wanted[part]):
+            mine, yours = held[part].astype(np.float64), wanted[part].astype(np.float64)
+            different.reshape(-1)[part] = _apart(mine, yours, kept, folded, slack)
     return different
 
 
@@ -328,8 +329,8 @@ def derived(parameter: Parameter) -> Iterator[Form]:
 def parts(parameter: Parameter) -> Iterator[Form]:
     """The pieces of an array that some converters write apart: one a column or row, or without the outer edges."""
     values = parameter.values
-    places = np.arange(values.size).reshape(values.shape)
     if values.ndim == 2 and max(values.shape) <= MOST_PARTS:
+        places = np.arange(values.size).reshape(values.shape)
         for lines, index in ((values, places), (values.T, places.T)):
             for number in range(len(lines)):
                 line, place = lines[number, :], index[number, :]
@@ -337,6 +338,7 @@ def parts(parameter: Parameter) -> Iterator[Form]:
                 if not is_text(values):
                     yield Form(parameter, -line[::-1], origin=place[::-1])
     elif values.ndim == 1 and values.size > 3:
+        places = np.arange(values.size)
         for cut in (slice(1, -1), slice(1, None), slice(None, -1)):
             yield Form(parameter, values[cut], origin=places[cut])
 

@@ -241,8 +241,10 @@ def identified(
     `freely`: they are known to be right and want a name only, so parts and whatever is computed will do.
     `tick` is called for every constant: in a large graph each has many arrays to be compared with.
     """
-    by_size = _by_size(sorted(parameters, key=_kept_beside), freely=freely)
     found: dict[tuple[int, int | str], Match] = {}
+    if not constants:
+        return found
+    by_size = _by_size(sorted(parameters, key=_kept_beside), freely=freely)
     used: set[str] = set()
     for constant in constants:
         tick()
