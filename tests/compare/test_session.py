@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import numpy as np
+import onnx
 import pytest
 
 import data_only
 from likewise.compare import session
+from likewise.contracts.models import Model
+from likewise.models.onnx.open import EXTENSION as ONNX
 from likewise.models.python import EXTENSION as PYTHON
 
 ROWS = 600
+SPINNING = "session.intra_op.allow_spinning"
 
 
 class Asked:
@@ -61,3 +65,28 @@ def test_no_more_than_the_rows_that_were_kept_are_looked_at(monkeypatch):
     # The first rows, those that fail, and the worst of the run, wherever they are.
     assert 140 <= explanation.rows <= 150
     assert 40 <= explanation.failing_rows <= 50
+
+
+@pytest.mark.parametrize("said", [None, "1"])
+def test_two_models_that_take_turns_do_not_keep_the_cores_from_each_other(said):
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], ["y"])],
+        "graph",
+        [value("x", onnx.TensorProto.FLOAT, ["N"])],
+        [value("y", onnx.TensorProto.FLOAT, ["N"])],
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    model = Model("onnx", proto, {} if said is None else {SPINNING: said})
+    found, original = [], type(ONNX).open
+
+    @contextmanager
+    def watched(self, model):
+        found.append(model.options.get(SPINNING))
+        with original(self, model) as runner:
+            yield runner
+
+    with pytest.MonkeyPatch.context() as patch, session.Session(model, model) as both:
+        patch.setattr(type(ONNX), "open", watched)
+        both.both()
+    assert found == [said or "0"] * 2

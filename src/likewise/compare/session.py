@@ -67,9 +67,8 @@ class Session:
         if REFERENCE in self._open or not self._goes_apart():
             return self._opened(REFERENCE), self._opened(CANDIDATE)
         reference = self._elsewhere.enter_context(open_elsewhere(self.models[REFERENCE], REFERENCE))
-        model = self.models[CANDIDATE]
         try:
-            candidate = self._opened(CANDIDATE, adapter(model.framework).sharing(model))
+            candidate = self._opened(CANDIDATE)
         finally:
             with self._opening(REFERENCE):
                 reference.arrive()
@@ -97,11 +96,13 @@ class Session:
         stored = isinstance(model.target, str | PathLike)
         return self._apart and stored and adapter(model.framework).holds_interpreter
 
-    def _opened(self, side: str, model: Model | None = None) -> Runner:
+    def _opened(self, side: str) -> Runner:
         if side not in self._open:
-            model = model or self.models[side]
+            model = self.models[side]
             with self._opening(side):
-                self._open[side] = self._stack.enter_context(open_model(model))
+                # They take turns: one that keeps its cores busy while it waits takes them from the other.
+                shared = adapter(model.framework).sharing(model)
+                self._open[side] = self._stack.enter_context(open_model(shared))
         return self._open[side]
 
     @contextmanager
