@@ -47,7 +47,7 @@ TIME_AFTER = 5.0
 """Seconds that the other hypotheses have then; or as long as it took to get there."""
 
 ALL = 0.98
-"""From this share on an explanation covers everything: a row or two at the limit do not decide which one is the best."""
+"""From this share on an explanation covers everything: a row or two at the limit do not decide which is best."""
 
 SHOWN = 5
 """Diagnoses that are told."""
