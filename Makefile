@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism explain-score screens newcomer clean
+.PHONY: demo test docs lint format bench atlas conformance determinism explain-score remedies screens newcomer clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -52,6 +52,10 @@ atlas: $(READY)
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
+
+# What explanations call a verified remedy, done again by hand over every fault. ONLY=trees for some
+remedies: $(READY)
+	$(BIN)/python benchmarks/remedies.py $(if $(ONLY),--only "$(ONLY)")
 
 # README, guides and examples to the letter where nothing is pinned: the newest versions, then the oldest allowed.
 # PAGE=docs/guide for a part; KEEP=folder keeps the environments; TORCH=torch==2.13.0 is what is installed first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from applying import helps
 from faults import CONTROLS, FAMILIES, FAULTS, UNEXPLAINED, named
 from faults.quiet import quietly
 from threadpoolctl import threadpool_limits
@@ -58,6 +59,9 @@ def test_the_cause_of_what_happens_by_itself_is_found(name, request):
     best = report.diagnoses[0]
     assert best.cause in fault.causes
     assert named(best.culprit, fault.culprit), best.culprit
+    if best.remedy_verified:
+        with quietly():
+            assert helps(fault, report) == ""
 
 
 @pytest.mark.parametrize("name", CONTROLS)

@@ -62,7 +62,7 @@ def test_class_columns_in_another_order(three, data):
     found = first(model, behind(proto, "probabilities", columns_taken([2, 0, 1])), data[0])
     assert (found.cause, found.explained_share) == ("label-order", 1.0)
     assert found.culprit == "probabilities (columns hold 2, 0, 1)"
-    assert "output[:, [1, 2, 0]]" in found.remedy
+    assert found.remedy.startswith("Export the reference again with likewise export")
 
 
 def test_two_columns_inverted_are_seen_in_a_single_row(two, data):

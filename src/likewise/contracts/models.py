@@ -26,8 +26,8 @@ BatchAxis: TypeAlias = int | str | Mapping[str, int | None]
 """Where the rows lie: one axis for every tensor, or one a name; `1`, `x:1,rate:none`, `none`, or a mapping."""
 
 
-NOTE = "likewise.note"
-"""The metadata entry of an exported model that says what was decided for it."""
+NOTE, MADE_FROM = "likewise.note", "likewise.reference_sha256"
+"""The metadata entries of an exported model that say what was decided for it, and which file it was made from."""
 
 
 class Kind(StrEnum):

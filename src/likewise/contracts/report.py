@@ -118,7 +118,8 @@ class Diagnosis:
     """One cause, what it covers, and the experiment that showed it.
 
     `explained_share` is the part of the failing rows looked at that agree once the cause is taken
-    away; `rows` names the first of them.
+    away; `rows` names the first of them. `remedy_verified`: just what the remedy says was done, and the failing rows
+    agreed; else it is a suggestion. `suggestion` is what else may help beside a verified remedy.
     """
 
     cause: str
@@ -127,6 +128,8 @@ class Diagnosis:
     evidence: str
     remedy: str
     rows: tuple[int | str, ...] = ()
+    remedy_verified: bool = False
+    suggestion: str = ""
 
 
 @dataclass(frozen=True, slots=True)

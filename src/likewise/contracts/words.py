@@ -30,6 +30,11 @@ def at_sizes(sizes: Sequence[int], tried: Sequence[int]) -> str:
     return f"at batch sizes {sizes[0]}–{sizes[-1]}" if every else f"at batch sizes {runs(sizes)}"
 
 
+def lowered(text: str) -> str:
+    """Words that go on in the middle of a sentence: a verb at their beginning loses its capital."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
 def figure(value: float | str | None) -> str:
     """A figure as a person reads it."""
     if value is None:

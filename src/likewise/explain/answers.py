@@ -24,7 +24,7 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
-from likewise.explain.case import Case, Explained, made_once, rows_agreeing
+from likewise.explain.case import Case, Explained, Remedy, made_once, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
 
 ROUNDING = Tolerance(1e-6, 1e-5)
@@ -228,6 +228,15 @@ def culprit(concerned: Sequence[Pair], detail: str, *, nodes: tuple[str, ...] = 
     return Place(names(concerned), (f"{given}{detail}",), outputs=outputs, nodes=nodes)
 
 
+def on_arrays(case: Case, concerned: Sequence[Pair], remedy: Remedy | str) -> Remedy | str:
+    """A remedy by a line of code for an array, which cannot be run on an output of one dictionary a row."""
+    graph = case.graph()
+    listed = {} if graph is None else {out.name for out in graph.graph.output if out.type.HasField("sequence_type")}
+    if isinstance(remedy, str) or not any(pair.spec.candidate in listed for pair in concerned):
+        return remedy
+    return replace(remedy, done="", suggestion=remedy.suggestion or remedy.done)
+
+
 def names(concerned: Sequence[Pair]) -> str:
     return ", ".join(dict.fromkeys(pair.spec.name for pair in concerned))
 
@@ -267,7 +276,7 @@ class Reading:
     cause: str
     what: str
     done: str
-    remedy: str
+    remedy: Remedy | str
     side: str
     made: Callable[[], Array]
     simplicity: int = 2
@@ -345,7 +354,7 @@ def _explained(case: Case, effect: Effect, chosen: Mapping[int, Reading]) -> Exp
         reading.cause,
         culprit(concerned, reading.what),
         f"{reading.done}, the candidate's {names(concerned)} and the reference's agree on {effect.told}",
-        reading.remedy,
+        on_arrays(case, concerned, reading.remedy),
         covered=effect.covered,
         simplicity=reading.simplicity,
     )
@@ -356,9 +365,10 @@ Function = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A function and what undoes it; `inverse` is None where nothing does. `rows`: needs several columns."""
+    """A function, its code for a user, and what undoes it, None where nothing does. `rows`: needs several columns."""
 
     name: str
+    code: str
     apply: Function
     inverse: Function | None = None
     rows: bool = False
@@ -409,23 +419,30 @@ def unit_length(values: Array) -> Array:
 
 LINKS = (
     # A softmax would turn log-probabilities into probabilities as well: the exact one comes first.
-    Link("exp", np.exp, np.log),
-    Link("sigmoid", sigmoid, logit),
-    Link("softmax", softmax, probabilities_before_softmax, rows=True),
-    Link("log-softmax", log_softmax, None, rows=True),
-    Link("exp(x) - 1", np.expm1, np.log1p),
-    Link("square", np.square, np.sqrt),
+    Link("exp", "np.exp(output)", np.exp, np.log),
+    Link("sigmoid", "scipy.special.expit(output)", sigmoid, logit),
+    Link("softmax", "scipy.special.softmax(output, axis=-1)", softmax, probabilities_before_softmax, rows=True),
+    Link("log-softmax", "scipy.special.log_softmax(output, axis=-1)", log_softmax, None, rows=True),
+    Link("exp(x) - 1", "np.expm1(output)", np.expm1, np.log1p),
+    Link("square", "np.square(output)", np.square, np.sqrt),
     Link(
         "signed square",
+        "np.sign(output) * output**2",
         lambda values: np.asarray(np.sign(values) * values**2),
         lambda values: np.asarray(np.sign(values) * np.sqrt(np.abs(values))),
     ),
-    Link("reciprocal", np.reciprocal, np.reciprocal),
-    Link("power of 10", lambda values: np.asarray(np.power(10.0, values)), np.log10),
-    Link("power of 2", np.exp2, np.log2),
-    Link("tanh", np.tanh, np.arctanh),
-    Link("softplus", lambda values: np.asarray(np.logaddexp(0.0, values)), None),
-    Link("sigmoid, normalised", lambda values: normalized(sigmoid(values)), None, rows=True),
+    Link("reciprocal", "1 / output", np.reciprocal, np.reciprocal),
+    Link("power of 10", "10.0**output", lambda values: np.asarray(np.power(10.0, values)), np.log10),
+    Link("power of 2", "np.exp2(output)", np.exp2, np.log2),
+    Link("tanh", "np.tanh(output)", np.tanh, np.arctanh),
+    Link("softplus", "np.logaddexp(0, output)", lambda values: np.asarray(np.logaddexp(0.0, values)), None),
+    Link(
+        "sigmoid, normalised",
+        "(p := scipy.special.expit(output)) / p.sum(axis=-1, keepdims=True)",
+        lambda values: normalized(sigmoid(values)),
+        None,
+        rows=True,
+    ),
 )
 """Links of the models we know: of classifiers, of counts and positive targets, of ranks, of transformed targets."""
 

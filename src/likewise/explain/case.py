@@ -24,7 +24,7 @@ from likewise.contracts.comparison import Comparison, Mismatch, Pair, PairSpec, 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.report import Place
-from likewise.contracts.verdict import Verdict
+from likewise.contracts.verdict import Outcome, Verdict
 from likewise.data.columns import ArrayColumns
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
@@ -67,19 +67,39 @@ class OutOfTimeError(LikewiseError):
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do about a cause, where more is known than that it may help.
+
+    `done`: what the experiment that showed the cause did to the candidate or its answers, in words by which anybody can
+    do it again: an option, a line of code, the value of an attribute. `again` tells to export the reference anew, which
+    is tried before it is told. `suggestion` is what else may help.
+    """
+
+    suggestion: str = ""
+    again: str = ""
+    done: str = ""
+
+
+DOUBLE = "Export it in double (likewise export --double)"
+WHOLE_PIPELINE = "Export the whole fitted pipeline: likewise export MODEL --data DATA -o model.onnx"
+"""Exports that several probes ask for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explained:
     """What an experiment showed: a cause and where it lies, in words a user can act on.
 
     `covered` marks the rows of the sample that failed and agree after the change. `share` stands in
     where the experiment was not on rows of the sample (another batch size, the weights themselves).
     `simplicity` breaks ties: 1 is exact knowledge of the culprit (this threshold of that tree, this
-    weight), 3 a change from outside that takes the difference away, 5 a suspicion that fits.
+    weight), 3 a change from outside that takes the difference away, 5 a suspicion that fits. A remedy that is
+    a plain text is a suggestion.
     """
 
     cause: str
     culprit: Place
     evidence: str
-    remedy: str
+    remedy: Remedy | str
     covered: Array | None = None
     share: float | None = None
     simplicity: int = 3
@@ -169,6 +189,15 @@ class Case:
         """The types of the tensors of that graph."""
         proto = self.editable(side)
         return {} if proto is None else edits.tensor_types(proto)
+
+    def as_judged(self, spec: PairSpec) -> PairSpec:
+        """Where no label may change at all, one that changed within noise fails too."""
+        return replace(spec, margin_from=None, margin_kind=None) if self.counts_every_flip(spec) else spec
+
+    def counts_every_flip(self, spec: PairSpec) -> bool:
+        """Did an output fail a limit on all labels that changed, those within noise among them?"""
+        failed = [check for check in self.verdict.checks if check.outcome is Outcome.FAIL and check.output == spec.name]
+        return any(check.measure in ("label_flips", "flip_rate") for check in failed)
 
     @property
     def required(self) -> Sample:

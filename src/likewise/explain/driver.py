@@ -17,13 +17,13 @@ from likewise.compare.call import answers
 from likewise.compare.observe import Prepared, prepare
 from likewise.compare.session import Head, Run, Session
 from likewise.compare.variations.batches import DRIFTS
-from likewise.contracts.comparison import Comparison, Incident, Pair, PairSpec, Plan, Tolerance
+from likewise.contracts.comparison import Comparison, Incident, Pair, Plan, Tolerance
 from likewise.contracts.data import Batch
 from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.rows import joined, rebatched, rows_at
 from likewise.errors import LikewiseError, one_line
-from likewise.explain import facts, locate
+from likewise.explain import facts, locate, remedies
 from likewise.explain.case import OUT_OF_TIME, Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
 from likewise.registry import extensions
 
@@ -90,7 +90,7 @@ def explain(
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
         view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
-    return tuple(_diagnosis(case, entry) for entry in best), found
+    return tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in best])), found
 
 
 def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tolerance:
@@ -130,7 +130,7 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
         if case.native(side) is None:
             yield f"nothing that needs the {side}'s own trees, weights or steps: there are only its answers"
     case.reference, case.candidate = prepared.reference, prepared.candidate
-    case.specs = tuple(_as_judged(spec, case.verdict) for spec in prepared.pairing.pairs)
+    case.specs = tuple(case.as_judged(spec) for spec in prepared.pairing.pairs)
     try:
         case.sample = _collect(case, _at_hand(case, ran, prepared), until)
     except LikewiseError as error:
@@ -162,14 +162,6 @@ def _prepared(case: Case, known: Prepared | None) -> Prepared | Incident:
         return prepared
     plan = replace(plan, pair=dict(zip(theirs, ours, strict=True)))
     return prepare(plan, runners["reference"], runners["candidate"])
-
-
-def _as_judged(spec: PairSpec, verdict: Verdict) -> PairSpec:
-    """Where no label may change at all, one that changed within noise fails too."""
-    failed = [check for check in verdict.checks if check.outcome is Outcome.FAIL and check.output == spec.name]
-    if any(check.measure in ("label_flips", "flip_rate") for check in failed):
-        return replace(spec, margin_from=None, margin_kind=None)
-    return spec
 
 
 def _at_hand(case: Case, ran: Run, prepared: Prepared) -> list[Head] | None:
@@ -337,8 +329,3 @@ def _share(case: Case, entry: Explained) -> float:
     if entry.covered is None or case.sample is None:
         return 1.0
     return float((entry.covered & case.sample.failing).sum() / max(int(case.sample.failing.sum()), 1))
-
-
-def _diagnosis(case: Case, entry: Explained) -> Diagnosis:
-    rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
-    return Diagnosis(entry.cause, str(entry.culprit), round(_share(case, entry), 4), entry.evidence, entry.remedy, rows)

@@ -25,7 +25,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns
-from likewise.explain.case import Case, Explained, made_once
+from likewise.explain.case import Case, Explained, Remedy, made_once
 
 Thing = TypeVar("Thing")
 
@@ -101,7 +101,9 @@ class Effect:
             return "the failing row" if count == 1 else f"all {count:,} failing rows"
         return f"{covered:,} of {count:,} failing rows"
 
-    def explained(self, cause: str, place: Place, evidence: str, remedy: str, *, simplicity: int = 2) -> Explained:
+    def explained(
+        self, cause: str, place: Place, evidence: str, remedy: Remedy | str, *, simplicity: int = 2
+    ) -> Explained:
         """What a change of the whole sample showed."""
         return Explained(cause, place, evidence, remedy, covered=self.covered, simplicity=simplicity)
 
@@ -137,7 +139,7 @@ class Claim:
     cause: str
     place: Place
     evidence: str
-    remedy: str
+    remedy: Remedy | str
     changes: tuple[Change, ...]
     simplicity: int = 1
 

@@ -16,7 +16,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import Pace, printable
-from likewise.report.words import bound_text, cut, most_telling, remedy_of, rows_told, sentence
+from likewise.report.words import bound_text, cut, most_telling, remedy_of, remedy_told, rows_told, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def _blocks(report: Report) -> Iterator[str]:
     if report.explanation is not None and not report.passed:
         for diagnosis in report.diagnoses[:1]:
             told = f"<b>Why: {_text(diagnosis.cause)}, {_text(diagnosis.culprit)}</b><br>"
-            remedy = f"<br>→ {_text(sentence(diagnosis.remedy))}" if diagnosis.remedy else ""
+            remedy = f"<br>→ {_text(sentence(remedy_told(diagnosis)))}" if diagnosis.remedy else ""
             yield f"<p>{told}{_text(sentence(diagnosis.evidence))}{remedy}</p>"
     checks = most_telling(verdict.checks, CHECKS_SHOWN)
     if checks:

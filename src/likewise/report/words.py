@@ -8,7 +8,7 @@ from typing import Any
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
 from likewise.contracts.report import BatchTiming, Diagnosis, Explanation, Report
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
-from likewise.contracts.words import figure, runs
+from likewise.contracts.words import figure, lowered, runs
 
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
@@ -42,8 +42,16 @@ def titled(report: Report, gate: str | None = None) -> str:
 def remedy_of(report: Report) -> str:
     """What to do about what the headline says: by its cause, where that is known, or else by the finding itself."""
     told = [finding for finding in report.verdict.findings if finding.message == report.headline]
-    remedies = [*(cause.remedy for cause in report.diagnoses), *(finding.remedy for finding in told)]
+    remedies = [*map(remedy_told, report.diagnoses), *(finding.remedy for finding in told)]
     return next(filter(None, remedies), "")
+
+
+def remedy_told(diagnosis: Diagnosis) -> str:
+    """What to do about a cause, and whether that was done and helped; nothing is told as if it had been."""
+    if not diagnosis.remedy or not diagnosis.remedy_verified:
+        return f"Suggestion: {lowered(diagnosis.remedy)}" if diagnosis.remedy else ""
+    told = sentence(f"Verified: {lowered(diagnosis.remedy)}")
+    return f"{told} Suggestion: {lowered(diagnosis.suggestion)}" if diagnosis.suggestion else told
 
 
 def most_telling(checks: tuple[Check, ...], limit: int) -> list[Check]:

@@ -16,7 +16,7 @@ from likewise.compare.call import SingleAnswerError
 from likewise.compare.session import Engine, Run, Session
 from likewise.compare.variations import batches, budget, lengths, repeats
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts, Untried
-from likewise.contracts.models import Model
+from likewise.contracts.models import MADE_FROM, Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
@@ -33,8 +33,8 @@ from likewise.report.files import save
 from likewise.tasks.judge import held_to_baseline
 from likewise.tasks.settings import KNOWN, Settings, plain_values, stated, with_formats
 
-MADE_FROM, QUANTIZED_FROM = "likewise.reference_sha256", "likewise.quantized_from"
-"""Where an ONNX file says, by SHA-256, which file it was made from."""
+QUANTIZED_FROM = "likewise.quantized_from"
+"""Where a quantised ONNX file says, by SHA-256, which file it was made from."""
 
 EDGE, SHAPES, EXPLAINING = "edge suites", "shapes", "explaining"
 """What may follow once the data was compared."""

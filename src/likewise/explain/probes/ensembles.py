@@ -19,7 +19,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.explain import answers, features
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.explain.trees import Survey, has_trees, survey
 from likewise.models.onnx import edits
@@ -74,7 +74,9 @@ def _in_graph(case: Case) -> Iterator[Claim]:
                 "aggregation",
                 answers.culprit(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
                 f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on {HEALED}",
-                f"Export with {now} in that node",
+                f"Export with {now} in that node"
+                if was in REDUCTIONS
+                else Remedy(done=edits.setting(node, "aggregate_function", now)),
                 (Change(target=copy),),
             )
 

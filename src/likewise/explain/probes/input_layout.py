@@ -19,7 +19,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array, Batch, RowIds
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, names_of
-from likewise.explain.case import Case, Explained, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import Change, Effect, Trial, first
 from likewise.explain.features import declared_types, fields_of
 
@@ -281,7 +281,7 @@ def _explained(case: Case, fields: Sequence[Field], order: Order, effect: Effect
     how = told or (f"taken {one_by_one}" if len(moved) <= MOST_TOLD else "in another order")
     slots = _slots(case, fields)
     wants = f": it wants {listed([given[slot].name for slot in slots], MOST_NAMED)}" if slots else ""
-    feeds = " ".join(f"--feed {field.name}={other.name}" for field, other in list(moved.items())[:MOST_NAMED])
+    sent = ", ".join(f"{other.name} as {field.name}" for field, other in list(moved.items())[:MOST_NAMED])
     return effect.explained(
         "feature-order",
         Place(
@@ -291,9 +291,10 @@ def _explained(case: Case, fields: Sequence[Field], order: Order, effect: Effect
         ),
         f"given the columns in {told or 'another order'}{wants}, the candidate agrees with the reference on "
         f"{effect.told}",
-        "Export again with the columns in the order the reference was fitted with"
-        if slots
-        else f"Feed each input from the column it means: {feeds}",
+        Remedy(
+            "" if slots else f"Send each input the column that it means: {sent}",
+            again="Export again with the columns in the order the reference was fitted with",
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, listed
 from likewise.data.columns import numpy_dtype
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import DOUBLE, WHOLE_PIPELINE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial, fewest, first
 from likewise.explain.features import decided_by_trees, declared_types, fields_of, place_of, unaccented
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
@@ -210,8 +210,7 @@ def _rounded(
         f"given {place} rounded to {types[few[0]]}, as the candidate has it{where}, the reference agrees with it on "
         + effect.told
         + ("; the rounded value is on the other side of a threshold of its trees" if by_chance else ""),
-        f"Export with {place} as double inputs (likewise export --double), or subtract a constant from large values "
-        "before the model is fitted",
+        Remedy("Subtract a constant from large values before the model is fitted", again=DOUBLE),
         simplicity=3 if by_chance else 2,
     )
 
@@ -246,8 +245,10 @@ def _whole_numbers(case: Case, types: Types, *, inside: bool) -> Explained | Non
         + effect.told,
         f"Keep fractions out of {place}, which the exporter takes for whole numbers"
         if inside
-        else f"Export again with {place} as {'int64' if wraps else 'a float input'}: the type comes from the sample or "
-        "the initial_types given to the exporter",
+        else Remedy(
+            "Check the sample or the initial_types given to the exporter, where the type comes from",
+            again=f"Export again with {place} as {'int64' if wraps else 'a float input'}",
+        ),
     )
 
 
@@ -290,7 +291,7 @@ def _as_text(case: Case, fields: Sequence[Field]) -> Explained | None:
         "input-type",
         place,
         f"the candidate takes {place} as text; fed as {way[0]}, it agrees with the reference on {effect.told}",
-        f"Export again with {place} as a number, or store it as the text the model was fitted with",
+        Remedy(f"Store {place} as the text the model was fitted with", again=f"Export again with {place} as a number"),
     )
 
 
@@ -429,19 +430,16 @@ def _most(vectorizer: Any, mask: Array) -> list[str]:
     return [f"'{known[column]}' (in {int(counts[column])})" for column in order if column in known]
 
 
-def _remedy(step: Step, traits: Sequence[str]) -> str:
+def _remedy(step: Step, traits: Sequence[str]) -> Remedy:
     estimator = step.estimator
     usual = getattr(estimator, "token_pattern", None) == r"(?u)\b\w\w+\b" and estimator.analyzer == "word"
     if usual and traits and BY_PATTERN.issuperset(traits):
-        return (
-            "Export with scikit-learn's own token pattern (likewise export does), or "
-            r"to_onnx(model, options={id(step): {'tokenexp': r'[\p{L}\p{N}_]{2,}'}})"
+        return Remedy(
+            r"give it to the converter: to_onnx(model, options={id(step): {'tokenexp': r'[\p{L}\p{N}_]{2,}'}})",
+            again="Export with scikit-learn's own token pattern (likewise export does)",
         )
-    what = f"take {' and '.join(traits)} out of" if traits else "normalise"
-    return (
-        "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx; if the words differ still, "
-        f"{what} the text before the model, in training and in production"
-    )
+    what = f"Take {' and '.join(traits)} out of" if traits else "Normalise"
+    return Remedy(f"{what} the text before the model, in training and in production", again=WHOLE_PIPELINE)
 
 
 EXTENSIONS = (narrow_inputs, input_types, tokenizing)

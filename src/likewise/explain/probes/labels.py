@@ -16,7 +16,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, HEALED, SOME, Change, Claim, Effect, Trial, shown
 from likewise.explain.trace import seen_inside
 from likewise.models.onnx import edits
@@ -130,12 +130,13 @@ def _ties(case: Case, position: int, label: Pair, scores: Scores) -> Explained |
     effect = answers.measured(case, {position: labels.reshape(label.candidate.shape)})
     if not effect.explains:
         return None
+    counted = case.counts_every_flip(label.spec)
     return effect.explained(
         "tie-breaking",
         answers.culprit([label], f"ties of {scores.name}"),
         f"on {effect.told} the best two {scores.name} are equal, and the models pick different ones of them",
-        "Break ties the same way on both sides (np.argmax takes the first), or accept flips within noise: "
-        "--limit material_flips=0 instead of label_flips",
+        "Break ties the same way on both sides (np.argmax takes the first)"
+        + (", or accept flips within noise: --limit material_flips=0 instead of label_flips" if counted else ""),
     )
 
 
@@ -282,7 +283,10 @@ def label_values(case: Case) -> Explained | None:
         answers.culprit([pairs[at] for at in found], _how(mapping, pairs[position])),
         f"the candidate's labels are the reference's under other values ({_listed(mapping)}): translated back they "
         f"agree on {effect.told}",
-        f"Export with the model's own class values, or translate: {_code(mapping)}",
+        Remedy(
+            again="Export with the model's own class values",
+            done=f"Translate the labels: {_code(mapping)}" if len(mapping) <= MOST_SHOWN else "",
+        ),
     )
 
 

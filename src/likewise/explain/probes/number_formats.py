@@ -12,7 +12,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import HARMLESS, Change, Effect, Trial
 from likewise.models.onnx import dequantize, edits, widen
 from likewise.models.onnx.dequantize import Site, Weight
@@ -120,7 +120,7 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
             "weight-corruption",
             place,
             f"{evidence}; it comes from the number stored at {place}, which is not finite",
-            "Export it again from the trained model",
+            Remedy(again="Export it again from the trained model"),
             covered=anywhere,
             simplicity=2,
         )
@@ -134,7 +134,7 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
         Place(output, (f"{origin.how}: {node}",), side, nodes=node.nodes, tensors=node.tensors, outputs=(output,)),
         f"{evidence}; {node} is the first to make it of finite numbers: {origin.how}"
         + ("; computed in double it does not happen" if wider == widen.DOUBLE else ""),
-        "Export it in double (likewise export --double), or bound the value before this node"
+        Remedy("Bound the value before this node", again=DOUBLE)
         if wider == widen.DOUBLE
         else "Bound the value before this node as the reference does (torch.clamp), and export again",
         covered=anywhere,
@@ -324,7 +324,7 @@ def _in_floats(graph: _Quantized) -> Explained | None:
             place, more = _culprit(graph, effect)
             with_weights = " and with the weights of the reference" if graph.restored else ""
             told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
-            return effect.explained("quantization", place, told, _remedy(place))
+            return effect.explained("quantization", place, told, _remedy(graph.case, place))
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
     graph.bounded = "relu"
     centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
@@ -337,7 +337,7 @@ def _in_floats(graph: _Quantized) -> Explained | None:
         "computed in floats with its weights moved within what the integers round off, the candidate's answers move "
         f"by as much as the difference on {effect.told}"
     )
-    return effect.explained("quantization", WHOLE, told, _remedy(WHOLE), simplicity=4)
+    return effect.explained("quantization", WHOLE, told, _remedy(graph.case, WHOLE), simplicity=4)
 
 
 def _culprit(graph: _Quantized, whole: Effect) -> tuple[Place, str]:
@@ -378,9 +378,12 @@ def _read_by(tensor: str, reader: NodeProto | None) -> Place:
     return Place(f"'{tensor}', read by {place}", path=place.path, nodes=place.nodes, tensors=(tensor,))
 
 
-def _remedy(place: Place) -> str:
+def _remedy(case: Case, place: Place) -> str:
     if place == WHOLE:
-        return "If INT8 is intended, judge it as such: --preset quantized; else deploy the float model"
+        # The verdict says whether its limits are those of a quantised model already.
+        if any(finding.code == "quantized-candidate" for finding in case.verdict.findings):
+            return "If INT8 is intended, judge it as such: --preset quantized; else deploy the float model"
+        return "Deploy the float model, or quantise fewer nodes (likewise quantize --exclude NODE)"
     node = place.nodes[0].removesuffix("_quant") if place.nodes else "NODE"
     return f"Leave this node out (likewise quantize --exclude {node}), or calibrate on rows like these"
 

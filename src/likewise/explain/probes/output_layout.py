@@ -18,7 +18,7 @@ from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.errors import LikewiseError
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import FEW, Effect, Trial
 from likewise.explain.features import fed_sides
 
@@ -53,7 +53,7 @@ POOLINGS: tuple[tuple[str, Callable[[Array, int], Array]], ...] = (
 )
 """What becomes of an axis at the end of a model."""
 
-THERE = "Export the output in the reference's layout, or bring it there: "
+LAYOUT = "Export the output in the reference's layout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Arrangement:
 
     cause: str
     what: str
-    remedy: str
+    remedy: Remedy | str
     candidate: Array | None = None
     reference: Array | None = None
 
@@ -117,20 +117,24 @@ def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Arrangement]
         return
     if ours.shape != theirs.shape:
         what = f"shape {_text(theirs)} instead of {_text(ours)}"
-        yield Arrangement("output-layout", what, f"{THERE}output.reshape{_code(ours)}", theirs.reshape(ours.shape))
+        remedy = Remedy(LAYOUT, done=f"Bring it into the reference's shape: output.reshape{_code(ours)}")
+        yield Arrangement("output-layout", what, remedy, theirs.reshape(ours.shape))
     for axes in _turns(theirs.ndim):
-        what, remedy = f"axes transposed, {_text(theirs)}", f"{THERE}output.transpose{axes}"
-        yield Arrangement("output-layout", what, remedy, _like(theirs.transpose(axes).reshape(ours.shape)))
+        turned = theirs.transpose(axes)
+        what = f"axes transposed, {_text(theirs)}"
+        code = f"output.transpose{axes}" + ("" if turned.shape == ours.shape else f".reshape{_code(ours)}")
+        remedy = Remedy(LAYOUT, done=f"Bring it into the reference's layout: {code}")
+        yield Arrangement("output-layout", what, remedy, _like(turned.reshape(ours.shape)))
     for axes in _turns(ours.ndim):
         if ours.ndim > 2:
             # The numbers were written in one order of axes and are read in another.
             made = theirs.reshape([ours.shape[axis] for axis in axes]).transpose(np.argsort(axes))
             what = f"reshaped without transposing to {_text(ours)}"
-            yield Arrangement("output-layout", what, f"{THERE}transpose before the reshape", _like(made))
+            yield Arrangement("output-layout", what, f"{LAYOUT}: transpose before the reshape", _like(made))
     if ours.ndim == 2 and theirs.shape == ours.shape and case.required.complete and count <= ONE_CALL:
         mixed = theirs.reshape(ours.shape[1], count).T
         what = "columns written as rows: transposed, then reshaped"
-        yield Arrangement("output-layout", what, f"{THERE}transpose instead of reshape", _like(mixed))
+        yield Arrangement("output-layout", what, f"{LAYOUT}: transpose instead of reshape", _like(mixed))
 
 
 def _turns(rank: int) -> Iterator[tuple[int, ...]]:

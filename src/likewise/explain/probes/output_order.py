@@ -14,7 +14,7 @@ from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect
 
 ALIKE = 0.98
@@ -71,12 +71,13 @@ def column_order(case: Case) -> Explained | None:
     renamed = pair.spec.columns is not None and [pair.spec.columns[i] for i in order] == list(range(len(order)))
     where = _named(pair.spec.columns, names) if renamed and pair.spec.columns else _where(order, names)
     concerned = [pairs[at] for at in orders]
+    remedy = _remedy(order, names, renamed=renamed, of_classes=of_classes, alike=len(set(orders.values())) == 1)
     return effect.explained(
         "label-order" if of_classes else "output-mapping",
         answers.culprit(concerned, where),
         f"with the {'classes' if of_classes else 'columns'} of {answers.names(concerned)} put into the reference's "
         f"order, the candidate agrees on {effect.told}",
-        _remedy(order, names, renamed=renamed, of_classes=of_classes),
+        answers.on_arrays(case, concerned, remedy),
         # Numbers that are all there, each in another place, are no other numbers.
         simplicity=1 if effect.share >= EXACT else 2,
     )
@@ -176,13 +177,13 @@ def _where(order: tuple[int, ...], names: list[str]) -> str:
     return f"{shown} swapped" if len(moved) == 2 else f"{len(moved)} of {len(order)} columns in another place"
 
 
-def _remedy(order: tuple[int, ...], names: list[str], *, renamed: bool, of_classes: bool) -> str:
+def _remedy(order: tuple[int, ...], names: list[str], *, renamed: bool, of_classes: bool, alike: bool) -> Remedy:
     if renamed:
-        return f"Give the export the classes in the model's own order: [{', '.join(names[:MOST_NAMED])}]"
-    if len(order) <= MOST_NAMED:
-        return f"Export again with the columns in the model's own order, or reorder them: output[:, {list(order)}]"
+        return Remedy(f"Give the export the classes in the model's own order: [{', '.join(names[:MOST_NAMED])}]")
     kind = "classes_" if of_classes else "targets"
-    return f"Export again with the columns in the order of the model's {kind}"
+    again = f"Export again with the columns in the order of the model's {kind}"
+    done = f"Reorder the columns: output[:, {list(order)}]" if alike and len(order) <= MOST_NAMED else ""
+    return Remedy(again=again, done=done)
 
 
 def _holds(wanted: Pair, other: Pair) -> bool:

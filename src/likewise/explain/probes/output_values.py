@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
-from likewise.explain.case import Case, Explained, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
 
@@ -58,12 +59,11 @@ def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
     yield from _target_transform(case, theirs)
     yield from _other_link(case, pair, ours, rows)
     if theirs.ndim == 2 and theirs.shape[1] > 1:
-        name = pair.spec.candidate
         yield Reading(
             "link-function",
             "rows not normalised",
             "with each row divided by its sum",
-            f"Normalise the rows: {name} / {name}.sum(axis=1, keepdims=True)",
+            Remedy(done="Normalise the rows: output / output.sum(axis=1, keepdims=True)"),
             "candidate",
             partial(answers.normalized, theirs),
             # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
@@ -81,9 +81,13 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
     """A link that the candidate lacks, or has once too often."""
     for link in _of_shape(theirs):
         missing = f"{link.name} missing"
-        remedy = f"Export with the {link.name} at the end, or apply it to the candidate's output"
+        remedy = Remedy(
+            f"Export with the {link.name} at the end",
+            done=f"Apply the {link.name} to the candidate's output: {link.code}",
+        )
         done = f"with the {link.name} applied to the candidate's answers"
         yield Reading("link-function", missing, done, remedy, "candidate", partial(link.apply, theirs))
+        remedy = Remedy(f"Export with the {link.name} at the end")
         for which, made in answers.of_one_column(link, theirs):
             done = f"with the {which} taken of the candidate's answers"
             yield Reading("link-function", missing, done, remedy, "candidate", made)
@@ -92,7 +96,7 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
             what = f"{link.name} applied {'twice' if twice else 'although the reference has none'}"
             what = "square root missing" if link.name == "square" else what
             done = f"with the {link.name} taken back from the candidate's answers"
-            remedy = f"Take the {'second ' if twice else ''}{link.name} out of the export"
+            remedy = Remedy(f"Take the {'second ' if twice else ''}{link.name} out of the export")
             yield Reading("link-function", what, done, remedy, "candidate", partial(link.inverse, theirs))
 
 
@@ -194,7 +198,7 @@ def _in_graph(case: Case, *, sure: bool) -> Iterator[Claim]:
                 "link-function",
                 answers.culprit(concerned, what, nodes=(name,)),
                 f"with post_transform={transform.decode()} in node '{name}' the candidate agrees on {HEALED}",
-                f"Export with post_transform={transform.decode()}",
+                Remedy(done=edits.setting(node, "post_transform", transform.decode())),
                 (Change(target=copy),),
                 simplicity=1 if sure else 3,
             )
@@ -236,18 +240,17 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
 
 
 def _read_otherwise(pair: Pair, theirs: Array) -> Iterator[Reading]:
-    name = pair.spec.candidate
     ways: list[tuple[str, str, str, Callable[[], Array]]] = [
-        ("negated", "with the sign turned", f"Negate it: -{name}", partial(np.negative, theirs)),
-        ("in percent", "divided by 100", f"Divide by 100: {name} / 100", lambda: theirs / 100.0),
-        ("a fraction, not percent", "multiplied by 100", f"Multiply by 100: {name} * 100", lambda: theirs * 100.0),
+        ("negated", "with the sign turned", "Negate it: -output", partial(np.negative, theirs)),
+        ("in percent", "divided by 100", "Divide by 100: output / 100", lambda: theirs / 100.0),
+        ("a fraction, not percent", "multiplied by 100", "Multiply by 100: output * 100", lambda: theirs * 100.0),
     ]
     if theirs.size == len(theirs) and pair.candidate.dtype.kind == "f":
         done = "read as the probability of the other class"
-        remedy = f"Take the column of the positive class, or 1 - {name}"
+        remedy = "Take the column of the positive class: 1 - output"
         ways.insert(0, ("probability of the other class", done, remedy, lambda: 1.0 - theirs))
     for what, done, remedy, made in ways:
-        yield Reading("output-kind", what, done, remedy, "candidate", made, simplicity=3)
+        yield Reading("output-kind", what, done, Remedy(done=remedy), "candidate", made, simplicity=3)
 
 
 def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
@@ -282,14 +285,15 @@ def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Read
     whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
     low, high = _ends(whole.reference)
     if (low, high) != (-np.inf, np.inf):
-        remedy = f"Export the model with its last clip, or apply it: {pair.spec.candidate}.clip({low:g}, {high:g})"
+        code = f"output.clip({', '.join('None' if math.isinf(end) else repr(end) for end in (low, high))})"
+        remedy = Remedy("Export the model with its last clip", done=f"Apply the last clip: {code}")
         what, done = f"limits {low:g} to {high:g} missing", f"kept between {low:g} and {high:g}"
         yield Reading("model-part-dropped", what, done, remedy, "candidate", partial(theirs.clip, low, high))
     low, high = _ends(whole.candidate)
     if (low, high) != (-np.inf, np.inf):
         what = f"kept between {low:g} and {high:g} although the reference is not"
         done = f"with the reference's answers kept between {low:g} and {high:g} too"
-        remedy = "Take the last clip out of the export"
+        remedy = Remedy("Take the last clip out of the export")
         clipped = partial(ours.clip, low, high)
         # Answers that stop somewhere are also what a value that is always taken for the same looks like.
         yield Reading("link-function", what, done, remedy, "reference", clipped, simplicity=4)

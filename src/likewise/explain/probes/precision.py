@@ -18,7 +18,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
 from likewise.models.onnx import edits, widen
@@ -50,7 +50,7 @@ CLIPPED = 1e4
 """Where the float16 converters cut off weights."""
 
 KEPT = "Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)"
-ACCEPTED = "Deploy the float32 model, or accept what half precision gives with --preset standard"
+ACCEPTED = "Deploy the float32 model, or set limits that fit half precision (--abs-tol)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +278,7 @@ def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cu
         "float32-compute",
         _in_owners_words(case, proto, node, cure.constant),
         evidence,
-        "Export the module in double (model.double()), or allow for the noise of float32 with --abs-tol"
-        if case.framework("reference") == "torch"
-        else "Export it in double (likewise export --double), or scale the inputs before the model",
+        Remedy("Scale the inputs before the model, or allow for the noise of float32 with --abs-tol", again=DOUBLE),
         covered=cure.effect.covered if cure.rows is None else cure.rows.mask(cure.effect.covered),
         share=None if cure.rows is None else cure.effect.share,
         simplicity=cure.simplicity,

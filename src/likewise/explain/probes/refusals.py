@@ -34,7 +34,7 @@ class Known:
     remedy: str
 
 
-AGAIN = "Export it again"
+AGAIN = "Export it with likewise export, which writes only what ONNX Runtime loads"
 
 MOST_ROWS = 8_192
 """Rows among which one that is refused is looked for."""

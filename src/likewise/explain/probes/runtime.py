@@ -16,7 +16,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
 from likewise.models.onnx import alternatives, edits
 from likewise.models.onnx.alternatives import Alternative
@@ -161,13 +161,15 @@ def _optimiser(case: Case, effect: Effect) -> Explained:
     passes = _passes_at_fault(case, effect)
     told = ", ".join(passes) or "graph optimisation"
     switch = f"disabled_optimizers={','.join(passes)}" if passes else "optimization=disable"
+    how = f"InferenceSession(..., disabled_optimizers={list(passes)})" if passes else "ORT_DISABLE_ALL"
     return effect.explained(
         "runtime-optimization",
         Place(told),
         f"without graph optimisation the candidate agrees with the reference on {effect.told}"
         + (f"; so it does with {told} alone switched off" if passes else ""),
-        "Deploy with it switched off (InferenceSession(..., disabled_optimizers=[...])), and check so: "
-        f"--candidate-option {switch}",
+        Remedy(
+            done=f"Deploy with it switched off ({how}), and check so: --candidate-option {switch}",
+        ),
         simplicity=2 if len(passes) == 1 else 3,
     )
 

@@ -19,7 +19,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed, missing_in
 from likewise.data.columns import ArrayColumns, with_columns
 from likewise.data.rows import rows_at
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.features import ROWS, agreement, columns_taken, first_rows, unfed_sides, with_added
 
 ALIKE = 0.6
@@ -68,7 +68,9 @@ def _agrees(share: float | None, told: str) -> str:
     return "" if share is None else f"; {told}, and agree on {share:.0%} of the rows"
 
 
-def _explained(name: str, detail: str, evidence: str, remedy: str, cause: str = "schema-mismatch") -> Explained:
+def _explained(
+    name: str, detail: str, evidence: str, remedy: Remedy | str, cause: str = "schema-mismatch"
+) -> Explained:
     return Explained(cause, Place(name, (detail,) if detail else ()), evidence, remedy, simplicity=1)
 
 
@@ -99,7 +101,9 @@ def _absent(case: Case, batch: Batch, side: str) -> Iterator[Explained]:
         names,
         f"{instead} in the data",
         f"{lacks}; with {instead} in its place both models answer, and agree on {share:.0%} of {len(batch):,} rows",
-        f"Rename the columns: data.rename(columns={{{rename}}})" if signature.table else f"Say so: {feeds}",
+        f"Rename the columns: data.rename(columns={{{rename}}})"
+        if signature.table
+        else Remedy(done=f"Say so: {feeds}" if share == 1 else "", suggestion="" if share == 1 else f"Say so: {feeds}"),
     )
 
 

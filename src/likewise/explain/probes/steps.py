@@ -14,7 +14,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import Field, listed, missing_in
 from likewise.data.columns import with_columns
 from likewise.explain import experiment
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import WHOLE_PIPELINE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.features import fields_of
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, part_of_join, transformed, watched_steps
@@ -32,8 +32,6 @@ FEW_COLUMNS, LONGEST_RUN = 3, 4
 
 FILLING = {"Imputer", "Where"}
 """Operators that put values in the place of missing ones."""
-
-AGAIN = "Export the fitted pipeline again: likewise export MODEL --data DATA -o model.onnx"
 
 
 @probe(
@@ -89,12 +87,11 @@ def _located(wrong: WrongStep) -> Explained | None:
 def _explained(wrong: WrongStep, cause: str, place: Place, evidence: str) -> Explained:
     step = wrong.step
     kind = step.name if step.joins else type(step.estimator).__name__
-    remedies = {
-        "preprocessing-dropped": "Export the whole fitted pipeline: likewise export MODEL --data DATA -o model.onnx",
-        "missing-value-handling": f"{AGAIN}; if that changes nothing, fill missing values before the model",
-        "unknown-category": f"{AGAIN}; if that changes nothing, map unknown categories to a known one before the model",
+    suggestions = {
+        "missing-value-handling": "Fill missing values before the model",
+        "unknown-category": "Map unknown categories to a known one before the model",
     }
-    usual = f"{AGAIN}; if that changes nothing, the exporter gets {kind} wrong: apply it to the data before the model"
+    suggested = suggestions.get(cause, f"Apply {kind} to the data before the model")
     proof = (
         "given the step's own values there, the graph agrees with the reference"
         if wrong.injected
@@ -104,7 +101,7 @@ def _explained(wrong: WrongStep, cause: str, place: Place, evidence: str) -> Exp
         cause,
         replace(place, tensors=(wrong.place.tensor,)),
         f"{evidence}; {proof} on {wrong.effect.told}",
-        remedies.get(cause, usual),
+        Remedy(suggested, again=WHOLE_PIPELINE),
         covered=wrong.covered,
         share=wrong.share,
         simplicity=2,
@@ -125,7 +122,7 @@ def _without_steps(case: Case, wrong: WrongStep | None) -> Explained | None:
             "preprocessing-dropped",
             _called([step.path for step in run]),
             f"without {names} the reference answers like the candidate on {effect.told}",
-            "Export the whole fitted pipeline, not only its last step: likewise export MODEL --data DATA -o model.onnx",
+            Remedy(again=WHOLE_PIPELINE),
         )
     return None
 

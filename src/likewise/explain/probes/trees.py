@@ -15,7 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.contracts.words import told_apart
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.explain.trees import Survey, most, nudged, plausible, survey
 from likewise.models.onnx.tree_edits import divisors, with_attribute, with_constants
@@ -41,7 +41,7 @@ FEW_LEAVES = 0.5
 SAME_FACTOR = 1e-3
 """How close, relatively, a factor between the leaves of both has to be to the number of trees to be it."""
 
-AGAIN = "Export the model again; do not edit or patch the file"
+AGAIN = Remedy(again="Export the model again; do not edit or patch the file")
 
 
 @probe(
@@ -168,7 +168,7 @@ def _column_order(found: Survey) -> Iterator[Claim]:
         "the candidate's trees ask for "
         + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN])
         + f"; with the reference's columns in the graph {HEALED} agree",
-        "Export again with the columns in the order of the training",
+        Remedy(again="Export again with the columns in the order of the training"),
         found.written(with_splits(differ, np.flatnonzero(differ.column))),
     )
 
@@ -233,8 +233,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
             Place(name, columns=(name,)),
             f"{reached}: {differ.theirs.dtype} cannot hold its digits; {takes} another side of a threshold; on the "
             f"right side of each, {HEALED} agree",
-            f"Subtract a constant from {name} before the model is fitted, or export with double inputs "
-            "(likewise export --double)",
+            Remedy(f"Subtract a constant from {name} before the model is fitted", again=DOUBLE),
             found.given(changed.rows),
             simplicity=2,
         )
@@ -246,9 +245,10 @@ def _rounded(found: Survey) -> Iterator[Claim]:
         found.place(pair),
         f"{reached}, where the threshold is {threshold}{other_threshold}; {takes} another side of a threshold of {name}"
         f"{f' in {trees} trees' if trees > 1 else ''}; moved by the last digit to the right side, {HEALED} agree",
-        "Export with double inputs: likewise export --double"
-        if found.case.framework("reference") == "sklearn"
-        else f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
+        Remedy(
+            f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
+            again=DOUBLE if found.case.framework("reference") == "sklearn" else "",
+        ),
         found.given(changed.rows),
     )
 
@@ -304,7 +304,10 @@ def _tree_count(found: Survey) -> Iterator[Claim]:
             f"the candidate has {has} of the reference's {uses} trees; with the other {uses - has} put into its graph "
             f"{HEALED} agree"
         )
-        remedy = "Export again with all trees: check the number of trees or the iteration limit given to the converter"
+        remedy = Remedy(
+            "Check the number of trees or the iteration limit given to the converter",
+            again="Export again with all trees",
+        )
     else:
         name = f"{uses} of {has} trees"
         stopped = f": training stopped early, and predict takes the best {uses} of {stored}" if stored >= has else ""
@@ -312,7 +315,7 @@ def _tree_count(found: Survey) -> Iterator[Claim]:
             f"the candidate has {has} trees and the reference uses {uses}{stopped}; with the last {has - uses} taken "
             f"out of its graph {HEALED} agree"
         )
-        remedy = (
+        remedy = Remedy(
             "Cut the model to the trees that predict uses before the export: booster[:best_iteration + 1] (XGBoost), "
             "booster.model_to_string(num_iteration=booster.best_iteration) (LightGBM)"
         )
@@ -336,7 +339,7 @@ def _leaves(found: Survey) -> Iterator[Claim]:
             Place("leaf values", (found.site().name,), nodes=found.nodes()),
             f"the leaves hold the reference's values rounded to {leafage.rounded}; with the unrounded ones in the "
             f"graph {HEALED} agree",
-            "Export the model again in float32",
+            Remedy(again="Export the model again in float32"),
             changes,
         )
         return
@@ -386,7 +389,7 @@ def _output_order(found: Survey) -> Iterator[Claim]:
         Place(", ".join(outputs), (detail,), outputs=outputs, nodes=found.nodes()),
         f"the leaves of the candidate add to its outputs what the reference adds to {listed}; in the reference's order "
         f"{HEALED} agree",
-        "Export again with the classes in the order of the model",
+        Remedy(again="Export again with the classes in the order of the model"),
         found.written(replace(theirs, leaf_output=np.array(order)[theirs.leaf_output])),
         simplicity=2,
     )
@@ -417,7 +420,7 @@ def _measure(found: Survey) -> Iterator[Claim]:
             found,
             f"the reference has {count} trees, and in the candidate {story}; with that put right in the graph "
             f"{HEALED} agree",
-            "Export again; apply the learning rate, or one over the number of trees, once",
+            Remedy("Apply the learning rate, or one over the number of trees, once", again="Export again"),
             tuple(replace(change, target=with_constants(change.target, constants)) for change in changes),
         )
 
@@ -437,7 +440,7 @@ def _base(found: Survey) -> Iterator[Claim]:
         Place("base score", (f"base_values of {found.site().name}",), nodes=found.nodes()),
         f"the reference adds {', '.join(f'{value:.6g}' for value in wanted[:6])} to its trees and the candidate "
         f"{there}; with the reference's in the graph {HEALED} agree",
-        "Export again with the base score (init, bias), or set base_values of the node",
+        Remedy("Set base_values of the node", again="Export again with the base score (init, bias)"),
         (Change(target=with_attribute(found.case.graph(), found.site().node, "base_values", wanted)),),
     )
 
@@ -478,7 +481,7 @@ def _training(found: Survey) -> Iterator[Claim]:
             Place("model", nodes=found.nodes()),
             f"the candidate's trees are those of another training: {' and '.join(parts)}; with the reference's trees "
             f"in its graph {HEALED} agree",
-            "Export the model that is the reference now; record which training an export comes from",
+            Remedy(again="Export the model that is the reference now; record which training an export comes from"),
             changes,
         )
 
@@ -492,7 +495,7 @@ def _base_score(found: Survey, scale: float) -> Array | None:
     return base @ found.differ.leafage.outputs * scale if known else None
 
 
-def _aggregated(found: Survey, evidence: str, remedy: str, changes: tuple[Change, ...]) -> Claim:
+def _aggregated(found: Survey, evidence: str, remedy: Remedy | str, changes: tuple[Change, ...]) -> Claim:
     return Claim("aggregation", Place("trees", (found.site().name,), nodes=found.nodes()), evidence, remedy, changes)
 
 

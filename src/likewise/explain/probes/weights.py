@@ -10,7 +10,7 @@ from itertools import islice
 
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.weights.differences import (
     Difference,
@@ -34,8 +34,8 @@ MOST = 0.8
 SHOWN = 3
 """Weights, columns and steps that are named."""
 
-FROM_REFERENCE = "Export again from this reference"
-UNCHANGED = f"{FROM_REFERENCE}, and check the export before it is changed"
+FROM_REFERENCE = Remedy(again="Export again from this reference")
+UNCHANGED = Remedy(again="Export again from this reference, and check the export before it is changed")
 
 
 @probe(
@@ -106,7 +106,7 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
         place,
         culprits,
         effect,
-        "Export or copy the file again, and compare its SHA-256 on both ends",
+        Remedy(again="Export or copy the file again, and compare its SHA-256 on both ends"),
     )
 
 
@@ -132,7 +132,7 @@ def fitted_statistics(case: Case) -> Iterator[Explained]:
             _steps(culprits),
             culprits,
             effect,
-            "Export again from this very pipeline, fitted once and exported whole",
+            Remedy(again="Export again from this very pipeline, fitted once and exported whole"),
             simplicity=1 if all(entry.parameter is not None for entry in culprits) else 2,
         )
 
@@ -194,7 +194,7 @@ def _left_out(cause: str, parts: Iterable[Part]) -> Iterator[Claim]:
 
 
 def _put_back(
-    cause: str, place: Place, culprits: Sequence[Difference], effect: Effect, remedy: str, *, simplicity: int = 1
+    cause: str, place: Place, culprits: Sequence[Difference], effect: Effect, remedy: Remedy, *, simplicity: int = 1
 ) -> Explained:
     evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.told} agree"
     return effect.explained(cause, _at(place, culprits), evidence, remedy, simplicity=simplicity)

@@ -258,6 +258,11 @@ def place(node: NodeProto) -> str:
     return f"{module} ({node.op_type}, {own})" if module else f"{node.op_type} ({own})"
 
 
+def setting(node: NodeProto, attribute: str, value: str) -> str:
+    """What to set where, in words that hold for the file itself, whose nodes need not have names of their own."""
+    return f"Set {attribute}={value} in the {node.op_type} that gives '{node.output[0]}'"
+
+
 def module_of(node: NodeProto) -> str | None:
     """The path of the PyTorch module a node was exported from."""
     scopes = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)

@@ -205,7 +205,7 @@ def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:
     except Exception as error:  # the runtime raises many types; all mean that it does not load
         raise ModelError(
             f"ONNX Runtime cannot load {model.name}: {one_line(error)}",
-            remedy="Export it again for an opset that this ONNX Runtime supports",
+            remedy="Export it with likewise export, which writes only what ONNX Runtime loads",
         ) from error
     if session.get_providers()[: len(providers)] != providers:
         raise ModelError(f"asked for {providers}, ONNX Runtime fell back to {session.get_providers()}")

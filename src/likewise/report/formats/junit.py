@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict
 from likewise.contracts.words import at_sizes
-from likewise.report.words import remedy_of, sign, titled
+from likewise.report.words import remedy_of, remedy_told, sign, titled
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may hold."""
@@ -153,7 +153,7 @@ def _verdict(report: Report, suite: str) -> ET.Element:
 def _told(report: Report) -> str:
     lines = [f"{report.outcome}: {report.verdict.headline}"]
     for diagnosis in report.diagnoses:
-        lines += [f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}", f"→ {diagnosis.remedy}"]
+        lines += [f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}", f"→ {remedy_told(diagnosis)}"]
     if (remedy := remedy_of(report)) and not report.diagnoses:
         lines.append(f"→ {remedy}")
     others = (finding for finding in report.verdict.findings if finding.message != report.headline)

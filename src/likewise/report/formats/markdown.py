@@ -21,6 +21,7 @@ from likewise.report.words import (
     generated_told,
     most_telling,
     remedy_of,
+    remedy_told,
     rows_told,
     says_more,
     sentence,
@@ -96,7 +97,7 @@ def _why(report: Report) -> Iterator[str]:
         if says_more(diagnosis, report.headline):
             yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
         if diagnosis.remedy:
-            yield f"  - → {text(sentence(diagnosis.remedy), limit=400)}"
+            yield f"  - → {text(sentence(remedy_told(diagnosis)), limit=400)}"
     yield from (f"  - {text(entry.predicate)}" for entry in found.slices)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from likewise.contracts.report import Diagnosis, Report
 from likewise.contracts.verdict import Finding, Severity
-from likewise.report.words import strata_told, suites_told
+from likewise.report.words import remedy_told, strata_told, suites_told
 
 LEVELS = {
     Severity.FAILURE: "error",
@@ -75,7 +75,7 @@ def _of_finding(finding: Finding) -> dict[str, Any]:
 
 
 def _of_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
-    words = f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}. {diagnosis.remedy}".strip()
+    words = f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}. {remedy_told(diagnosis)}".strip()
     return _result(f"cause/{diagnosis.cause}", "error", words)
 
 

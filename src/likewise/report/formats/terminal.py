@@ -32,6 +32,7 @@ from likewise.report.words import (
     most_telling,
     places_of_causes,
     remedy_of,
+    remedy_told,
     rows_told,
     says_more,
     sentence,
@@ -221,7 +222,7 @@ class _Screen:
             if others:
                 parts.append(Padding(Text(self.clipped(f"Also at {joined(others)}.", 2, indent=5)), (0, 0, 0, 5)))
             if diagnosis.remedy:
-                remedy = self.clipped(f"→ {sentence(diagnosis.remedy)}", 4, indent=5)
+                remedy = self.clipped(f"→ {sentence(remedy_told(diagnosis))}", 4, indent=5)
                 parts.append(Padding(Text(remedy, style="italic"), (0, 0, 0, 5)))
             yield _Block(7 if place else 1, parts, gap=not place)
         if not report.diagnoses:

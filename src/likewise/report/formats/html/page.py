@@ -12,7 +12,7 @@ from likewise.contracts.words import figure
 from likewise.report.formats.html import charts as drawing
 from likewise.report.formats.html import findings, limits
 from likewise.report.formats.html.cells import TONES, Table, share, shown
-from likewise.report.words import MARKS, batches_told, beside_the_limits, remedy_of, sentence, titled
+from likewise.report.words import MARKS, batches_told, beside_the_limits, remedy_of, remedy_told, sentence, titled
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "bad", "Failure"),
@@ -175,7 +175,7 @@ def _causes(report: Report) -> list[Cause]:
             f"explains {share(entry.explained_share)} of the failing rows" if failing else "",
             max(0.0, min(1.0, entry.explained_share)) * 100 if failing else 0.0,
             sentence(entry.evidence),
-            sentence(entry.remedy),
+            sentence(remedy_told(entry)),
             ", ".join(shown(row) for row in entry.rows[:20]) + (" …" if len(entry.rows) > 20 else ""),
         )
         for entry in report.diagnoses

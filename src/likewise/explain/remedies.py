@@ -1,0 +1,125 @@
+"""What to do about a cause: verified where just that was done and the failing rows agreed, else a suggestion.
+
+Some experiments are the remedy themselves (`Remedy.done`). Beside them, what most causes call for is tried: the
+reference is exported again, as `likewise export` does, and asked about the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from likewise.compare.call import answers
+from likewise.compare.observe import prepare
+from likewise.contracts.comparison import Incident
+from likewise.contracts.models import MADE_FROM, Exporter, ExportRequest, Model
+from likewise.contracts.report import Diagnosis
+from likewise.contracts.words import lowered
+from likewise.explain.case import Case, Explained, Remedy, made_once
+from likewise.explain.experiment import AS_MUCH, Effect
+from likewise.registry import exporters, open_model
+
+IN_DOUBLE = frozenset({"float32-input-cast", "float32-threshold", "float32-compute", "nonfinite"})
+"""Causes that an export in double may take away."""
+
+NOT_BY_EXPORT = frozenset({"quantization", "precision-reduction", "runtime-optimization"})
+"""Causes of what was done to an export afterwards, mostly on purpose: a plain one is no answer to them."""
+
+CAPTURED = frozenset({"torch"})
+"""Frameworks whose programs are captured for an export, which takes too long to be tried by the way."""
+
+SECONDS_PER_MB = {False: 1.5, True: 4.0}
+"""What converting takes by the size of the file; in double more. Measured on forests, which take longest."""
+
+MOST_OF_TIME = 0.5
+"""The part of the time left that a conversion, which cannot be stopped, may be expected to take."""
+
+STAMPED = (
+    "Compare its SHA-256 with the one in the .metadata.json that was written beside it: only if it was changed since "
+    "does another export help"
+)
+"""What there is to do about a file that says it was exported from this very reference."""
+
+
+def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[Diagnosis]:
+    """What was found, each with its share, and what to do about it. The export that helps the first cause is tried."""
+    first = bool(found) and found[0][0].cause in IN_DOUBLE
+    for entry, share in found:
+        rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
+        told = Diagnosis(entry.cause, str(entry.culprit), round(share, 4), entry.evidence, "", rows)
+        remedy = entry.remedy if isinstance(entry.remedy, Remedy) else Remedy(entry.remedy)
+        tried = bool(remedy.again) or entry.cause not in NOT_BY_EXPORT
+        double = entry.cause in IN_DOUBLE
+        effect = exported(case, *(["--double"] if double else [])) if tried and double == first else None
+        yield _with_remedy(case, told, remedy, effect)
+
+
+def _with_remedy(case: Case, told: Diagnosis, remedy: Remedy, effect: Effect | None) -> Diagnosis:
+    """The remedy that was verified, if there is one, or what may help; `effect` is that of an export that was tried."""
+    double = told.cause in IN_DOUBLE
+    command = f"likewise export{' --double' if double else ''}"
+    if effect is not None and _as_claimed(effect, told.explained_share):
+        again = "" if double else " again"
+        done = f"Export the reference{again} with {command}: so exported, it agrees on {effect.told}"
+        return replace(told, remedy=done, remedy_verified=True)
+    if effect is not None and remedy.again:
+        instead = remedy.suggestion or f"Serve the model with {case.framework('reference')}"
+        suggested = f"{instead}; {command} gives no file that agrees"
+    else:
+        again = STAMPED if remedy.again and not double and _stamped(case) else remedy.again
+        both = f"{again}, or {lowered(remedy.suggestion)}"
+        suggested = both if again and remedy.suggestion else again or remedy.suggestion
+    if remedy.done:
+        return replace(told, remedy=remedy.done, remedy_verified=True, suggestion=suggested)
+    return replace(told, remedy=suggested)
+
+
+@made_once
+def exported(case: Case, *options: str) -> Effect | None:
+    """What `likewise export` of the reference would do in the candidate's place; None if it is not tried."""
+    double = "--double" in options
+    exporter = _exporter(case, double=double)
+    if exporter is None:
+        return None
+    runner, batch = case.runners["reference"], case.required.batch
+    fed, _ = case.side("reference").feed(batch)
+    asked = ExportRequest(runner.native, runner.signature, fed, details=runner.details, double=double)
+    try:
+        model = Model("onnx", exporter.export(asked).SerializeToString())
+        with open_model(model) as candidate:
+            prepared = prepare(replace(case.plan, candidate=model), runner, candidate, batch)
+            if isinstance(prepared, Incident) or prepared.pairing.incidents or prepared.pairing.mismatches:
+                return None
+            ours, theirs = (answers(side, batch)[0] for side in (prepared.reference, prepared.candidate))
+    except Exception:  # noqa: BLE001 - what cannot be exported or fails in some converter does not help
+        return Effect(np.zeros(len(batch), dtype=bool), case.required.failing)
+    specs = [case.as_judged(spec) for spec in prepared.pairing.pairs]
+    return Effect(case.agreeing(batch, ours, theirs, specs), case.required.failing)
+
+
+def _exporter(case: Case, *, double: bool) -> Exporter | None:
+    """Who exports the reference, where that stands for the candidate and there is time for it."""
+    graph, framework = case.graph(), case.framework("reference")
+    if case.sample is None or not case.sample.batch.stacked or graph is None or framework in CAPTURED:
+        return None
+    # What was said about the names of this file need not hold for another.
+    if case.plan.pair or case.plan.feed or case.runners["candidate"].details.get("quantized_nodes"):
+        return None
+    if graph.ByteSize() / 1e6 * SECONDS_PER_MB[double] > MOST_OF_TIME * case.seconds_left():
+        return None
+    native = case.native("reference")
+    return next((known for known in exporters() if known.claims(native)), None)
+
+
+def _as_claimed(effect: Effect, share: float) -> bool:
+    """Are as many failing rows gone as the diagnosis says, those counted that fail only now?"""
+    return int((~effect.agrees).sum()) <= (1 - AS_MUCH * share) * int(effect.failing.sum())
+
+
+def _stamped(case: Case) -> bool:
+    """Does the candidate's file say that it was exported from this very reference?"""
+    runner = case.runners.get("candidate")
+    stamps = {} if runner is None else runner.details.get("metadata", {})
+    return MADE_FROM in stamps and not case.comparison.lineage
