@@ -304,10 +304,7 @@ def _tree_count(found: Survey) -> Iterator[Claim]:
             f"the candidate has {has} of the reference's {uses} trees; with the other {uses - has} put into its graph "
             f"{HEALED} agree"
         )
-        remedy = Remedy(
-            "Check the number of trees or the iteration limit given to the converter",
-            again="Export again with all trees",
-        )
+        remedy = Remedy("Check the number of trees given to the converter", again="Export again with all trees")
     else:
         name = f"{uses} of {has} trees"
         stopped = f": training stopped early, and predict takes the best {uses} of {stored}" if stored >= has else ""
