@@ -70,7 +70,7 @@ def made(stem, data, module, dims, **arrays):
     inputs = tuple(torch.from_numpy(array) for array in arrays.values())
     program = torch.export.export(module.eval(), inputs, dynamic_shapes=dims)
     torch.export.save(program, stem + ".pt2")
-    torch.onnx.export(program, (), stem + ".onnx", dynamo=True, verbose=False)
+    torch.onnx.export(module, inputs, stem + ".onnx", dynamo=True, dynamic_shapes=dims, verbose=False)
     np.savez(data, **arrays)
 {made}
 """

@@ -221,7 +221,11 @@ def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None
         with open_model(Model("onnx", content)):
             return
     except ModelError as error:
-        remedy = "ONNX Runtime may not run this model in float64: leave out --double" if double else error.remedy
+        remedy = error.remedy
+        if double:
+            trees = "TreeEnsemble(5)" in error.message
+            why = "ONNX Runtime has trees in float64 from 1.21 on: install it" if trees else "It may not run in float64"
+            remedy = f"{why}{', or' if trees else ':'} leave out --double"
         if "is not a registered function/op" in error.message:
             remedy = "ONNX Runtime has no such operator: serve this model with the framework it comes from"
         raise ModelError(

@@ -155,10 +155,11 @@ def _boosting(value: Any) -> Fault:
     if "estimators_" not in vars(value):
         return None
     stages = value.estimators_
-    # An ndarray of any other form is written beyond the end of the answers.
-    if stages.ndim != 2 or stages.shape[1] != value.n_trees_per_iteration_:
+    # An ndarray of any other form is written beyond the end of the answers; before 1.4 the loss said how wide they are.
+    counts = {vars(value).get("n_trees_per_iteration_"), vars(value._loss).get("K")} - {None}
+    if stages.ndim != 2 or counts != {stages.shape[1]}:
         return "has stages that do not fit its number of classes"
-    if value._loss.n_classes not in (None, 1, 2, stages.shape[1]):
+    if getattr(value._loss, "n_classes", None) not in (None, 1, 2, stages.shape[1]):
         return "has a loss of another number of classes"
     fits = all(
         tree.tree_.n_features == value.n_features_in_ and tree.tree_.value.shape[1:] == (1, 1)
@@ -192,7 +193,7 @@ def _hist_boosting(value: Any) -> Fault:
     for index in np.flatnonzero(known):
         if _outside(np.asarray(mapper.bin_thresholds_[index]), 256):
             return "knows a category beyond the 256 it may have"
-    prepared = value._preprocessor
+    prepared = getattr(value, "_preprocessor", None)  # before 1.4 there was none
     if prepared is not None:
         steps = [entry for entry in prepared.transformers_ if entry[:2] != ("remainder", "drop")]
         masks = [np.asarray(columns) for _, _, columns in steps]
