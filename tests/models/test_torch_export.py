@@ -326,6 +326,14 @@ def test_the_command_line_exports_a_file_of_torchscript_and_says_how(tmp_path):
     same(module, onnx.load(tmp_path / "model.onnx"), {"x": normal(3, 11, 3)})
 
 
+def test_the_command_line_says_how_a_program_for_few_rows_is_checked(program, tmp_path):
+    _, path = program("bounded")
+    np.save(tmp_path / "x.npy", normal(40, 4))
+    words = ["export", path, "--data", tmp_path / "x.npy", "-o", tmp_path / "model.onnx"]
+    here(*words, folder=tmp_path).expect(3, "captured for 2 to 16 rows", "--batch-size 16 --fixed-batch")
+    here(*words, "--batch-size", "16", "--fixed-batch", folder=tmp_path).expect(0, "PASS")
+
+
 def test_weights_that_one_file_cannot_hold_stand_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr("likewise.tasks.export.ONE_FILE", 10_000)
     torch.manual_seed(3)

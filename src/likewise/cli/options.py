@@ -175,9 +175,13 @@ pairing_options = _stacked(
     ),
     click.option("--ignore", multiple=True, metavar="OUTPUT", help="Leave an output out of the comparison."),
 )
+batch_size_options = _stacked(
+    click.option("--batch-size", type=int, metavar="N", help="Rows per call.  [default: by rule, see the report]"),
+    click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
+)
 comparison_options = _stacked(
     pairing_options,
-    click.option("--batch-size", type=int, metavar="N", help="Rows per call.  [default: by rule, see the report]"),
+    batch_size_options,
     click.option(
         "--batch-sizes",
         callback=sizes,
@@ -216,7 +220,6 @@ comparison_options = _stacked(
     click.option(
         "--thorough", is_flag=True, help="Try all other batches, lengths and edge cases, however long it takes."
     ),
-    click.option("--fixed-batch", is_flag=True, help="The candidate takes one batch size only, and that is intended."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),
     adapter_option(

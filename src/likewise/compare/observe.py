@@ -339,7 +339,8 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
     try:
         found = found or answers(side, first, plan.batch_size)[0]
     except ModelError as error:
-        if len(first) > 1 and first.stacked and _answers_one_row(side, first):
+        said = "--batch-size" in error.remedy
+        if len(first) > 1 and first.stacked and not said and _answers_one_row(side, first):
             error.remedy = (
                 "It answers the first row alone; if it takes one row per call, use --batch-size 1 --fixed-batch"
             )

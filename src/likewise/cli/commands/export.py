@@ -36,6 +36,7 @@ from likewise.cli import options
 @click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
 @options.policy_options
 @options.batch_axis_option
+@options.batch_size_options
 @options.trust_option
 @options.report_options
 @options.timeout_option

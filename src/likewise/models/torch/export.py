@@ -276,11 +276,13 @@ def _not_convertible(error: BaseException, program: Any) -> ModelError:
     where = ""
     if found is not None:
         stack = list((found.meta.get("nn_module_stack") or {}).values())
-        where = f" of module {stack[-1][0] or 'the root'!r}" if stack else ""
+        where = f" of module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
         where += _at(found.meta.get("stack_trace") or "", None)
-    what = f"operator {operator[1]}{where} has no ONNX counterpart" if operator else f"conversion failed{where}"
+    what = f"{f'operator {operator[1]}' if operator else 'the module'}{where} cannot be converted"
     return ModelError(
-        f"{what}: {one_line(chain[-1], limit=300)}",
+        f"operator {operator[1]}{where} has no ONNX counterpart"
+        if operator and "No ONNX function found" in text
+        else f"{what}: {one_line(chain[-1], limit=300)}",
         remedy="Replace the operator in forward, or ask for a higher opset",
     )
 

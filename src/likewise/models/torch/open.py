@@ -126,6 +126,19 @@ def program_sizes(program: Any) -> dict[str, str]:
     return found
 
 
+def program_rows(program: Any, model: Model) -> tuple[int, int] | None:
+    """The least and the most rows that an exported program was captured for; None where it states no end."""
+    said = RowAxes.said_of(model)
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs and said.has_rows(node.name):
+            shape = node.meta["val"].shape
+            size = shape[said.of(node.name, len(shape)) or 0] if shape else 0
+            bound = None if isinstance(size, int) else program.range_constraints.get(size.node.expr)
+            if bound is not None and str(bound.upper).isdigit():
+                return int(bound.lower), int(bound.upper)
+    return None
+
+
 def live_training(program: Any) -> list[str]:
     """The operators of an exported program that were captured in training mode."""
     flags = {"dropout": 2, "native_dropout": 2, "batch_norm": 5, "feature_dropout": 2, "alpha_dropout": 2}
@@ -323,12 +336,14 @@ class TorchRunner:
         inputs: tuple[InputSpec, ...] | None,
         details: Mapping[str, Any],
         model: Model,
+        rows: tuple[int, int] | None = None,
     ) -> None:
         self.native = self._module = module
         self.details = details
         self._parameters = parameters
         self._device = device_of(module)
         self._said = RowAxes.said_of(model)
+        self._rows = rows
         self._row_axes: dict[str, int] | None = None
         self._seen: dict[str, Array] = {}
         fed = None if inputs is None else tuple(self._rows_first(spec) for spec in inputs)
@@ -340,6 +355,7 @@ class TorchRunner:
             return self._ask(inputs)
         if not len(batch):
             return self._nothing(inputs)
+        self._require_rows(len(batch))
         answers = self._ask(self._laid_out(inputs))
         if self._row_axes is None:
             self._row_axes = self._learnt(inputs, answers)
@@ -348,6 +364,16 @@ class TorchRunner:
         rows = {n: self._said.answered(n, array, axes.get(n, 0), len(batch)) for n, array in answers.items()}
         self._seen = {name: array[:0] for name, array in rows.items() if array.ndim}
         return rows
+
+    def _require_rows(self, rows: int) -> None:
+        """A program may be silently wrong where it was not captured for."""
+        least, most = self._rows or (rows, rows)
+        if not least <= rows <= most:
+            raise ModelError(
+                f"it was captured for {least} to {most} rows, and is asked about {rows}",
+                remedy=f"Use --batch-size {most} --fixed-batch with rows that leave at least {least} for the last "
+                "call, or capture it for more sizes: torch.export.Dim",
+            )
 
     def _rows_first(self, spec: InputSpec) -> InputSpec:
         axis = self._said.of(spec.name, len(spec.shape or ())) or 0
@@ -440,7 +466,7 @@ def _opened_program(program: Any, model: Model) -> TorchRunner:
         "sizes": program_sizes(program),
         "warnings": warnings,
     }
-    return TorchRunner(module, parameters, inputs, facts, model)
+    return TorchRunner(module, parameters, inputs, facts, model, program_rows(program, model))
 
 
 def _is_program(target: object) -> bool:
