@@ -27,6 +27,7 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def measured(case: Case, folder: Path, polygraphy: Sequence[str], turns: int) ->
     ours += ["--report", str(where / "report.json"), *case.options]
     for _ in range(turns):
         timed(costs["loop"], [loop])
-        if case.peer and polygraphy:
+        if case.peer:
             (where / "inputs.py").write_text(INPUTS.format(data=case.data, size=case.size), "utf-8")
             run = [
                 *polygraphy,
@@ -164,6 +165,8 @@ def timed(cost: Cost, commands: Sequence[Sequence[str]]) -> None:
         found = json.loads(done.stderr.strip().splitlines()[-1]) if done.stderr.strip() else {"code": -1}
         if found["code"] not in (0, 1):
             sys.exit(f"{command} exited with {found['code']}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        if "Traceback" in done.stderr:
+            sys.exit(f"{command} broke: {done.stderr[-2000:]}")
         peak = max(peak, found["peak"] / 1024)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cost.wall.append(time.perf_counter() - began)
@@ -194,8 +197,6 @@ def row(name: str, costs: dict[str, Cost]) -> str:
 
 def write(found: dict[str, dict[str, Cost]]) -> None:
     """The table and the plot, between their marks in docs/benchmarks.md."""
-    from importlib import metadata
-
     page = DOCS / "benchmarks.md"
     versions = ", ".join(
         f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "scikit-learn", "torch")
@@ -226,18 +227,14 @@ def plot(found: dict[str, dict[str, Cost]]) -> list[str]:
 
 
 def installed_polygraphy(folder: Path) -> list[str]:
-    """Polygraphy in an environment of its own, beside the very same ONNX Runtime; nothing where it is not to be had."""
+    """Polygraphy in an environment of its own, with the same ONNX Runtime and nothing else to import."""
     home = folder / "polygraphy"
-    command = [str(home / "bin" / "python"), "-m", "polygraphy.tools"]
     if not home.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "polygraphy"], check=True)
-        ours = next(path for path in sys.path if path.endswith("site-packages"))
-        site = next(home.glob("lib/python*/site-packages"))
-        (site / "beside.pth").write_text(ours + "\n", "utf-8")
-    script = home / "bin" / "polygraphy"
-    return [str(script)] if script.exists() else command
+        same = [f"{name}=={metadata.version(name)}" for name in ("onnxruntime", "onnx", "numpy", "protobuf")]
+        subprocess.run([*pip, "polygraphy", "colored", *same], check=True, stderr=subprocess.DEVNULL)
+    return [str(home / "bin" / "polygraphy")]
 
 
 def small_mlp(rows: int) -> Callable[[Path, int], Case]:
