@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 def modules(folder: str, first: str = "") -> list[str]:
     """The names of our own modules in a folder, written with dots: `compare.metrics`; one of them may come first."""
-    found = [info.name for info in pkgutil.iter_modules(import_module(f"likewise.{folder}").__path__)]
-    return sorted(found, key=lambda name: (name != first, name))
+    return sorted(_listed(folder), key=lambda name: (name != first, name))
+
+
+@cache
+def _listed(folder: str) -> tuple[str, ...]:
+    return tuple(info.name for info in pkgutil.iter_modules(import_module(f"likewise.{folder}").__path__))
 
 
 @cache
@@ -73,11 +77,15 @@ def exporters() -> tuple[Exporter, ...]:
 
 def adapter(framework: str) -> Adapter:
     """The adapter of a framework by its name."""
-    for found in _each_adapter(first=framework):
-        if found.framework == framework:
-            return found
+    if (found := _known_adapter(framework)) is not None:
+        return found
     known = ", ".join(found.framework for found in adapters())
     raise ModelError(f"there is no adapter for {framework!r}", remedy=f"Known frameworks: {known}")
+
+
+@cache
+def _known_adapter(framework: str) -> Adapter | None:
+    return next((found for found in _each_adapter(first=framework) if found.framework == framework), None)
 
 
 @contextmanager

@@ -142,6 +142,8 @@ def forget() -> None:
         registry.adapters,
         registry.exporters,
         registry._entry_points,
+        registry._listed,
+        registry._known_adapter,
     ):
         found.cache_clear()
 
