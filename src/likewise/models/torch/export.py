@@ -125,7 +125,10 @@ def _asked_axes(request: ExportRequest, ranked: Mapping[str, Any]) -> Mapping[st
     asked = request.dynamic or {}
     for name, axes in asked.items():
         if name not in ranked:
-            raise UsageError(f"there is no input {name!r} with free axes{nearest(name, ranked)}")
+            raise UsageError(
+                f"there is no input {name!r} with free axes{nearest(name, ranked)}",
+                remedy=f"The inputs are called: {', '.join(ranked)}",
+            )
         if beyond := [axis for axis in axes if not 0 <= axis < ranked[name].ndim]:
             raise UsageError(
                 f"input {name!r} has no axis {beyond[0]}", remedy=f"Its axes are 0 to {ranked[name].ndim - 1}"
