@@ -1007,7 +1007,7 @@ def test_more_axes_can_be_free(zoo):
     proto = export(module, arrays, dynamic={"x": (1,)})
     assert proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param
     assert data_only.check(module, proto, {"x": normal(ROWS, 9, 8)}).passed
-    with pytest.raises(UsageError, match="no input 'y'.*called: x"):
+    with pytest.raises(UsageError, match=r"no input 'y'.*called: x"):
         export(module, arrays, dynamic={"y": (1,)})
 
 
