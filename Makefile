@@ -32,8 +32,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# A hand-written loop, Polygraphy and likewise in turns, also on networks of real size. ONLY=mlp for some; WRITE=1 writes
+# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows and the memory of three million.
 bench: $(READY)
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/cost.py $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write)
 
 # One command, one report: 20 runs of each gate, half of them under load. RUNS=4 for fewer
 determinism: $(READY)

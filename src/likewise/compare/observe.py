@@ -223,10 +223,14 @@ def observe_rows(
     return observed, beyond
 
 
-def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
-    """Plain facts."""
+def finish(prepared: Prepared, partial: Partial, plan: Plan, *, decided: bool = False) -> Comparison:
+    """Plain facts. `decided`: the rest of the rows was left out on request."""
     incidents = [*partial.incidents, *prepared.pairing.incidents]
-    stopped = bool(partial.incidents) or any(mismatch.code == RowCountError.code for mismatch in partial.mismatches)
+    stopped = (
+        decided
+        or bool(partial.incidents)
+        or any(mismatch.code == RowCountError.code for mismatch in partial.mismatches)
+    )
     if plan.expected_rows is not None and partial.rows < plan.expected_rows and not stopped:
         incidents.append(
             Incident(
@@ -258,6 +262,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
         fixed_batch=prepared.candidate.fixed_batch if prepared.first.stacked else None,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
         unit=ROWS if prepared.first.stacked else SAMPLES,
+        stopped=decided,
     )
 
 

@@ -338,6 +338,8 @@ class Comparison:
     same_model: bool = False
     same_bytes: bool = False
     untried: tuple[Untried, ...] = ()
+    stopped: bool = False
+    """Rows are left that were not asked about, because a limit could no longer hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +377,8 @@ class Plan:
     stratify: str | None = None
     expected_rows: int | None = None
     progress: Callable[[Progress], None] | None = None
+    decided: Callable[[Comparison], bool] | None = None
+    """Are the rows so far enough, because no further ones can bring them within the limits? None reads them all."""
 
     @property
     def nothing(self) -> Comparison:

@@ -64,6 +64,16 @@ SAME_MODEL = "same-model"
 """The code of what is found where a model is compared with itself."""
 
 
+ONLY_GROW = frozenset(
+    {
+        *("max_abs_diff", "max_rel_diff", "max_ulp_diff", "nonfinite_mismatch"),
+        *("label_flips", "material_flips", "top1_flips", "top5_flips"),
+    }
+)
+RATES = frozenset({"mismatch_rate", "flip_rate"})
+"""Measures that further rows can only raise, and those that further rows can lower, but never to zero."""
+
+
 def judge(comparison: Comparison, policy: Policy) -> Verdict:
     """What the facts mean under a policy."""
     case = Judgement(comparison, policy)
@@ -75,6 +85,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         case.doubt("no-rows", "no rows were compared", remedy="Give data to compare on")
     if comparison.rows:
         _judge_limits(case)
+        _judge_stop(case)
         judge_outputs(case)
         _judge_pairing(case)
     judge_batches(case)
@@ -100,6 +111,16 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         )
     findings = tuple(sorted(case.findings, key=lambda finding: list(Severity).index(finding.severity)))
     return Verdict(outcome, _headline(outcome, case), tuple(case.checks), findings, bound, suites)
+
+
+def decided(comparison: Comparison, policy: Policy) -> bool:
+    """Is a limit broken that no further rows can mend?"""
+    case = Judgement(comparison, policy)
+    _judge_limits(case)
+    return any(
+        check.outcome is Outcome.FAIL and (check.measure in ONLY_GROW or (check.measure in RATES and check.bound == 0))
+        for check in case.checks
+    )
 
 
 def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
@@ -133,6 +154,22 @@ def _judge_limits(case: Judgement) -> None:
     for check in case.checks:
         if check.outcome is Outcome.FAIL:
             case.fail(check.measure, in_words(check), output=check.output)
+
+
+def _judge_stop(case: Judgement) -> None:
+    """Rows were left out because a limit was broken; under other limits they are missing."""
+    if not case.comparison.stopped:
+        return
+    expected = case.comparison.expected_rows
+    told = f"after {case.comparison.rows:,}" + (f" of {expected:,} rows" if expected else " rows")
+    if any(finding.severity is Severity.FAILURE for finding in case.findings):
+        case.note("stopped", f"stopped {told}: a limit could no longer hold (--fail-fast)")
+    else:
+        case.doubt(
+            "stopped",
+            f"the run was stopped {told}, and within these limits the others count",
+            remedy="Run it again without --fail-fast",
+        )
 
 
 def _judge_pairing(case: Judgement) -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -207,6 +208,7 @@ class _Gate:
             stratify=settings.stratify,
             expected_rows=self.source.expected_rows,
             progress=progress,
+            decided=partial(judging.decided, policy=self.policy) if settings.fail_fast else None,
         )
 
     def vary(self, plan: Plan, ran: Run) -> Run:
@@ -214,7 +216,8 @@ class _Gate:
         began = time.perf_counter()
         compared = ran.comparison
         room = None
-        if ran.prepared is not None and ran.head is not None and not compared.incidents:
+        wanted = ran.prepared is not None and not compared.stopped
+        if wanted and ran.prepared is not None and ran.head is not None and not compared.incidents:
             if not self.settings.thorough:
                 least, times = self.settings.seconds_or_times()
                 told = self.settings.edge == "report"
@@ -224,7 +227,7 @@ class _Gate:
                 once = budget.covered(ran)
                 compared = batches.run(plan, ran.prepared, ran.head, compared, room=part, covered=once)
             compared = repeats.run(plan, ran.prepared, ran.head, compared)
-        if ran.prepared is not None and not compared.incidents:
+        if wanted and not compared.incidents:
             compared = self._with_suites(plan, ran, compared, room)
         seconds = dict(ran.facts.seconds)
         if "total" in seconds:

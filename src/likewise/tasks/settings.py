@@ -86,6 +86,7 @@ class Settings:
     matrix: Mapping[str, Any] = field(default_factory=dict)
     beside_budget: str | float | None = None
     thorough: bool = False
+    fail_fast: bool = False
     explain: bool = True
     explain_budget: float = 30.0
     causes: tuple[str, ...] = ()

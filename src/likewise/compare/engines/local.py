@@ -82,6 +82,7 @@ class _Run:
     concurrent: bool = False
     partial: Partial = field(default_factory=Partial)
     head: Head | None = None
+    decided: bool = False
 
     def carry_out(self, details: Mapping[str, Json]) -> Run:
         began = time.perf_counter()
@@ -91,7 +92,7 @@ class _Run:
             raise
         except LikewiseError as error:
             self.partial = self.partial.merge(_ended(error))
-        comparison = finish(self.prepared, self.partial, self.plan)
+        comparison = finish(self.prepared, self.partial, self.plan, decided=self.decided)
         seconds = {**self.seconds, "total": time.perf_counter() - began}
         facts = RunFacts(self.sizes, seconds, details)
         return Run(comparison, facts, self.prepared, self.head, self.kept, self.row_seconds)
@@ -108,6 +109,8 @@ class _Run:
                     while len(pending) > self._ahead():
                         pending[0].wait()
                         self._reduce(pending.popleft())
+                    if self._enough():
+                        break
                     # Two chunks go one step after the other and two all at once; the faster way stays.
                     if 1 <= number <= 4 and not self.apart:
                         paces.append((time.perf_counter() - began) / len(chunk))
@@ -184,6 +187,11 @@ class _Run:
             self.head = together.slice(HEAD_ROWS)
         self.kept.add(together, beyond)
         self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
+
+    def _enough(self) -> bool:
+        if self.plan.decided is not None and self.partial.rows:
+            self.decided = self.plan.decided(finish(self.prepared, self.partial, self.plan, decided=True))
+        return self.decided
 
     def _chunk_rows(self) -> int:
         """Rows read at once: bounded in bytes, and full calls of the size that both models are asked with."""

@@ -83,6 +83,7 @@ class Coverage:
     same_model: bool = False
     same_bytes: bool = False
     untried: tuple[Untried, ...] = ()
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
