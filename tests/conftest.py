@@ -15,6 +15,9 @@ pytest_plugins = ["pytester"]
 # Toy models, and a worker on every core: threads would only wait for each other, spinning. Before anything loads them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# The configurations of these tests are their own; what a stranger's may do is tested without it.
+os.environ.setdefault("LIKEWISE_TRUST_CONFIG", "1")
+
 COLOURS = ("blue", "green", "red")
 COLUMNS = ["width", "age", "height"]
 ROWS = 300

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import data_only
+from likewise.data.files import atomically
 from likewise.errors import UsageError
 from planting import here
 
@@ -59,6 +62,156 @@ def test_a_report_does_not_replace_the_data(folder, option):
     assert code == 2, shown
     assert "it is the data of this run" in shown
     assert (folder / "rows.parquet").read_bytes() == before
+
+
+@pytest.fixture
+def own(folder, tmp_path):
+    """A folder of its own, with all that a run can be made from."""
+    import shutil
+
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    for name in ("models.py", "rows.parquet"):
+        shutil.copy(folder / name, tmp_path / name)
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        shutil.copy(folder / "rows.parquet", tmp_path / "parts" / f"{number}.parquet")
+    (tmp_path / "linked.parquet").hardlink_to(tmp_path / "rows.parquet")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "code.py").write_text(MODELS)
+    (tmp_path / "likewise.toml").write_text("# nothing\n")
+    weight = numpy_helper.from_array(np.full((1, 1), 2.0, np.float32), "w")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights.bin")
+    (tmp_path / "weights.bin").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", value[:1], value[1:], [weight])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    assert onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "victim"),
+    [
+        ("rows.parquet", "models.py"),
+        ("parts/*.parquet", "parts/0.parquet"),
+        ("parts", "parts/1.parquet"),
+        ("rows.parquet", "linked.parquet"),
+        ("rows.parquet", "inside/code.py"),
+        ("rows.parquet", "likewise.toml"),
+        ("rows.parquet", "weights.bin"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_nothing_that_a_run_reads_is_replaced_not_even_by_force(own, data, victim, force):
+    models = ("model.onnx", "inside.code:steady") if victim in ("weights.bin", "inside/code.py") else PAIR[1:3]
+    before = (own / victim).read_bytes()
+    words = (
+        "check",
+        *models,
+        "--data",
+        data,
+        "--edge",
+        "off",
+        "-q",
+        "--report",
+        victim,
+        *(["--force"] if force else []),
+    )
+    code, shown = run(own, *words)
+    assert code == 2, shown
+    assert "of this run" in shown
+    assert (own / victim).read_bytes() == before
+
+
+def test_what_is_no_report_is_replaced_by_force_only(own):
+    (own / "notes.json").write_text('{"mine": 1}')
+    (own / "away").mkdir()
+    (own / "sub").mkdir()
+    (own / "sub" / "out").symlink_to(own / "away")
+    (own / "link.json").symlink_to(own / "away" / "target.json")
+    for option, name in (("--report", "notes.json"), ("--html", "notes.json"), ("--junit", "link.json")):
+        code, shown = run(own, *PAIR, option, name)
+        assert code == 2, shown
+        assert "is not replaced" in shown
+    code, shown = run(
+        own / "sub",
+        *(word.replace("models.py", "../models.py") for word in PAIR[:3]),
+        "--data",
+        "../rows.parquet",
+        "--edge",
+        "off",
+        "-q",
+        "--report",
+        "out/x.json",
+    )
+    assert code == 2, shown
+    assert "a link leads out of this folder" in shown
+    assert not any((own / "away").iterdir())
+    code, shown = run(own, *PAIR, "--report", "notes.json", "--force")
+    assert code == 0, shown
+    for option in ("--report", "--html", "--junit", "--markdown", "--sarif"):  # and its own again and again
+        for _ in range(2):
+            code, shown = run(own, *PAIR, option, f"again{option}")
+            assert code == 0, shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("record", "models.py:steady", "--data", "rows.parquet", "-o", "models.py"),
+        ("bench", "models.py:steady", "models.py:other", "--data", "rows.parquet", "-o", "likewise.toml"),
+        ("bench", "models.py:steady", "models.py:other", "--data", "rows.parquet", "--svg", "weights.bin"),
+        ("stress", "models.py:steady", "models.py:other", "--data", "rows.parquet", "-o", "rows.parquet"),
+        ("stress", "models.py:steady", "models.py:other", "--data", "rows.parquet", "--report", "models.py"),
+        ("export", "models.py:steady", "--data", "rows.parquet", "-o", "models.py"),
+        ("quantize", "model.onnx", "-o", "weights.bin"),
+        ("quantize", "model.onnx", "-o", "models.py"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+def test_other_commands_replace_nothing_either(own, words):
+    before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
+    code, shown = run(own, *words)
+    assert code == 2, shown
+    assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o027, 0o640)])
+def test_a_report_is_as_private_as_the_umask_says(own, mask, mode):
+    import os
+
+    before = os.umask(mask)
+    try:
+        atomically(own / "new.json", b"{}")
+        assert (own / "new.json").stat().st_mode & 0o777 == mode
+        (own / "new.json").chmod(0o600)
+        atomically(own / "new.json", b"{}")
+        assert (own / "new.json").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_a_full_disk_is_told_and_leaves_the_old_report(own):
+    """The largest file is limited to less than a report takes, as a quota does."""
+    code, shown = run(own, *PAIR)
+    assert code == 0, shown
+    before = (own / "parity_report.json").read_bytes()
+    words = ", ".join(repr(word) for word in PAIR)
+    code = (
+        "import resource, sys; from likewise.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv = ['likewise', {words}]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "parity_report.json is not written" in done.stderr
+    assert "File too large" in done.stderr
+    assert (own / "parity_report.json").read_bytes() == before
+    assert not [path for path in own.iterdir() if path.suffix == ".tmp"]
 
 
 def test_two_formats_do_not_replace_each_other(folder):
@@ -181,3 +334,43 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert report.passed
     stored = json.loads((tmp_path / "report.json").read_text())
     assert (stored["abs_tol"], stored["samples"]) == (0.5, 20)
+
+
+PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parquet"\nallow_same = true\nedge = "off"\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('reference = "models.py:steady"', "names code to run (reference = 'models.py:steady')"),
+        ('candidate = "models:steady"', "names code to run (candidate = 'models:steady')"),
+        ('trusted = ["*"]', "names code to run (trusted = ['*'])"),
+        ('reference_options = {factory = "models.py:build"}', "names code to run (factory = 'models.py:build')"),
+        ('report = "../outside.json"', "writes outside its folder (../outside.json)"),
+        ('html = "out/page.html"', "writes outside its folder (out/page.html)"),
+    ],
+)
+def test_the_configuration_of_a_stranger_runs_no_code(own, monkeypatch, said, told):
+    monkeypatch.delenv("LIKEWISE_TRUST_CONFIG")
+    (own / "models.py").write_text(f"open({str(own / 'ran')!r}, 'w')\n{MODELS}")
+    (own / "out").symlink_to(own.parent)
+    lines = [line for line in PLAIN.splitlines() if line.split()[0] != said.split()[0]]
+    (own / "likewise.toml").write_text("\n".join([*lines[:0], "[gates.g]", *lines, said]))
+    code, shown = run(own, "check", "-q")
+    assert code == 2, shown
+    assert told in shown
+    assert "--trust-config" in shown
+    assert not (own / "ran").exists()
+    assert not (own.parent / "outside.json").exists()
+
+
+def test_a_configuration_is_trusted_by_the_command_or_the_environment(own, monkeypatch):
+    (own / "likewise.toml").write_text(f"[gates.g]\n{GATE}")
+    assert run(own, "check", "-q")[0] == 0  # LIKEWISE_TRUST_CONFIG=1, as in CI
+    monkeypatch.delenv("LIKEWISE_TRUST_CONFIG")
+    assert run(own, "check", "-q")[0] == 2
+    assert run(own, "check", "-q", "--trust-config")[0] == 0
+    (own / "likewise.toml").write_text(f'[gates.g]\ntrusted = ["mypackage.*"]\n{PLAIN}')
+    assert "names code to run (trusted" in run(own, "check", "-q")[1]
+    _, shown = run(own, "check", "-q", "--trust", "mypackage.*")
+    assert "names code" not in shown, shown

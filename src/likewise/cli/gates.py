@@ -112,14 +112,14 @@ def carry_out(
 
 def _writable(settings: Settings) -> Settings:
     """The settings, if what is asked for can be written; a report that nobody asked for is left out, and said so."""
-    from likewise.data.files import require_writable, unwritable
+    from likewise.data.files import REPLACE, another, require_writable, unwritable
     from likewise.tasks.settings import REPORT
 
     require_writable(settings.formats.values())
     unasked = (REPORT, f"parity_report.{settings.gate}.json")
     if settings.report not in unasked:
         require_writable([settings.report])
-    elif why := unwritable(Path(settings.report)):
+    elif why := unwritable(Path(settings.report)) or (None if REPLACE.get() else another(Path(settings.report))):
         told = f"{settings.report} cannot be written ({why}): the verdict is shown and not kept; --report FILE keeps it"
         click.echo(told, err=True)
         return replace(settings, report=None)

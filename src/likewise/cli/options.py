@@ -266,9 +266,24 @@ def format_options(command: F) -> F:
     return command
 
 
+def _replace(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    from likewise.data.files import REPLACE
+
+    before = REPLACE.set(value)
+    ctx.call_on_close(lambda: REPLACE.reset(before))
+
+
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    expose_value=False,
+    callback=_replace,
+    help="Replace files that likewise did not write; what this run reads is never replaced.",
+)
 report_options = _stacked(
     click.option("--report", metavar="FILE", help="Where the report goes.  [default: parity_report.json]"),
     format_options,
+    force_option,
 )
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 

@@ -6,10 +6,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
+import secrets
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,21 @@ BLOCK = 1 << 16
 """Rows hashed at a time."""
 
 
+REPLACE: ContextVar[bool] = ContextVar("replace", default=False)
+"""Did the user say that files which are none of ours may be replaced? `--force` does."""
+
+OURS = re.compile(
+    rb'\A##? [^\w\s]|<testsuites name="likewise"|name="generator" content="likewise"|"name": "likewise"|"found_worst"'
+    rb'|aria-labelledby="title description"|"schema_version"|\A\{\s*"(?:features|passed|samples)"|"opsets"'
+)
+"""What the files we write as text have in their first or last bytes, in every format."""
+
+KINDS = {".onnx": b"\x08", ".parquet": b"PAR1", ".npz": b"PK", ".npy": b"\x93NUMPY"}
+"""How models and rows begin: a file that is named for them takes the place of one of its kind only."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+
+
 def atomically(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves either the old one or the new one; a device or a pipe is written to."""
     if path.exists() and not path.is_file():
@@ -39,11 +57,17 @@ def atomically(path: Path, content: bytes) -> None:
 
 
 def require_writable(paths: Iterable[str | os.PathLike[str] | None]) -> None:
-    """A usage error, before anything is run, for a file that cannot be written."""
+    """A usage error, before anything is run, for a file that cannot be written or is somebody else's."""
     for path in paths:
-        if path is not None and path != "-" and (why := unwritable(Path(path))):
+        if path is None or path == "-":
+            continue
+        if why := unwritable(Path(path)):
             raise UsageError(
                 f"{path} cannot be written: {why}", remedy="Name a file in a folder that can be written to"
+            )
+        if not REPLACE.get() and (whose := another(Path(path))):
+            raise UsageError(
+                f"{path} is not replaced: {whose}", remedy="Name another file, delete this one, or say --force"
             )
 
 
@@ -61,24 +85,64 @@ def unwritable(path: Path) -> str | None:
     return None
 
 
+def another(path: Path) -> str | None:
+    """Why a file is not ours to write: it holds something else, or a link leads out of the folder."""
+    here = os.path.realpath(".")
+    inside = os.path.abspath(path).startswith(os.path.join(os.path.abspath("."), ""))
+    folder = os.path.realpath(path.parent)
+    if inside and folder != here and not folder.startswith(os.path.join(here, "")):
+        return f"a link leads out of this folder, to {folder}"
+    if path.is_symlink() and (path.is_file() or not path.exists()):
+        return f"it is a link to {os.path.realpath(path)}"
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return None
+        with path.open("rb") as file:
+            start = file.read(BLOCK)
+            file.seek(max(len(start), path.stat().st_size - BLOCK))
+            whole = start + file.read(BLOCK)
+    except OSError as error:
+        return error.strerror
+    kind = KINDS.get(path.suffix.lower())
+    known = start.startswith(kind) if kind is not None else OURS.search(whole) is not None
+    return None if known else "what it holds was not written by likewise"
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file in the same folder that takes the place of `path` if all goes well."""
+    """A temporary file in the same folder that takes the place of `path` if all goes well.
+
+    Nobody may read it whom the umask keeps out, nor whom the file that it replaces kept out.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}.tmp"
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}") from error
-    os.close(handle)
-    temporary = Path(name)
     try:
+        if path.is_file():
+            os.chmod(temporary, temporary.stat().st_mode & path.stat().st_mode & 0o777)
         yield temporary
-        os.chmod(temporary, 0o644)
+        _settle(temporary)
         os.replace(temporary, path)
-    except BaseException:
+        _settle(path.parent)
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise DataError(f"{path} cannot be written: {error.strerror}") from error
         raise
+
+
+def _settle(path: Path) -> None:
+    """Have a file or a folder on the disk, as far as the system can do that: Windows cannot for folders."""
+    with contextlib.suppress(PermissionError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 SETTLED = 2 * 10**9

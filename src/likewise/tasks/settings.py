@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import mmap
 import os
 import re
+import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -16,9 +19,11 @@ from likewise.compare.variations.matrix import settings_of
 from likewise.contracts.models import BatchAxis
 from likewise.contracts.report import CAUSES
 from likewise.contracts.verdict import Policy
+from likewise.data.files import KINDS, another, require_writable
 from likewise.errors import UsageError, nearest
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
+from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
 
 FILE = "likewise.toml"
@@ -127,6 +132,8 @@ class Settings:
         RowAxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse)
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
+        for options in (self.reference_options, self.candidate_options):
+            read |= {f"option {name}": value for name, value in options.items()}
         require_own_files(read, [("json", self.report), *self.formats.items()])
         return make_policy(**{name: getattr(self, name) for name in POLICY})
 
@@ -150,15 +157,59 @@ def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str 
     `read` has what a run is made from, by name; `written` where it goes, by format. The report and the format
     `json` are the same text, and may be one file.
     """
-    taken = {_place(value): f"the {name}" for name, value in read.items() if isinstance(value, str | PathLike)}
+    sources = [(f"the {name}", value) for name, value in read.items() if isinstance(value, str | PathLike)]
+    sources += [("the configuration", file) for file in (FILE, "pyproject.toml")]
+    taken: dict[Path, str] = {}
     for name, path in written:
         if path is None or path == "-":
             continue
-        if taken.setdefault(_place(path), name) != name:
+        used = next((told for told, value in sources if _reads(value, Path(path))), None)
+        if used is not None or taken.setdefault(_place(path), name) != name:
             raise UsageError(
-                f"{path} cannot take the report as {name}: it is {taken[_place(path)]} of this run",
+                f"{path} cannot take the report as {name}: it is {used or taken[_place(path)]} of this run",
                 remedy="Write it somewhere else; a baseline changes when somebody accepts a run, not by running",
             )
+
+
+def require_outputs(read: Mapping[str, Any], *written: str | None) -> None:
+    """A usage error, before anything is run, for files that cannot be written or that the run is made from."""
+    require_own_files(read, [(f"output {number}", path) for number, path in enumerate(written, start=1)])
+    require_writable(written)
+
+
+def _reads(source: str | PathLike[str], path: Path) -> bool:
+    """Is a file one of those that a model, data or an option are read from, under whatever name?"""
+    text, place = os.fspath(source), _place(path)
+    if not path.exists():
+        return _place(text) == place
+    if os.path.isdir(text):  # a report that lies among the rows is none of them
+        return _place(text) in place.parents and (path.suffix.lower() in KINDS or another(path) is not None)
+    named = [text, *_code(text), *glob.glob(text, recursive=True)]
+    if any(os.path.exists(name) and os.path.samefile(name, path) for name in named):
+        return True
+    return text.lower().endswith(".onnx") and _names(Path(text), path)
+
+
+def _code(text: str) -> Iterator[str]:
+    """Where the code of `file.py:attribute` and `module:attribute` lies; nothing is imported."""
+    source, colon, _ = text.rpartition(":")
+    if not colon or not source:
+        return
+    yield source
+    for folder in (".", *sys.path):
+        yield from (
+            os.path.join(folder, *source.split("."), "__init__.py"),
+            f"{os.path.join(folder, *source.split('.'))}.py",
+        )
+
+
+def _names(model: Path, path: Path) -> bool:
+    """Does a graph speak of a file in its folder, as of weights that lie there?"""
+    if not model.is_file() or model.parent.resolve() not in _place(path).parents or not model.stat().st_size:
+        return False
+    told = os.path.relpath(_place(path), model.parent.resolve()).replace(os.sep, "/")
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(told.encode()) >= 0
 
 
 def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, str]) -> None:
@@ -237,6 +288,28 @@ def load_gates(path: Path) -> dict[str, Settings]:
         if not name.strip() or any(part in name for part in ("/", "\\", "..")) or not name.isprintable():
             raise UsageError(f"{path}: {name!r} is not a valid name for a gate", remedy="Use letters, digits, - and _")
     return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
+
+
+def require_harmless(gates: Mapping[str, Settings], *, trusted: bool) -> None:
+    """A usage error where a configuration names code to run, or files outside its folder to write.
+
+    It may be part of somebody else's repository. `trusted`: the command itself says which code pickles may use.
+    """
+    for name, gate in gates.items():
+        options = {**gate.reference_options, **gate.candidate_options}
+        code = {"reference": gate.reference, "candidate": gate.candidate, "data": gate.data, **options}
+        named = {key: value for key, value in code.items() if key != "batch_axis" and SPECIFICATION.match(str(value))}
+        found = [f"{key} = {value!r}" for key, value in named.items()]
+        found += [f"trusted = {list(gate.trusted)}"] if gate.trusted and not trusted else []
+        here = _place(".")
+        files = [path for path in (gate.report, *gate.formats.values()) if path not in (None, "-")]
+        outside = [str(path) for path in files if here not in _place(str(path)).parents]
+        if found or outside:
+            told = f"names code to run ({found[0]})" if found else f"writes outside its folder ({outside[0]})"
+            raise UsageError(
+                f"the configuration of gate {name!r} {told}",
+                remedy="If you trust whoever wrote it, say --trust-config, or set LIKEWISE_TRUST_CONFIG=1 in CI",
+            )
 
 
 def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:

@@ -27,6 +27,7 @@ from likewise.cli import options
 @click.option("--svg", metavar="FILE", help="Write a plot of the ratios.")
 @click.option("--output", "-o", metavar="FILE", help="Write every figure and sample as JSON.")
 @options.timeout_option
+@options.force_option
 @options.output_options()
 def bench(
     *,
@@ -51,9 +52,9 @@ def bench(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
-    from likewise.data.files import require_writable
+    from likewise.tasks.settings import require_outputs
 
-    require_writable([svg, output])
+    require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, svg, output)
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
     plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
     from likewise.contracts.report import BenchResult

@@ -29,6 +29,12 @@ FILES = ("data", "baseline", "report", "formats")
 @click.option(
     "--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml, here or above]"
 )
+@click.option(
+    "--trust-config",
+    is_flag=True,
+    envvar="LIKEWISE_TRUST_CONFIG",
+    help="Run the code that the configuration names, and write where it says.  [env: LIKEWISE_TRUST_CONFIG=1]",
+)
 @click.option("--reports", metavar="FOLDER", help="Write every gate's report there too, in every format.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
@@ -47,15 +53,17 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     likewise check model.onnx model.int8.onnx --data test.npz --preset quantized
     """
     from likewise.cli.gates import carry_out, carry_out_all, show
-    from likewise.tasks.settings import REPORT, overridden, require_own_reports, settings_from
+    from likewise.tasks.settings import REPORT, overridden, require_harmless, require_own_reports, settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet", "debug")}
-    path, chosen, folder = (given.pop(name) for name in ("config", "gates", "reports"))
+    path, chosen, folder, trusting = (given.pop(name) for name in ("config", "gates", "reports", "trust_config"))
     stated = options.stated(**given)
     together: dict[str, str] = {}
     started = os.getcwd()
     if reference is None:
         settings = _gates(path, chosen, quiet=shown["quiet"])
+        if not trusting:
+            require_harmless(settings, trusted="trusted" in stated)
         if os.getcwd() != started:
             stated = {name: _from(started, value) if name in FILES else value for name, value in stated.items()}
             folder = _from(started, folder)

@@ -21,6 +21,7 @@ from likewise.cli import CODES, options
 @click.option("--markdown", metavar="FILE", help="Write them as Markdown too; `-` prints it instead.")
 @click.option("--gate", metavar="NAME", help="Of files that hold many gates, this one only.")
 @click.option("--quiet", "-q", is_flag=True, help="Print in a sentence what it comes to.")
+@options.force_option
 @options.debug_option
 @click.pass_context
 def diff(
@@ -50,14 +51,14 @@ def diff(
     them is INCONCLUSIVE, they share no output, or they are on other data.
     """
     from likewise.cli.gates import colour, printed, width, write
-    from likewise.data.files import require_writable
     from likewise.judge import diff as diffing
     from likewise.report import diff as changes
     from likewise.report.files import load_gates
     from likewise.report.words import worst
+    from likewise.tasks.settings import require_outputs
 
     for_machines = printed({} if markdown is None else {"markdown": markdown}, as_json=as_json)
-    require_writable([markdown])
+    require_outputs({"old report": old, "new report": new}, markdown)
     allowed = diffing.ALLOW if allow is None else allow
     before, after = load_gates(old, gate), load_gates(new, gate)
     if len(before) == len(after) == 1:

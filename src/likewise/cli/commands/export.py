@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -57,8 +58,7 @@ def export(
     """
     from likewise.cli.gates import carry_out, printed, show
     from likewise.cli.supervisor import supervise
-    from likewise.data.files import require_writable
-    from likewise.tasks.settings import REPORT, settings_from
+    from likewise.tasks.settings import REPORT, require_outputs, settings_from
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")
@@ -68,7 +68,8 @@ def export(
     gate = {"report": REPORT, **stated, "reference": model, "candidate": output}
     settings = settings_from(gate, where="the command")
     settings.policy()
-    require_writable([output])
+    beside = [str(Path(output).with_suffix(f".{name}.json")) for name in ("features", "metadata")]
+    require_outputs({"model": model, "data": given["data"]}, output, *beside)
     told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
     job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)

@@ -18,7 +18,8 @@ CONFIGURATION = """\
 # Gates of this project. `likewise check` runs them all; only exit code 0 deploys.
 # Paths are relative to this file. A model is a path or module:attribute.
 
-# Pickled models may use scikit-learn, numpy, pandas and the like. Code of your own must be named:
+# Pickled models may use scikit-learn, numpy, pandas and the like. Code of your own must be named,
+# and is run with --trust-config or LIKEWISE_TRUST_CONFIG=1 only:
 # trusted = ["mypackage.*"]
 
 [gates.export]

@@ -18,6 +18,7 @@ from likewise.cli import CODES, options
 @click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @options.format_options
+@options.force_option
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
 def judge(

@@ -43,7 +43,9 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 )
 @click.option("--exclude", multiple=True, metavar="NODE", help="Leave a node in float.")
 @click.option("--op-type", "op_types", multiple=True, metavar="TYPE", help="Quantise nodes of this operator only.")
-@click.option("--force", is_flag=True, help="Accept a model that is already quantised.")
+@click.option(
+    "--force", is_flag=True, help="Accept a model that is already quantised, and replace files that are none of ours."
+)
 @click.option("--allow-noop", is_flag=True, help="Accept a model on which nothing would change.")
 @options.batch_axis_option
 @options.policy_options
@@ -83,9 +85,9 @@ def quantize(
 
     from likewise.cli.gates import carry_out, show, width
     from likewise.cli.supervisor import supervise
-    from likewise.data.files import require_writable
+    from likewise.data.files import REPLACE
     from likewise.tasks.quantize import SELECTION, Quantized, summary
-    from likewise.tasks.settings import REPORT, settings_from
+    from likewise.tasks.settings import REPORT, require_outputs, settings_from
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
     timeout = stated.get("timeout")
@@ -100,7 +102,8 @@ def quantize(
         settings = settings_from(table, where="the command")
         # What makes no sense is said before the file is written.
         settings.policy()
-    require_writable([output])
+    REPLACE.set(bool(recipe.get("force")))
+    require_outputs({"model": model, "data": data, "calibration": rows}, output)
     job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
     written = supervise(job, timeout=timeout, debug=debug)
     quantized = Quantized(**{**written, "choices": tuple(written["choices"])})

@@ -16,15 +16,16 @@ from likewise.cli import options
 @options.adapter_option("--option")
 @options.batch_axis_option
 @options.trust_option
+@options.force_option
 @options.timeout_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
 @options.debug_option
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
     from likewise.cli.supervisor import watched
-    from likewise.data.files import require_writable
+    from likewise.tasks.settings import require_outputs
 
-    require_writable([output])
+    require_outputs({"model": model, "data": given["data"]}, output)
     arguments = options.arguments("Say which rows to answer", model=model, output=output, **given)
     own = options.given(batch_axis=arguments.pop("batch_axis", None))
     arguments["options"] = {**own, **arguments.pop("options", {})}

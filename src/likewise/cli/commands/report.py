@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.argument("report", metavar="REPORT.json")
 @click.option("--bench", metavar="BENCH.json", help="Put in what `likewise bench -o BENCH.json` measured.")
 @options.format_options
+@options.force_option
 @click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one only.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only, and exit with its code.")
 @options.debug_option
@@ -39,13 +40,13 @@ def report(
     The exit code is 0 when that could be done; with --quiet it is that of the verdict.
     """
     from likewise.cli.gates import colour, drawn, printed, show, show_gates, width, write
-    from likewise.data.files import require_writable
     from likewise.report.files import load_gates, render_gates
+    from likewise.tasks.settings import require_outputs
 
     reports = load_gates(report, gate)
     formats = options.stated(**given).get("formats", {})
     for_machines = printed(formats, as_json=False)
-    require_writable(formats.values())
+    require_outputs({"report": report, "bench": bench}, *formats.values())
     if bench is not None:
         reports = {name: replace(found, bench=_bench_of(found, bench)) for name, found in reports.items()}
     look = None if formats else {"width": width(), "colour": colour(), "quiet": quiet, "full": True}

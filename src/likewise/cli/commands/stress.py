@@ -39,6 +39,7 @@ def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 @options.adapter_option("--candidate-option")
 @options.trust_option
 @options.timeout_option
+@options.force_option
 @options.output_options()
 @click.pass_context
 def stress(
@@ -67,16 +68,16 @@ def stress(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
-    from likewise.data.files import require_writable
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.stress import StressResult, table
+    from likewise.tasks.settings import require_outputs
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)
     arguments = {**stated, "reference": reference, "candidate": candidate, "data": data}
     arguments["output"] = output or f"stress{'.npz' if data.lower().endswith(('.npz', '.npy')) else '.parquet'}"
-    require_writable([arguments["output"], report])
+    require_outputs({"reference": reference, "candidate": candidate, "data": data}, arguments["output"], report)
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
