@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+confined = ""
+"""The folder that stands for the user's own where walls stand around this process; what is denied, they may deny."""
+
+
 class LikewiseError(Exception):
     """The root of every error likewise raises on purpose.
 
@@ -117,10 +121,19 @@ _LISTS = re.compile(r"([\[({])([^\[\](){}]{120,})([\])}])")
 """Numbers or names between brackets, more than anybody reads."""
 
 
+_REFUSED = re.compile("[Pp]ermission denied|[Oo]peration not permitted|name resolution")
+"""How libraries say that the system let them do nothing."""
+
+CONFINED_NOTE = " (models run without network, other programs and other folders; --no-sandbox lets them)"
+
+
 def one_line(error: BaseException, *, limit: int = 500) -> str:
     """An exception of somebody else's, as one line a person can read: what it printed of its insides is left out."""
     whole = str(error)
     text = " ".join(_DUMPS.sub("", whole).split()) or " ".join(whole.split()) or type(error).__name__
     text = _LISTS.sub(lambda found: f"{found[1]}{found[2][:40]}…{found[3]}", text)
     text = text if len(text) <= limit else text[: limit - 1].rpartition(" ")[0] + "…"
-    return text if isinstance(error, LikewiseError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, LikewiseError):
+        return text
+    walls = CONFINED_NOTE if confined and (_REFUSED.search(text) or confined in text) else ""
+    return f"{type(error).__name__}: {text}{walls}"

@@ -171,7 +171,8 @@ def test_running_out_of_memory_is_inconclusive(place):
 
 
 def test_a_hang_is_ended_by_the_timeout_with_all_it_started(place):
-    check_dead(place, "hangs", "no answer within 6 seconds", "rows 0 to 199", "--timeout", options=("--timeout", "6"))
+    check_dead(place, "hangs", "no answer within 6 seconds", "rows 0 to 199", "--timeout",
+               options=("--timeout", "6", "--no-sandbox"))  # fmt: skip
     assert (place / "hanging").exists()
 
 
@@ -180,7 +181,8 @@ def test_a_hang_is_ended_although_nobody_set_a_time(place, monkeypatch):
 
     hanging = place / "hanging"
     monkeypatch.setattr(supervisor._Silence, "broken", lambda silence, doing: 601.0 if hanging.exists() else None)
-    ran = here("check", "models.py:right", "models.py:hangs", "--data", "data.parquet", folder=place, supervised=True)
+    words = ("check", "models.py:right", "models.py:hangs", "--data", "data.parquet", "--no-sandbox")
+    ran = here(*words, folder=place, supervised=True)
     ran.expect(3, "INCONCLUSIVE", "no answer for 10 minutes: stopped while the candidate", "rows 0 to 199", "--timeout")
     assert ran.report["coverage"]["incidents"][0]["side"] == "candidate"
 
@@ -232,7 +234,7 @@ def start(place, mark, *options):
     """A check that hangs, once it does hang."""
     running = subprocess.Popen(
         [sys.executable, "-m", "likewise", "check", "models.py:right", "models.py:hangs", "--data", "data.parquet",
-         *options],
+         "--no-sandbox", *options],
         cwd=place,
         env={**os.environ, MARK: mark},
         stdout=subprocess.PIPE,

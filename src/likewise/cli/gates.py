@@ -97,7 +97,9 @@ def carry_out(
     job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if for_machines else look}
     try:
         found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
-        carried = Carried(**{**found, "outcome": Outcome(found["outcome"])})
+        # Only what was asked for is written, whatever the worker says.
+        made = {path: found["files"][path] for _, path in formats}
+        carried = Carried(**{**found, "outcome": Outcome(found["outcome"]), "files": made})
     except UsageError:
         raise
     except LikewiseError as error:

@@ -236,14 +236,34 @@ trust_option = click.option(
     metavar="PATTERN",
     help="Let a pickle use code matching PATTERN, such as 'mypackage.*'. This runs the file's code.",
 )
-timeout_option = click.option(
-    "--timeout", callback=patience, metavar="TIME", help="Give up after so long, such as 90s or 2h."
+
+
+def _note_sandbox(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+    from likewise.cli.supervisor import NO_SANDBOX
+
+    ctx.meta[NO_SANDBOX] = value
+
+
+sandbox_option = click.option(
+    "--no-sandbox",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_sandbox,
+    help="Let models use the network, other programs and all files; the report says so.",
 )
-gate_timeout_option = click.option(
-    "--timeout",
-    callback=patience,
-    metavar="TIME",
-    help="Give up after so long: inconclusive.  [default: when a model gives no answer for 10 minutes; `none`: never]",
+timeout_option = _stacked(
+    click.option("--timeout", callback=patience, metavar="TIME", help="Give up after so long, such as 90s or 2h."),
+    sandbox_option,
+)
+gate_timeout_option = _stacked(
+    click.option(
+        "--timeout",
+        callback=patience,
+        metavar="TIME",
+        help="Give up after so long: inconclusive.  "
+        "[default: when a model gives no answer for 10 minutes; `none`: never]",
+    ),
+    sandbox_option,
 )
 explain_options = _stacked(
     click.option(

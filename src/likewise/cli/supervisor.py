@@ -7,25 +7,38 @@ model was given which rows. Where somebody is watching, a line on standard error
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import queue
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import IO, Any, NoReturn
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import IO, Any
 
+import click
+
+from likewise.data.files import replacing
 from likewise.errors import LikewiseError, UsageError
+from likewise.models.confinement import tell
+from likewise.models.remote import Copy, Process, python, surroundings
 from likewise.report.console import Pace, plain
 
 WORKER = "likewise.cli.worker"
+WRITING = ("export", "quantize", "record", "stress")
+"""Jobs that make a file."""
+
+ROOM = "likewise."
+NO_SANDBOX = "likewise.no_sandbox"
+"""Where a command notes that nothing is to confine its models."""
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
@@ -73,17 +86,25 @@ def supervise(
     """
     silence = _Silence() if timeout is None and job["do"] == "check" else None
     timeout = timeout or None
-    worker = _Copy() if _light() else _started()
-    previous = _on_termination(lambda: _kill(worker))
     known: list[tuple[str, str]] = []
     try:
-        waiting = timeout, silence
-        return _follow(
-            worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, on_judged=on_judged, debug=debug
-        )
+        with _rooms(job) as own, _worker() as worker:
+            job, waiting = {**job, "own": own}, (timeout, silence)
+            return _follow(
+                worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, on_judged=on_judged, debug=debug
+            )
     except CrashError as error:
         error.judged = known[-1] if known else None
         raise
+
+
+@contextmanager
+def _worker() -> Iterator[Process]:
+    """A process for a job; whatever happens, it is gone afterwards with all that it started."""
+    worker = Copy(lambda: import_module(WORKER).main(), apart=True) if _light() else _started()
+    previous = _on_termination(lambda: _kill(worker))
+    try:
+        yield worker
     finally:
         _kill(worker)
         for pipe in (worker.stdin, worker.stdout, worker.stderr):
@@ -94,13 +115,63 @@ def supervise(
             signal.signal(signal.SIGTERM, previous)
 
 
-def _started() -> subprocess.Popen[bytes]:
+@contextmanager
+def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The folders that a worker may write to, none where nothing confines it; what it made is put in its place."""
+    context = click.get_current_context(silent=True)
+    if (context is not None and context.meta.get(NO_SANDBOX)) or job["do"] == "demo":
+        yield []
+        return
+    _sweep()
+    output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
+    with ExitStack() as stack:
+        rooms = [stack.enter_context(TemporaryDirectory(prefix=f"{ROOM}{os.getpid()}.", ignore_cleanup_errors=True))]
+        if output is not None:
+            # Where a file gets its place by a new name: in the same file system.
+            near = next(above for above in output.absolute().parents if above.is_dir())
+            made = TemporaryDirectory(prefix=f".{ROOM}{os.getpid()}.", dir=near, ignore_cleanup_errors=True)
+            rooms.append(stack.enter_context(made))
+        yield rooms
+        if output is not None:
+            _put_in_place(Path(rooms[-1]), output)
+
+
+def _sweep() -> None:
+    """Remove the folders of commands that were killed."""
+    for entry in os.scandir(gettempdir()):
+        owner = entry.name.removeprefix(ROOM).partition(".")[0]
+        if entry.name.startswith(ROOM) and owner.isdecimal() and not _runs(int(owner)):
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _runs(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _put_in_place(made: Path, output: Path) -> None:
+    """Move what a worker wrote: the file that was asked for and what describes it, and nothing else."""
+    described = (output.with_suffix(f".{what}.json").name for what in ("features", "metadata"))
+    # The model last: what it needs is there when it is.
+    for path in (made / name for name in (f"{output.name}.data", *described, output.name)):
+        if path.is_file() and not path.is_symlink():
+            with replacing(output.parent / path.name) as place:
+                path.chmod(place.stat().st_mode)
+                path.replace(place)
+
+
+def _started() -> Process:
     return subprocess.Popen(
-        [sys.executable, "-m", WORKER],
+        python("-m", WORKER),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        env=surroundings(),
         start_new_session=os.name == "posix",
     )
 
@@ -110,62 +181,8 @@ def _light() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 and "numpy" not in sys.modules
 
 
-class _Copy:
-    """A worker that is a copy of this process, as `subprocess.Popen` is a new one: what is imported, it has."""
-
-    def __init__(self) -> None:
-        (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = os.pipe(), os.pipe(), os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if not self.pid:
-            for ours in (ours_in, ours_out, ours_error):
-                os.close(ours)
-            _work(theirs_in, theirs_out, theirs_error)
-        # On both sides, so that neither has to wait for the other.
-        with contextlib.suppress(OSError):
-            os.setpgid(self.pid, self.pid)
-        for theirs in (theirs_in, theirs_out, theirs_error):
-            os.close(theirs)
-        self.stdin: IO[bytes] = os.fdopen(ours_in, "wb")
-        self.stdout: IO[bytes] = os.fdopen(ours_out, "rb")
-        self.stderr: IO[bytes] = os.fdopen(ours_error, "rb")
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def wait(self) -> int:
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.returncode
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-
-
-def _work(*pipes: int) -> NoReturn:
-    """What the copy does, and all it does: it never returns to what this process was at."""
-    try:
-        os.setpgid(0, 0)
-        for number, pipe in enumerate(pipes):
-            os.dup2(pipe, number)
-            os.close(pipe)
-        sys.stdin, sys.stdout = os.fdopen(0, encoding="utf-8"), os.fdopen(1, "w", encoding="utf-8")
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.environ["PYTHONFAULTHANDLER"] = "1"  # for the processes that it starts
-        faulthandler.enable()
-        import_module(WORKER).main()
-    except BaseException:  # noqa: BLE001 - the last words of a process that has nobody to raise to
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
 def _follow(
-    worker: subprocess.Popen[bytes] | _Copy,
+    worker: Process,
     job: Mapping[str, Any],
     known: list[tuple[str, str]],
     waiting: tuple[float | None, _Silence | None],
@@ -227,6 +244,8 @@ def _follow(
             _keep_track(doing, message)
             if on_progress is not None:
                 on_progress(message)
+        elif message["type"] == "confined":
+            tell(message["told"])
         elif message["type"] == "judged":
             known.append((message["result"], message["before"]))
             doing.clear()
@@ -372,7 +391,7 @@ def _error(message: Mapping[str, Any], *, debug: bool) -> LikewiseError:
     return error
 
 
-def _kill(worker: subprocess.Popen[bytes] | _Copy) -> None:
+def _kill(worker: Process) -> None:
     """End the worker and whatever it started."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -5,24 +5,30 @@ Whatever a model prints goes to standard error, so that it can never be mistaken
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Progress
+from likewise.data import files
 from likewise.errors import LikewiseError, one_line
-from likewise.models import remote
+from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
+
+WITHOUT_POOLS = ("onnx", "openvino", "recorded", "torch")
+"""Frameworks that share no locks between processes."""
 
 HUNG, HUNG_TIMES = 60.0, 20.0
 """What follows a verdict hangs if it takes more seconds than this, and this many times what the data took."""
@@ -53,9 +59,11 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
-    threading.Thread(target=_end_when_parent_ends, daemon=True).start()
     job = json.loads(line)
     channel.token = job["token"]
+    # First of all: a thread that runs already would stay outside.
+    channel.send(type="confined", told=_confine(job))
+    threading.Thread(target=_end_when_parent_ends, daemon=True).start()
     try:
         answer(job, channel)
     except remote.ModelProcessEnded as ended:
@@ -63,6 +71,62 @@ def main() -> None:
     # A framework's threads may refuse to end; the answer is out, and that is all a worker is for.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _confine(job: dict[str, Any]) -> str:
+    """Raise the walls around this process and those that will work for it; what is in force then."""
+    folders = job["own"]
+    if not folders:
+        confinement.tell("none: --no-sandbox")
+        return confinement.in_force()
+    if len(folders) > 1:
+        files.kept_in = Path(folders[-1])
+    table = job.get("settings") or job["arguments"]
+    if isinstance(table.get("data"), str):
+        # While it is known which folder that is.
+        table["data"] = os.path.expanduser(table["data"])
+    models = [table[name] for name in ("reference", "candidate", "model") if name in table]
+    openers = [remote.opener(model) for model in models]
+    shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
+    walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
+    if sys.platform == "linux":
+        confinement.enclose()
+        free = openers[0] is not None and not openers[0].holds_interpreter and not table.get("reference_options")
+        spares = {"check": int(remote.worthwhile() and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
+        remote.keep_spares(spares, lambda: confinement.confine(walls))
+    return confinement.confine(walls)
+
+
+def _needed(table: Mapping[str, Any]) -> Iterator[str]:
+    """What a run has to read: models with what is beside them, rows, the code that a user names with its folder."""
+    named = [table.get(name) for name in ("reference", "candidate", "model")]
+    options = [value for name in table if name.endswith("options") for value in table[name].values()]
+    for text in (value for value in (*named, *options) if isinstance(value, str)):
+        place, colon, _ = text.rpartition(":")
+        if os.path.isdir(text):
+            yield text
+        elif os.path.exists(text):
+            yield from confinement.beside(text)
+        elif colon:
+            # Code may read what is beside it and where it is run.
+            yield from confinement.beside(os.path.join(os.getcwd(), "anything"))
+            if place.endswith(".py"):
+                yield from confinement.beside(place)
+    rows = [value for value in (table.get("data"), table.get("baseline")) if isinstance(value, str)]
+    for path in map(os.path.expanduser, rows):
+        yield path
+        if glob.has_magic(path):
+            yield from glob.iglob(path, recursive=True)
+
+
+def _listed(table: Mapping[str, Any]) -> Iterator[str]:
+    """Folders whose files are looked through by their names: those of patterns, and of names that may be misspelt."""
+    named = (table.get(name) for name in ("reference", "candidate", "model", "data"))
+    for path in (os.path.expanduser(value).rstrip(os.sep) for value in named if isinstance(value, str)):
+        steps = os.path.join(os.path.dirname(path) or os.curdir, "*").split(os.sep)
+        folder = os.sep.join(steps[: next(place for place, step in enumerate(steps) if glob.has_magic(step))]) or os.sep
+        if not confinement.holds_homes(folder) or glob.has_magic(path):
+            yield folder
 
 
 def answer(job: Mapping[str, Any], channel: Channel) -> None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+kept_in: Path | None = None
+"""Where files are written instead of in their folders: those of a process that may write nowhere else."""
+
 BLOCK = 1 << 16
 """Rows hashed at a time."""
 
@@ -108,15 +111,21 @@ def another(path: Path) -> str | None:
     return None if known else "what it holds was not written by likewise"
 
 
+def written_at(path: Path) -> Path:
+    """Where a file that is written lies, until somebody else puts it in its place."""
+    return path if kept_in is None else kept_in / path.name
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder that takes the place of `path` if all goes well.
 
     Nobody may read it whom the umask keeps out, nor whom the file that it replaces kept out.
     """
+    place = written_at(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}.tmp"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.parent / f".{path.name[:100]}.{secrets.token_hex(4)}.tmp"
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}") from error
@@ -125,8 +134,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.chmod(temporary, temporary.stat().st_mode & path.stat().st_mode & 0o777)
         yield temporary
         _settle(temporary)
-        os.replace(temporary, path)
-        _settle(path.parent)
+        os.replace(temporary, place)
+        _settle(place.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()

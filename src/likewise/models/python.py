@@ -39,9 +39,12 @@ def load(specification: str) -> Any:
             f"{specification!r} names no Python object", remedy="Write `module:attribute` or `file.py:attribute`"
         )
     place, attribute = match["place"], match["attribute"]
+    # Whose extensions there are is settled before a folder of the user's is where modules are found.
+    adapters()
     try:
-        if not place.endswith(".py") and (here := str(Path.cwd())) not in sys.path:
-            sys.path.insert(0, here)
+        if (folder := _folder(specification)) not in sys.path:
+            # A file may import its neighbours, as it could when run as a script.
+            sys.path.insert(0, folder)
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModelError:
         raise
@@ -56,6 +59,12 @@ def load(specification: str) -> Any:
     return found
 
 
+def _folder(specification: str) -> str:
+    """The folder that is added to the path of modules for the object of that name."""
+    place = specification.rpartition(":")[0]
+    return str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd())
+
+
 def _load_file(path: Path) -> Any:
     path = path.resolve()
     if not path.is_file():
@@ -63,9 +72,6 @@ def _load_file(path: Path) -> Any:
     name = f"likewise_user_{path.stem}_{abs(hash(path)):x}"
     if name in sys.modules:
         return sys.modules[name]
-    if str(path.parent) not in sys.path:
-        # The file may import its neighbours, as it could when run as a script.
-        sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -109,19 +115,21 @@ class PythonAdapter(Adapter):
                 f"{model.name} is a {type(target).__name__}, which cannot be called",
                 remedy="Name a function, an object with `predict`, or a model of a known framework",
             )
-        yield PythonRunner(target)
+        yield PythonRunner(target, model.target if isinstance(model.target, str) else None)
 
 
 class PythonRunner:
     """A callable; what it gives back is known once it has run."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, named: str | None = None) -> None:
         self.native = self._function = function
         self._classes: dict[str, tuple[Label, ...]] = {}
         self._lists: bool | None = None
         self.signature = Signature(inputs=None, outputs=None)
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
         self.details: Mapping[str, Any] = {"callable": name.lstrip("."), "python": sys.version.split()[0]}
+        if named is not None:
+            self.details = {**self.details, "own_code": f"runs as it is; its modules are found in {_folder(named)} too"}
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         try:

@@ -7,21 +7,24 @@ being copied into it. Both ends are ours: what a model prints goes to standard e
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.models import Model, Runner, Signature
+from likewise.contracts.models import Adapter, Model, Runner, Signature
 from likewise.errors import LikewiseError
 from likewise.registry import adapter, frameworks, open_model
 
@@ -34,7 +37,121 @@ MARK = b"\x93likewise\x00\x1a\x93"
 FIRST_DESCRIPTOR = 200
 """Descriptors of our pipes begin here; those of files and of what models open begin at 3."""
 
-_WAITING: list[subprocess.Popen[bytes]] = []
+
+class Copy:
+    """A process that is a copy of this one, as `subprocess.Popen` is a new one: what is imported, it has.
+
+    `work` is what it does, and all it does. `apart`: with a standard error of its own, and in a group of its own.
+    """
+
+    def __init__(self, work: Callable[[], None], *, apart: bool = False) -> None:
+        (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = (os.pipe() for _ in range(3))
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _work(work, (theirs_in, theirs_out, *([theirs_error] if apart else [])), apart=apart)
+        if apart:
+            # On both sides, so that neither has to wait for the other.
+            with contextlib.suppress(OSError):
+                os.setpgid(self.pid, self.pid)
+        for theirs in (theirs_in, theirs_out, theirs_error):
+            os.close(theirs)
+        self.stdin: IO[bytes] | None = os.fdopen(ours_in, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(ours_out, "rb")
+        self.stderr: IO[bytes] | None = os.fdopen(ours_error, "rb")
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while until is not None and self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0)
+            time.sleep(0.01)
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _work(work: Callable[[], None], pipes: Sequence[int], *, apart: bool) -> NoReturn:
+    """What a copy does: it never returns to what this process was at, and keeps nothing that was open here."""
+    try:
+        if apart:
+            os.setpgid(0, 0)
+        for number, pipe in enumerate(pipes):
+            os.dup2(pipe, number)
+        for open_here in os.listdir("/proc/self/fd"):
+            if int(open_here) > 2:
+                with contextlib.suppress(OSError):
+                    os.close(int(open_here))
+        # Not closed with the object: a copy of a copy has others in their place.
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ["PYTHONFAULTHANDLER"] = "1"  # for the processes that it starts
+        faulthandler.enable()
+        work()
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the last words of a process that has nobody to raise to
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+Process = subprocess.Popen[bytes] | Copy
+
+_WAITING: list[Process] = []
+"""Processes of models that were started before anybody needed them."""
+
+_SPARE: list[Copy] = []
+"""Copies of this process as it was before it opened anything: where no program may be started, they do the work."""
+
+
+def python(*words: str) -> list[str]:
+    """A command that runs Python without the folder where we are on the path of its modules; see `surroundings`."""
+    return [sys.executable, "-P", *words]
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of such a command: an empty or relative entry of PYTHONPATH would be that folder again."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, path)), "PYTHONFAULTHANDLER": "1"}
+
+
+def start(code: str) -> Process:
+    """A process that runs some code, with pipes to its standard input and from its standard output."""
+    if _SPARE:
+        spare = _SPARE.pop()
+        assert spare.stdin is not None
+        spare.stdin.write(json.dumps(code).encode() + b"\n")
+        spare.stdin.flush()
+        return spare
+    return subprocess.Popen(python("-c", code), env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def keep_spares(count: int, ready: Callable[[], object]) -> None:
+    """Make copies of this process, which is still small and opened nothing, for `start`; each gets `ready` first."""
+
+    def work() -> None:
+        die_with_parent()
+        ready()
+        code = bytearray()
+        while (byte := os.read(0, 1)) not in (b"\n", b""):
+            code += byte
+        if code:
+            exec(json.loads(code), {"__name__": "__main__"})
+
+    _SPARE.extend(Copy(work) for _ in range(count))
 
 
 def die_with_parent() -> None:
@@ -94,17 +211,18 @@ def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
         line.close()
 
 
+def opener(target: str) -> Adapter | None:
+    """Which of our own adapters opens a model."""
+    return next((known for name in frameworks() if (known := adapter(name)).claims(target)), None)
+
+
 def prepare(target: str) -> None:
     """Start the process of a model ahead of its opening, and let it import what the framework needs."""
-    for name in frameworks():
-        found = adapter(name)
-        if found.claims(target):
-            if found.holds_interpreter:
-                process = _start()
-                assert process.stdin is not None
-                _send(process.stdin, ("import", (type(found).__module__, *found.modules)))
-                _WAITING.append(process)
-            return
+    if (found := opener(target)) is not None and found.holds_interpreter:
+        process = _start()
+        assert process.stdin is not None
+        _send(process.stdin, ("import", (type(found).__module__, *found.modules)))
+        _WAITING.append(process)
 
 
 def worthwhile() -> bool:
@@ -117,11 +235,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> Process:
     if _WAITING:
         return _WAITING.pop()
-    command = [sys.executable, "-c", "from likewise.models.remote import serve; serve()"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = start("from likewise.models.remote import serve; serve()")
     process.stdin, process.stdout = _ours(process.stdin), _ours(process.stdout)
     return process
 
@@ -133,7 +250,7 @@ class _Line:
     waits for us to be ready.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
         self._sending = threading.Lock()
         self._turn = threading.Condition()

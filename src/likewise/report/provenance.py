@@ -20,6 +20,7 @@ from likewise.contracts.models import Model
 from likewise.contracts.report import Artefact, Origin
 from likewise.data import files
 from likewise.errors import LikewiseError
+from likewise.models.confinement import in_force
 from likewise.models.onnx.external_data import EXTERNAL_DATA
 
 LIBRARIES = (
@@ -50,6 +51,7 @@ def origin(
         run={
             "call_sizes": dict(facts.batch_size),
             "seconds": {name: round(value, 3) for name, value in facts.seconds.items()},
+            "confinement": in_force(),
         },
     )
 

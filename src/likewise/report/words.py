@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
-from likewise.contracts.report import BatchTiming, Diagnosis, Explanation, Report
+from likewise.contracts.report import BatchTiming, Diagnosis, Explanation, Origin, Report
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
 from likewise.contracts.words import figure, lowered, runs
 
@@ -114,12 +114,14 @@ def joined(names: Sequence[str], *, most: int = 4) -> str:
     return f"{', '.join(shown)} and {last}" if shown else last
 
 
-def baseline_told(settings: Mapping[str, Any]) -> list[str]:
-    """Which accepted run the verdict was held against, if any."""
-    if "baseline_sha256" not in settings:
-        return []
-    allowed = f"{float(settings['max_worse']):g}% worse is allowed"
-    return [f"compared with {settings['baseline']}, SHA-256 {settings['baseline_sha256'][:12]}…: {allowed}"]
+def origin_told(origin: Origin) -> Iterator[str]:
+    """What else a reader should know of a run: models that nothing confined, the run that it was held against."""
+    confined, settings = str(origin.run.get("confinement", "")), origin.settings
+    if "--no-sandbox" in confined or "open: " in confined:
+        yield f"Confinement of the models: {confined}"
+    if "baseline_sha256" in settings:
+        allowed = f"{float(settings['max_worse']):g}% worse is allowed"
+        yield f"compared with {settings['baseline']}, SHA-256 {settings['baseline_sha256'][:12]}…: {allowed}"
 
 
 def suites_told(suites: tuple[SuiteVerdict, ...]) -> list[str]:

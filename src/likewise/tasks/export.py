@@ -20,7 +20,7 @@ from likewise.contracts.data import Batch
 from likewise.contracts.models import NOTE, Exporter, ExportRequest, Kind, Label, Model, Runner
 from likewise.contracts.report import Report
 from likewise.data import selection
-from likewise.data.files import atomically, hash_file
+from likewise.data.files import atomically, hash_file, written_at
 from likewise.errors import DataError, ModelError, UsageError, foreign
 from likewise.models.onnx import describe
 from likewise.registry import describe_model, exporters, open_model, open_source
@@ -182,7 +182,7 @@ def _written(
         for spec in describe.outputs(proto)
     ]
     _save(path, proto, double=double)
-    sha256, size = hash_file(str(path)), describe.file_bytes(path)
+    sha256, size = hash_file(str(written_at(path))), describe.file_bytes(written_at(path))
     described = {"model": path.name, "sha256": sha256, "bytes": size, "reference": Path(source).name}
     opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
     _write_json(path.with_suffix(".features.json"), {"features": features})
@@ -202,17 +202,18 @@ def _save(path: Path, proto: ModelProto, *, double: bool) -> None:
         atomically(path, content)
         return
     weights = f"{path.name}.data"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    place = written_at(path).parent
+    place.mkdir(parents=True, exist_ok=True)
     with (
         foreign(DataError, f"{path} cannot be written", remedy="Name a file in a folder with enough space"),
-        TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder,
+        TemporaryDirectory(dir=place, prefix=f".{path.name}.") as folder,
     ):
         whole = Path(folder, path.name)
         onnx.save_model(proto, whole, save_as_external_data=True, location=weights)
         _require_loadable(str(whole), path, double=double)
         for name in (weights, path.name):
             os.chmod(Path(folder, name), 0o644)
-            os.replace(Path(folder, name), path.parent / name)
+            os.replace(Path(folder, name), place / name)
 
 
 def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None:

@@ -80,10 +80,10 @@ def _declared(data_set: str, role: str) -> tuple[str, ...]:
     from google.protobuf.message import DecodeError
 
     beside = os.path.dirname(os.path.abspath(data_set))
-    models = [name for name in os.listdir(beside) if name.endswith(".onnx")]
-    if len(models) != 1:
-        return ()
     try:
+        models = [name for name in os.listdir(beside) if name.endswith(".onnx")]
+        if len(models) != 1:
+            return ()
         graph = onnx.load(os.path.join(beside, models[0]), load_external_data=False).graph
     except (DecodeError, OSError, ValueError):
         return ()

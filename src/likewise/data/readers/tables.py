@@ -10,6 +10,7 @@ Types are settled on the first 8 MB of a file and hold for the rest.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterator, Sequence
@@ -219,7 +220,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
         empty = f"folder {path} holds no table files"
     elif os.path.exists(path) or not glob.has_magic(path):
         files = [path] if os.path.exists(path) else []
-        empty = f"there is no file {path}{_near(path)}"
+        empty = "" if files else f"there is no file {path}{_near(path)}"
     else:
         files = sorted(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
@@ -253,7 +254,9 @@ def _near(path: str) -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         return f"; there is no folder {folder} either"
-    return nearest(os.path.basename(path), os.listdir(folder))
+    with contextlib.suppress(OSError):
+        return nearest(os.path.basename(path), os.listdir(folder))
+    return ""
 
 
 class TablesReader:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import platform
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
 from likewise.models.onnx import describe, edits, external_data
 from likewise.models.onnx.edits import reads
+from likewise.models.remote import start
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -336,11 +335,14 @@ def _flags(cpuinfo: str | None) -> frozenset[str]:
 
 
 OPEN = """
-import sys
 import onnxruntime as ort
 settings = ort.SessionOptions()
 settings.log_severity_level = 4
-ort.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
+try:
+    ort.InferenceSession({path!r}, settings, providers=["CPUExecutionProvider"])
+    print("opened", end="")
+except Exception as error:
+    print(error, end="")
 """
 
 
@@ -380,11 +382,15 @@ def write(model: ModelProto, path: Path) -> int:
 
 def _require_loadable(path: Path) -> None:
     """Open the file in a process of its own: the runtime's optimisers may crash on a graph that is valid."""
-    done = subprocess.run([sys.executable, "-c", OPEN, str(path)], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
+    process = start(OPEN.format(path=str(path)))
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout as answer:
+        said = answer.read().decode(errors="replace").strip()
+    code = process.wait()
+    if said == "opened":
         return
-    said = done.stderr.strip().splitlines()
-    how = said[-1][:500] if done.returncode > 0 else f"ONNX Runtime crashed on it ({_signal(-done.returncode)})"
+    how = said.splitlines()[-1][:500] if said else f"ONNX Runtime crashed on it ({_signal(-code)})"
     raise ModelError(
         f"the quantised file does not load and was not kept: {how}",
         remedy="Export the model for opset 13 or later, leave nodes out with --exclude, or leave out --per-channel",

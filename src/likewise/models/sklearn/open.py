@@ -10,6 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model, Runner, Signature
 from likewise.errors import LikewiseError, ModelError, extra, one_line
@@ -286,6 +287,7 @@ class SklearnAdapter(Adapter):
         path = os.fspath(target) if isinstance(target, str | os.PathLike) else None
         if path is not None:
             target, version = read(path, trusted=tuple(model.options.get("trusted", ())))
+        _stay_in_process()
         if (better := _better_adapter(target)) is not None:
             with better.open(replace(model, framework=better.framework, target=target)) as runner:
                 yield runner
@@ -293,6 +295,16 @@ class SklearnAdapter(Adapter):
         _require_estimator(target, path)
         require_known(model)
         yield EstimatorRunner(target, model.name, version)
+
+
+def _stay_in_process() -> None:
+    """Where no program may be started, what a model does in parallel is done by threads, and cores are not counted."""
+    if errors.confined and "joblib" in sys.modules:
+        from joblib import parallel
+        from joblib.externals.loky.backend import context
+
+        parallel.DEFAULT_BACKEND = parallel.DEFAULT_PROCESS_BACKEND = parallel.DEFAULT_THREAD_BACKEND
+        context.physical_cores_cache = os.cpu_count() or 1
 
 
 def _better_adapter(target: object) -> Adapter | None:

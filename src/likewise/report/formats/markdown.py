@@ -12,7 +12,6 @@ from likewise.contracts.words import figure
 from likewise.report.console import printable
 from likewise.report.words import (
     answer_text,
-    baseline_told,
     batches_told,
     beside_the_limits,
     bound_text,
@@ -20,6 +19,7 @@ from likewise.report.words import (
     gates_told,
     generated_told,
     most_telling,
+    origin_told,
     remedy_of,
     remedy_told,
     rows_told,
@@ -77,7 +77,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"{text(rows_told(report))}{swept}."
     if verdict.confidence is not None:
         yield text(sentence(verdict.confidence.statement))
-    for line in (*baseline_told(origin.settings), *strata_told(report.comparison.strata), *suites_told(verdict.suites)):
+    for line in (*origin_told(origin), *strata_told(report.comparison.strata), *suites_told(verdict.suites)):
         yield text(sentence(line))
     for line in generated_told(report.comparison.generated, CHECKS_SHOWN):
         yield f"- {text(sentence(line))}"
@@ -146,6 +146,8 @@ def _origin(report: Report) -> Iterator[str]:
         yield f"- {name}: {text(artefact.name)}" + (f", SHA-256 `{artefact.sha256}`" if artefact.sha256 else "")
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
     yield f"- {text(versions, limit=600)}"
+    if told := origin.run.get("confinement"):
+        yield f"- confinement of the models: {text(str(told))}"
     yield f"- {text(origin.created)}"
     yield ""
     yield "</details>"

@@ -21,7 +21,6 @@ from likewise.report.words import (
     MARKS,
     NAME,
     answer_text,
-    baseline_told,
     batches_told,
     beside_the_limits,
     cut,
@@ -30,6 +29,7 @@ from likewise.report.words import (
     generated_told,
     joined,
     most_telling,
+    origin_told,
     places_of_causes,
     remedy_of,
     remedy_told,
@@ -371,7 +371,12 @@ class _Screen:
             yield Text(sentence(confidence.statement), style="dim")
         made = generated_told(facts.generated, CHECKS_SHOWN if self.full else 1)
         left = [found.message for found in report.verdict.findings if found.code == "untried"]
-        for line in (*left, *baseline_told(origin.settings), *made, *strata_told(facts.strata)):
+        for line in (
+            *left,
+            *origin_told(origin),
+            *made,
+            *strata_told(facts.strata),
+        ):
             yield Text(self.clipped(sentence(line), 2), style="dim")
 
     def more(self, left: Iterable[RenderableType], saved: str, written: str) -> Iterator[RenderableType]:

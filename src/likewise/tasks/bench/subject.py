@@ -25,6 +25,7 @@ from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError, ModelError, one_line
+from likewise.models.remote import start
 from likewise.registry import open_model
 
 SETTLE_NS = 5_000_000
@@ -208,8 +209,7 @@ class _Process:
 
     def __init__(self, side: str, name: str) -> None:
         self._side, self._name = side, name
-        command = [sys.executable, "-c", "from likewise.tasks.bench.subject import serve; serve()"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = start("from likewise.tasks.bench.subject import serve; serve()")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._calls, self._answers = self._process.stdin, self._process.stdout

@@ -15,7 +15,7 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds, Source
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array
-from likewise.data.files import replacing
+from likewise.data.files import replacing, written_at
 from likewise.data.rows import joined
 from likewise.errors import DataError, UsageError, one_line
 from likewise.registry import open_source
@@ -209,17 +209,18 @@ def require_name(path: str, *, table: bool) -> None:
         raise UsageError(f"--output is {path}: {kind}", remedy=f"Name a file that ends in {wanted}")
 
 
-def write(path: str, batch: Batch) -> None:
-    """Write rows so that a crash leaves either the old file or the new one."""
+def write(path: str, batch: Batch) -> str:
+    """Write rows so that a crash leaves either the old file or the new one; where they are now."""
     with replacing(Path(path)) as temporary:
         if isinstance(batch.inputs, ArrowColumns):
             import pyarrow.parquet as pq
 
             pq.write_table(batch.inputs.table, temporary)
-            return
-        arrays = {name: _plain(name, array) for name, array in batch.inputs.items()}
-        with temporary.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+        else:
+            arrays = {name: _plain(name, array) for name, array in batch.inputs.items()}
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+    return str(written_at(Path(path)))
 
 
 def _plain(name: str, array: Array) -> Array:

@@ -206,8 +206,7 @@ def _written(
     rows, prepared = worst.rows, search.prepared
     batch = batch_of(search.pool, search.space, rows)
     if output is not None:
-        pools.write(output, batch)
-        batch = joined(list(open_source(output).batches(len(worst))))
+        batch = joined(list(open_source(pools.write(output, batch)).batches(len(worst))))
     reference, candidate = (
         answers(side, batch, search.plan.batch_size)[0] for side in (prepared.reference, prepared.candidate)
     )

@@ -1,0 +1,289 @@
+"""Whatever a model makes its process do, that process can do little: seen from outside, by what is there afterwards."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from onnx import TensorProto
+
+from likewise.cli import gates
+from likewise.models import confinement, remote
+from planting import command, graph
+
+landlock = pytest.mark.skipif(
+    confinement._abi() < 6, reason="this system's kernel has no Landlock of version 6 or later: files are not confined"
+)
+QUICK = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
+ATTACK = """
+import ctypes, os, pathlib, socket, subprocess, sys, tempfile
+
+OUT = pathlib.Path({outside!r})
+
+def in_a_child(attempt):
+    if (child := os.fork()) == 0:
+        try:
+            attempt()
+            os._exit(0)
+        finally:
+            os._exit(7)
+    if os.waitpid(child, 0)[1]:
+        raise PermissionError("it could not")
+
+def mode_changed():
+    before = (OUT / "secret").stat().st_mode
+    os.chmod(OUT / "secret", 0o777)
+    if (OUT / "secret").stat().st_mode == before:
+        raise PermissionError("the mode is as it was")
+
+def call(number, *arguments):
+    if ctypes.CDLL(None, use_errno=True).syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+TRIES = {{
+    "write": lambda: (OUT / "written").write_text("x"),
+    "append": lambda: open(OUT / "secret", "a").close(),
+    "truncate": lambda: os.truncate(OUT / "secret", 0),
+    "delete": lambda: os.unlink(OUT / "secret"),
+    "rename": lambda: os.rename(OUT / "secret", OUT / "renamed"),
+    "link": lambda: os.link(OUT / "secret", pathlib.Path(tempfile.gettempdir()) / f"linked.{{os.getpid()}}"),
+    "chmod": mode_changed,
+    "chown": lambda: os.chown(OUT / "secret", os.getuid(), os.getgid()),
+    "read": lambda: (OUT / "secret").read_text(),
+    "list": lambda: os.listdir(OUT),
+    "read through a link": lambda: pathlib.Path("linked.txt").read_text(),
+    "read what is hidden": lambda: pathlib.Path(".env").read_text(),
+    "write where we are": lambda: pathlib.Path("conftest.py").write_text("x"),
+    "internet": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+    "datagrams": lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM),
+    "local sockets": lambda: socket.socket(socket.AF_UNIX),
+    "program": lambda: subprocess.run([sys.executable, "-c", ""]),
+    "shell": lambda: subprocess.run("true", shell=True),
+    "program in its place": lambda: in_a_child(lambda: os.execv(sys.executable, [sys.executable, "-c", ""])),
+    "outliving us": lambda: in_a_child(os.setsid),
+    "signal": lambda: os.kill({parent}, 0),
+    "environment of others": lambda: pathlib.Path("/proc/{parent}/environ").read_bytes(),
+    "command of others": lambda: pathlib.Path("/proc/{parent}/cmdline").read_bytes(),
+    "terminal": lambda: open("/dev/tty", "w"),
+    "a process of its own that writes": lambda: in_a_child(lambda: (OUT / "forked").write_text("x")),
+    "other calls": lambda: call(425, 8, ctypes.create_string_buffer(256)),
+    "namespaces": lambda: call(272 if os.uname().machine == "x86_64" else 97, 0x10000000),
+}}
+
+def escapes(frame):
+    done = []
+    for name, attempt in TRIES.items():
+        try:
+            attempt()
+            done.append(name)
+        except OSError:
+            pass
+    if done:
+        raise RuntimeError("escaped: " + ", ".join(done))
+    return {{"y": frame["x"].to_numpy()}}
+
+def leaks(frame):
+    return {{"y": frame["x"].to_numpy() + len((OUT / "secret").read_text())}}
+
+def right(frame):
+    return {{"y": frame["x"].to_numpy()}}
+"""
+
+
+@pytest.fixture
+def outside(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "secret").write_text("the key")
+    (folder / "secret").chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path, outside):
+    (tmp_path / "attack.py").write_text(ATTACK.format(outside=str(outside), parent=os.getpid()))
+    (tmp_path / ".env").write_text("TOKEN=1")
+    (tmp_path / "linked.txt").symlink_to(outside / "secret")
+    pd.DataFrame({"x": np.arange(8.0)}).to_parquet(tmp_path / "rows.parquet")
+    return tmp_path
+
+
+def confined(ran):
+    return ran.report["provenance"]["run"]["confinement"]
+
+
+@landlock
+@pytest.mark.parametrize("models", ["escapes right", "right escapes"])
+def test_code_of_a_model_reaches_nothing(place, outside, models):
+    """On either side: the reference has a process of its own."""
+    reference, candidate = (f"attack.py:{name}" for name in models.split())
+    before = sorted(os.listdir(place))
+    ran = command("check", reference, candidate, "--data", "rows.parquet", *QUICK, folder=place).expect(0, "PASS")
+    assert confined(ran).startswith(f"landlock abi {confinement._abi()}, ")
+    assert confined(ran).endswith("no network, no exec")
+    assert sorted(os.listdir(place)) == sorted([*before, "parity_report.json"])
+    assert os.listdir(outside) == ["secret"]
+    assert (outside / "secret").read_text() == "the key"
+    assert stat.S_IMODE((outside / "secret").stat().st_mode) == 0o600
+
+
+def test_without_walls_it_would(place):
+    """What the other tests forbid is possible, and the report says that nothing forbade it."""
+    words = ("check", "attack.py:right", "attack.py:escapes", "--data", "rows.parquet", "--no-sandbox", *QUICK[1:])
+    ran = command(*words, folder=place, environment={"TMPDIR": str(place)})
+    ran.expect(3, "escaped: write, append, truncate, delete", "Confinement of the models: none")
+    assert confined(ran) == "none: --no-sandbox"
+
+
+@landlock
+def test_what_a_model_may_not_do_names_the_way_to_let_it(place):
+    words = ("check", "attack.py:right", "attack.py:leaks", "--data", "rows.parquet", *QUICK)
+    command(*words, folder=place).expect(3, "Permission denied", "--no-sandbox")
+
+
+@landlock
+def test_a_folder_of_a_command_that_was_killed_is_removed_by_the_next(place, tmp_path_factory):
+    rooms = tmp_path_factory.mktemp("tmp")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for owner in (gone.pid, os.getpid()):
+        (rooms / f"likewise.{owner}.abc").mkdir()
+    words = ("record", "attack.py:right", "--data", "rows.parquet", "-o", "deep/answers.parquet")
+    command(*words, folder=place, environment={"TMPDIR": str(rooms)}).expect(0, "8 rows")
+    assert os.listdir(rooms) == [f"likewise.{os.getpid()}.abc"]
+    assert os.listdir(place / "deep") == ["answers.parquet"]
+    assert not [name for name in os.listdir(place) if name.startswith(".likewise")]
+
+
+def in_a_process(code):
+    """What some code prints in a process of its own: walls do not come down again."""
+    process = remote.start("from likewise.models import confinement\n" + code)
+    told, _ = process.communicate(timeout=60)
+    return told.decode().strip()
+
+
+def test_a_wall_that_the_system_lacks_is_said_to_be_missing(tmp_path):
+    lacks = "import os; confinement.CREATE_RULESET = 1023; confinement.SECCOMP = {os.uname().machine: 1023}\n"
+    told = in_a_process(
+        f"{lacks}confinement.enclose(); print(confinement.confine(confinement.Walls(({str(tmp_path)!r},))))"
+    )
+    assert told == (
+        "files open: no landlock (Function not implemented), "
+        "network and exec open: no seccomp (Function not implemented)"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+def test_without_landlock_there_is_no_network_and_no_program_all_the_same(tmp_path):
+    told = in_a_process(
+        f"confinement.CREATE_RULESET = 1023; print(confinement.confine(confinement.Walls(({str(tmp_path)!r},))))\n"
+        "import os, socket\n"
+        "for attempt in (socket.socket, lambda: os.execv('/bin/true', ['true'])):\n"
+        "    try:\n        attempt()\n    except PermissionError:\n        print('denied')\n"
+    )
+    first, *others = told.splitlines()
+    assert first == "files open: no landlock (Function not implemented), no network, no exec"
+    assert others == ["denied", "denied"]
+
+
+def test_what_lies_beside_a_model_is_read_with_it_unless_it_is_hidden_or_elsewhere(tmp_path, monkeypatch):
+    models, cache = tmp_path / "models", tmp_path / "cache"
+    for folder in (models, cache, models / "weights", models / ".git"):
+        folder.mkdir()
+    for path in (cache / "blob", cache / "blob2", models / "model.bin", models / ".env", tmp_path / "other"):
+        path.touch()
+    (models / "model.onnx").symlink_to(cache / "blob")
+    (models / "stolen").symlink_to(tmp_path / "other")
+    told = {os.path.relpath(path, tmp_path) for path in confinement.beside(str(models / "model.onnx"))}
+    assert told == {"models/model.onnx", "models/model.bin", "models/weights", "cache/blob", "cache/blob2"}
+    monkeypatch.setenv("HOME", str(models))
+    told = {os.path.relpath(path, tmp_path) for path in confinement.beside(str(models / "model.bin"))}
+    assert told == {"models/model.bin"}
+
+
+def test_the_parent_writes_only_what_it_was_asked_for(tmp_path, monkeypatch):
+    """A worker that says where files go could have them written anywhere."""
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"x": [1.0]}).to_parquet("rows.parquet")
+    files = {"page.html": "the page", "evil.py": "print()"}
+    answer = {"outcome": "PASS", "headline": "", "json": "{}", "shown": "", "files": files}
+    monkeypatch.setattr(gates, "watched", lambda job, **_: answer)
+    from likewise.tasks.settings import settings_from
+
+    table = {"reference": "a.onnx", "candidate": "b.onnx", "data": "rows.parquet", "formats": {"html": "page.html"}}
+    gates.carry_out(settings_from(table, where="a test"), quiet=True, debug=False)
+    assert sorted(os.listdir(tmp_path)) == ["page.html", "rows.parquet"]
+
+
+@pytest.fixture(scope="module")
+def frameworks(tmp_path_factory):
+    """One small model of each framework, in its own file, and rows for all of them."""
+    import joblib
+    import lightgbm
+    import openvino
+    import torch
+    import xgboost
+    from catboost import CatBoostClassifier
+    from sklearn.ensemble import BaggingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    place = tmp_path_factory.mktemp("frameworks")
+    rows = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    frame, labels = pd.DataFrame(rows, columns=list("abcd")), (rows[:, 0] > 0).astype(int)
+    frame.to_parquet(place / "rows.parquet")
+    np.savez(place / "rows.npz", x=rows)
+    # Asks for processes: there are threads instead.
+    bagged = BaggingClassifier(LogisticRegression(), n_estimators=2, random_state=0).fit(frame, labels)
+    joblib.dump(bagged.set_params(n_jobs=2), place / "bag.joblib")
+    xgboost.XGBClassifier(n_estimators=2, n_jobs=1).fit(frame, labels).save_model(place / "x.ubj")
+    booster = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(frame, labels).booster_
+    booster.save_model(place / "l.txt")
+    forest = CatBoostClassifier(iterations=2, depth=2, verbose=False, allow_writing_files=False, thread_count=1)
+    forest.fit(frame, labels).save_model(str(place / "c.cbm"))
+    net = torch.nn.Linear(4, 2).eval()
+    with warnings.catch_warnings(action="ignore"):
+        scripted = torch.jit.script(net)
+    scripted.save(str(place / "net.pt"))
+    free = ({0: torch.export.Dim("n")},)
+    torch.export.save(torch.export.export(net, (torch.from_numpy(rows[:4]),), dynamic_shapes=free), place / "net.pt2")
+    torch.save(net.state_dict(), place / "weights.pt")
+    (place / "net.py").write_text(
+        "import torch\n\ndef make():\n    net = torch.nn.Linear(4, 2)\n"
+        "    net.load_state_dict(torch.load('weights.pt'))\n    return net.eval()\n"
+    )
+    weight, bias = (array.detach().numpy() for array in (net.weight, net.bias))
+    proto = graph(
+        [("Gemm", ["x", "w", "b"], ["y"], {"transB": 1})],
+        {"x": (TensorProto.FLOAT, (None, 4))},
+        {"y": (TensorProto.FLOAT, (None, 2))},
+        w=weight, b=bias,
+    )  # fmt: skip
+    (place / "net.onnx").write_bytes(proto)
+    onnx.save(onnx.load_from_string(proto), place / "apart.onnx", save_as_external_data=True, size_threshold=0)
+    openvino.save_model(openvino.convert_model(place / "net.onnx"), place / "net.xml", compress_to_fp16=False)
+    return place
+
+
+@landlock
+@pytest.mark.parametrize(
+    ("reference", "candidate", "rows", "code"),
+    [
+        ("bag.joblib", "l.txt", "rows.parquet", 1),
+        ("x.ubj", "c.cbm", "*.parquet", 1),
+        ("net.pt2", "net.pt", "rows.npz", 0),
+        ("net.py:make", "net.xml", "rows.npz", 0),
+        ("net.onnx", "apart.onnx", "rows.npz", 0),
+    ],
+)
+def test_every_framework_answers_inside_the_walls(frameworks, reference, candidate, rows, code):
+    """Two that were fitted alike answer, and differently; the same network in two formats answers the same."""
+    ran = command("check", reference, candidate, "--data", rows, *QUICK, folder=frameworks).expect(code)
+    assert ran.report["samples"] == 64
+    assert confined(ran).startswith("landlock")
+    assert ran.report["provenance"]["warnings"] == []
