@@ -154,11 +154,12 @@ def test_a_folder_of_a_command_that_was_killed_is_removed_by_the_next(place, tmp
     gone.wait()
     for owner in (gone.pid, os.getpid()):
         (rooms / f"likewise.{owner}.abc").mkdir()
+        (place / f".likewise.{owner}.abc").mkdir()
     words = ("record", "attack.py:right", "--data", "rows.parquet", "-o", "deep/answers.parquet")
     command(*words, folder=place, environment={"TMPDIR": str(rooms)}).expect(0, "8 rows")
     assert os.listdir(rooms) == [f"likewise.{os.getpid()}.abc"]
     assert os.listdir(place / "deep") == ["answers.parquet"]
-    assert not [name for name in os.listdir(place) if name.startswith(".likewise")]
+    assert [name for name in os.listdir(place) if name.startswith(".likewise")] == [f".likewise.{os.getpid()}.abc"]
 
 
 def in_a_process(code):

@@ -122,13 +122,14 @@ def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
     if (context is not None and context.meta.get(NO_SANDBOX)) or job["do"] == "demo":
         yield []
         return
-    _sweep()
+    _sweep(gettempdir(), ROOM)
     output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
     with ExitStack() as stack:
         rooms = [stack.enter_context(TemporaryDirectory(prefix=f"{ROOM}{os.getpid()}.", ignore_cleanup_errors=True))]
         if output is not None:
             # Where a file gets its place by a new name: in the same file system.
             near = next(above for above in output.absolute().parents if above.is_dir())
+            _sweep(near, f".{ROOM}")
             made = TemporaryDirectory(prefix=f".{ROOM}{os.getpid()}.", dir=near, ignore_cleanup_errors=True)
             rooms.append(stack.enter_context(made))
         yield rooms
@@ -136,12 +137,13 @@ def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
             _put_in_place(Path(rooms[-1]), output)
 
 
-def _sweep() -> None:
+def _sweep(folder: str | Path, prefix: str) -> None:
     """Remove the folders of commands that were killed."""
-    for entry in os.scandir(gettempdir()):
-        owner = entry.name.removeprefix(ROOM).partition(".")[0]
-        if entry.name.startswith(ROOM) and owner.isdecimal() and not _runs(int(owner)):
-            shutil.rmtree(entry.path, ignore_errors=True)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            owner = entry.name.removeprefix(prefix).partition(".")[0]
+            if entry.name.startswith(prefix) and owner.isdecimal() and not _runs(int(owner)):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _runs(number: int) -> bool:
