@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from likewise.contracts.models import Model
 from likewise.errors import UsageError, nearest
@@ -42,3 +43,23 @@ def quietly() -> Iterator[None]:
     finally:
         logging.disable(level)
         root.removeHandler(placeholder)
+
+
+@contextmanager
+def flags_as_integers() -> Iterator[None]:
+    """Converters list flags of trees as booleans where ONNX has integers, and protobuf 7 minds."""
+    import numpy as np
+    from onnx import helper
+
+    make = helper.make_attribute
+
+    def make_plain(key: str, value: Any, *more: Any, **options: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(entry, bool | np.bool_) for entry in value):
+            value = [int(entry) if isinstance(entry, bool | np.bool_) else entry for entry in value]
+        return make(key, value, *more, **options)
+
+    helper.make_attribute = make_plain
+    try:
+        yield
+    finally:
+        helper.make_attribute = make

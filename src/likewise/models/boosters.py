@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
 from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.models import quietly
+from likewise.models import flags_as_integers, quietly
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -287,7 +287,7 @@ def to_onnx(
     types = [("X", FloatTensorType([None, features]))]
     convert = getattr(onnxmltools, f"convert_{framework}")
     try:
-        with quietly():
+        with quietly(), flags_as_integers():
             proto: ModelProto = convert(
                 model(), name=framework, initial_types=types, target_opset=request.opset, **options
             )

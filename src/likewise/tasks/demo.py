@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Progress
-from likewise.models import quietly
+from likewise.models import flags_as_integers, quietly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,8 +88,6 @@ def export(folder: str | Path) -> None:
     import joblib
     from skl2onnx import to_onnx
     from skl2onnx.common.data_types import FloatTensorType, StringTensorType
-
-    from likewise.models.sklearn.export import flags_as_integers
 
     folder = Path(folder)
     inputs = [(name, FloatTensorType([None, 1])) for name in NUMBERS]

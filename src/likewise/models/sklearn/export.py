@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
@@ -21,7 +20,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.models import NOTE, ExportRequest
 from likewise.errors import ModelError, extra, one_line
-from likewise.models import quietly
+from likewise.models import flags_as_integers, quietly
 from likewise.models.onnx.doubles import in_double
 from likewise.models.sklearn.converters import Conversion
 from likewise.models.sklearn.walk import Part, first_to_see, innermost, takes_columns_apart, walk, with_parts
@@ -236,25 +235,6 @@ def _converts_in_single(model: Any, request: ExportRequest) -> bool:
     except ModelError:
         return False
     return True
-
-
-@contextmanager
-def flags_as_integers() -> Iterator[None]:
-    """The converter lists flags of trees as booleans where ONNX has integers, and protobuf 7 minds."""
-    from onnx import helper
-
-    make = helper.make_attribute
-
-    def make_plain(key: str, value: Any, *more: Any, **options: Any) -> Any:
-        if isinstance(value, list | tuple) and any(isinstance(entry, bool | np.bool_) for entry in value):
-            value = [int(entry) if isinstance(entry, bool | np.bool_) else entry for entry in value]
-        return make(key, value, *more, **options)
-
-    helper.make_attribute = make_plain
-    try:
-        yield
-    finally:
-        helper.make_attribute = make
 
 
 def _options(model: Any, *, zipmap: bool) -> dict[int, dict[str, Any]]:
