@@ -6,7 +6,10 @@ entry point of the group `likewise.<folder>` in somebody else's package. Nothing
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -43,6 +46,12 @@ def each(folder: str, first: str = "") -> Iterator[Any]:
     for name in modules(folder, first):
         yield from _declared(import_module(f"likewise.{folder}.{name}"))
     yield from _of_others(folder)
+
+
+def opener(target: object) -> Adapter | None:
+    """Which of our own adapters opens a model: no more of them are imported than it takes to find it."""
+    ours: Iterator[Adapter] = (found for name in modules("models") for found in _declared(_opening(name)))
+    return next((found for found in ours if found.claims(target)), None)
 
 
 @cache
@@ -115,15 +124,40 @@ def _declared(home: ModuleType) -> Iterator[Any]:
 
 
 def _of_others(folder: str) -> list[Any]:
-    return [point.load() for point in _entry_points().select(group=f"likewise.{folder.rpartition('.')[2]}")]
+    if not _extended():
+        return []
+    from importlib.metadata import entry_points
+
+    return [point.load() for point in entry_points(group=f"likewise.{folder.rpartition('.')[2]}")]
 
 
 @cache
-def _entry_points() -> Any:
-    """Of every package that is installed: read once, as that takes longer than all else here."""
-    from importlib.metadata import entry_points
+def _extended() -> bool:
+    """Does any package that is installed add something to us? A look at its text: `importlib.metadata` takes longer."""
+    for home in about_packages().values():
+        try:
+            with open(os.path.join(home, "entry_points.txt"), "rb") as file:
+                if b"[likewise." in file.read():
+                    return True
+        except OSError:
+            continue
+    return False
 
-    return entry_points()
+
+@cache
+def about_packages() -> dict[str, str]:
+    """Where every package that is installed says what it is, by its name in small letters with `-` for `_` and `.`."""
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:
+            continue
+        for name in sorted(names):
+            if name.endswith((".dist-info", ".egg-info")):
+                package = re.sub(r"[-_.]+", "-", name.rpartition(".")[0].partition("-")[0]).lower()
+                found.setdefault(package, os.path.join(folder, name))
+    return found
 
 
 def describe_model(

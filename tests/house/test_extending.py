@@ -141,7 +141,8 @@ def forget() -> None:
         registry.frameworks,
         registry.adapters,
         registry.exporters,
-        registry._entry_points,
+        registry.about_packages,
+        registry._extended,
         registry._listed,
         registry._known_adapter,
     ):
@@ -434,12 +435,13 @@ def test_what_was_added_is_gone(add, tmp_path):
     assert "sevens" not in {metric.name for metric in registry.extensions("compare.metrics")}
 
 
-def test_other_packages_add_by_entry_points(monkeypatch):
+def test_other_packages_add_by_entry_points(monkeypatch, tmp_path):
     """What somebody else has installed is found like ours: the group is named after the folder."""
-    import importlib.metadata
-
-    theirs = importlib.metadata.EntryPoint("theirs", "posixpath:sep", "likewise.formats")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda: importlib.metadata.EntryPoints([theirs]))
+    theirs = tmp_path / "theirs-1.0.dist-info"
+    theirs.mkdir()
+    (theirs / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", "utf-8")
+    (theirs / "entry_points.txt").write_text("[likewise.formats]\ntheirs = posixpath:sep\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     forget()
     assert "/" in registry.extensions("report.formats")
     assert "/" not in registry.extensions("compare.metrics")

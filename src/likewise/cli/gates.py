@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import click
 
 from likewise.cli import CODES, INCONCLUSIVE, USAGE
 from likewise.cli.supervisor import CrashError, watched
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
 from likewise.report.console import plain, printable

@@ -23,6 +23,7 @@ from likewise.data import files
 from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
+from likewise.registry import opener
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -86,7 +87,7 @@ def _confine(job: dict[str, Any]) -> str:
         # While it is known which folder that is.
         table["data"] = os.path.expanduser(table["data"])
     models = [table[name] for name in ("reference", "candidate", "model") if name in table]
-    openers = [remote.opener(model) for model in models]
+    openers = [opener(model) for model in models]
     shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
     walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
     if sys.platform == "linux":

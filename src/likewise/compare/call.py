@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from likewise.compare.feed import Feed, plan, require_inputs
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
 from likewise.errors import DataError, LikewiseError, ModelError, foreign

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ import numpy as np
 from likewise.contracts.comparison import Pair, PairSpec, Summary, Tolerance
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 
 _LARGEST = float(np.finfo(np.float64).max)
 _EXACT = 2**53

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Columns
 from likewise.contracts.models import InputSpec, Signature
+from likewise.contracts.values import dataclass
 from likewise.data.cells import cast, reading_of
 from likewise.data.columns import ArrayColumns, numpy_dtype, own_array
 from likewise.data.selection import require_column

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import Any
 
@@ -47,6 +47,7 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind, Runner
+from likewise.contracts.values import dataclass
 from likewise.data.selection import require_few
 from likewise.errors import LikewiseError, ModelError
 from likewise.registry import extensions

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from likewise.contracts.comparison import POSITION, Incident, Mismatch, PairSpec
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import Kind, Label, OutputSpec, Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.errors import PairingError, nearest
 from likewise.models.arrays import kind_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from typing import Protocol, Self
 
@@ -18,6 +18,7 @@ from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared
 from likewise.contracts.comparison import Comparison, Plan, Progress, RunFacts
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
+from likewise.contracts.values import dataclass
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.models.remote import RemoteRunner, open_elsewhere

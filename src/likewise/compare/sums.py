@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 
 BLOCK = 2**14
 """Elements worked on at a time: temporaries stay in the cache and off the page-fault path."""
@@ -106,7 +106,8 @@ class Adder:
             return
         unsafe = ~((sizes >= _SAFE_SMALL) & (sizes < math.inf)) & (left != 0) & (right != 0)
         self.add(products[~unsafe])
-        self._add_extreme_products(left[unsafe], right[unsafe])
+        if unsafe.any():
+            self._add_extreme_products(left[unsafe], right[unsafe])
 
     def signed(self) -> tuple[ExactSum, ExactSum]:
         """What the positive values add up to, and what the negative ones do, both as magnitudes."""
@@ -146,7 +147,8 @@ class Adder:
         exponents = left_exponents.astype(np.int64) + right_exponents
         groups = exponents >> 8
         products = np.ldexp(left * right, exponents & 255)
-        for group in np.unique(groups).tolist():
+        least = int(groups.min())
+        for group in (least + np.flatnonzero(np.bincount(groups - least))).tolist():
             scaled = Adder()
             scaled.add(products[groups == group])
             self._take(scaled, shift=group * 256)

@@ -10,11 +10,12 @@ themselves; it runs nothing, and what both models answer is judged apart from th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, Self, TypeAlias
 
 from likewise.contracts.data import Array, Batch, Source, Tensors
 from likewise.contracts.models import Kind, Label, Model, Runner
+from likewise.contracts.values import dataclass
 
 Json: TypeAlias = Any
 """A plain JSON value."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import builtins
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from likewise.contracts.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

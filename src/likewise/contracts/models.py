@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.values import dataclass
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from likewise.contracts.comparison import Comparison, Json
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome, Policy, Verdict
 
 SCHEMA_VERSION = 1

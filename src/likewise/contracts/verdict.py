@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from likewise.contracts.comparison import Json, Tolerance
+from likewise.contracts.values import dataclass
 
 
 class Outcome(StrEnum):

@@ -8,12 +8,13 @@ change more than the one thing it is about. A cast counts what does not survive 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, numpy_dtype, with_columns
 from likewise.data.rows import rows_at
 from likewise.errors import FeedingError
@@ -199,16 +200,20 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
     positions = np.tile(np.arange(rows), len(variants))
     batch = named(base, positions, [variant.what for variant in variants for _ in range(rows)])
     changes: list[Edit] = []
-    for field in dict.fromkeys(field for variant in variants for field in variant.values):
+    wanted: dict[Field, list[tuple[int, Any]]] = {}
+    for place, variant in enumerate(variants):
+        for field, value in variant.values.items():
+            wanted.setdefault(field, []).append((place, value))
+    for field, places in wanted.items():
         values = field.of(batch.inputs)
         values = values.astype(object) if values.dtype.kind in "OUST" else values.copy()
         given, missing = np.zeros(len(batch), dtype=bool), np.zeros(len(batch), dtype=bool)
-        for place, variant in enumerate(variants):
+        for place, value in places:
             here = slice(place * rows, (place + 1) * rows)
-            if variant.values.get(field) is MISSING:
+            if value is MISSING:
                 missing[here] = True
-            elif field in variant.values:
-                values[here], given[here] = variant.values[field], True
+            else:
+                values[here], given[here] = value, True
         if given.any():
             changes.append(Edit(field, given, values))
         if missing.any():

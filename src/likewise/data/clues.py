@@ -8,13 +8,14 @@ fills in, the form of the input (an image), and last its type. Of two clues of o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.data.random_values import Between, Cells, Normal, OneOf, Part, Values, WithGaps, Words
 
 MOST_CUTS = 4_096

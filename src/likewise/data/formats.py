@@ -10,9 +10,9 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
+from likewise.contracts.values import dataclass
 from likewise.errors import DataError, one_line
 
 if TYPE_CHECKING:

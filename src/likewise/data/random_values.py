@@ -7,7 +7,6 @@ whatever part of them is asked for.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 
 Random: TypeAlias = np.random.Generator

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from likewise.contracts.data import Array, Batch, Columns, Provenance, RowIds, Source
+from likewise.contracts.values import dataclass
 from likewise.data.columns import concatenate
 from likewise.errors import DataError
 

@@ -7,12 +7,13 @@ at every batch size and in any number of shards. A column to stratify by spreads
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
+from likewise.contracts.values import dataclass
 from likewise.data.rows import rebatched, rows_at
 from likewise.errors import DataError, UsageError, foreign, nearest
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from likewise.compare.metrics.distribution import ALIKE
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
 from likewise.contracts.words import at_sizes, figure
 from likewise.judge.policy import LOSSY

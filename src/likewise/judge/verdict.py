@@ -26,7 +26,6 @@ from likewise.contracts.verdict import (
     Verdict,
 )
 from likewise.errors import nearest
-from likewise.judge.diff import ALLOW, diff
 from likewise.judge.findings import (
     NAMED,
     Judgement,
@@ -393,6 +392,8 @@ def with_baseline(report: Report, **stated: Any) -> Report:
 
 def held_against(report: Report, accepted: Report, sha256: str) -> Report:
     """The report, also judged against the accepted run, whose file has this hash."""
+    from likewise.judge.diff import ALLOW
+
     settings = report.origin.settings
     if settings.get(BASELINE_SHA256, sha256) != sha256:
         return baseline_undecided(
@@ -421,6 +422,8 @@ def against_baseline(baseline: Report, report: Report, *, max_worse: float) -> R
     """A report that was also held against an accepted run: what is worse than there fails."""
     if report.outcome is Outcome.INCONCLUSIVE:
         return report
+    from likewise.judge.diff import diff
+
     found = diff(baseline, report, allow=max_worse)
     return _with_findings(report, _findings_against(found, baseline))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import BatchAxis, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, UsageError
 
 BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.models import flags_as_integers, quietly
 

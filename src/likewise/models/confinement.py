@@ -16,10 +16,10 @@ import struct
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from likewise import errors
+from likewise.contracts.values import dataclass
 
 SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/sys"),

@@ -24,9 +24,9 @@ from importlib import import_module
 from typing import IO, Any, NoReturn
 
 from likewise.contracts.data import Batch, Tensors
-from likewise.contracts.models import Adapter, Model, Runner, Signature
+from likewise.contracts.models import Model, Runner, Signature
 from likewise.errors import LikewiseError
-from likewise.registry import adapter, frameworks, open_model
+from likewise.registry import open_model, opener
 
 PIPE_BYTES = 2**20
 """Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
@@ -209,11 +209,6 @@ def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
         yield RemoteRunner(line, model, side)
     finally:
         line.close()
-
-
-def opener(target: str) -> Adapter | None:
-    """Which of our own adapters opens a model."""
-    return next((known for name in frameworks() if (known := adapter(name)).claims(target)), None)
 
 
 def prepare(target: str) -> None:

@@ -8,9 +8,9 @@ export that takes them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from likewise.contracts.values import dataclass
 from likewise.report.console import drawn, plain_table
 from likewise.report.words import sentence
 

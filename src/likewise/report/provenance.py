@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from os import PathLike, cpu_count
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from likewise.data import files
 from likewise.errors import LikewiseError
 from likewise.models.confinement import in_force
 from likewise.models.onnx.external_data import EXTERNAL_DATA
+from likewise.registry import about_packages
 
 LIBRARIES = (
     *("likewise", "numpy", "onnx", "onnxruntime", "scikit-learn", "pandas", "pyarrow", "skl2onnx"),
@@ -120,11 +121,12 @@ def fingerprint_of(source: Source) -> str | None:
 
 def versions(names: Iterable[str]) -> dict[str, str]:
     """The version of every package that is installed here."""
-    found = {}
+    found, homes = {}, about_packages()
     for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in ("METADATA", "PKG-INFO", "") if name in homes else ():
             # By its line: reading all that a package says about itself takes milliseconds for each.
-            about = metadata.distribution(name)
-            told = re.search(r"^Version: *(\S+)", about.read_text("METADATA") or "", re.M)
-            found[name] = told[1] if told else about.version
+            with contextlib.suppress(OSError), open(os.path.join(homes[name], file), "rb") as text:
+                if told := re.search(rb"^Version: *(\S+)", text.read(), re.M):
+                    found[name] = told[1].decode()
+                    break
     return found

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Json
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.report.console import drawn, plain_table, printable

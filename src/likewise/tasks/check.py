@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -19,6 +19,7 @@ from likewise.compare.variations import batches, budget, lengths, repeats
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts, Untried
 from likewise.contracts.models import MADE_FROM, Model
 from likewise.contracts.report import Explanation, Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
 from likewise.data.files import require_writable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from likewise.contracts.comparison import Json, Progress
 from likewise.contracts.data import Batch
 from likewise.contracts.models import NOTE, Exporter, ExportRequest, Kind, Label, Model, Runner
 from likewise.contracts.report import Report
+from likewise.contracts.values import dataclass
 from likewise.data import selection
 from likewise.data.files import atomically, hash_file, written_at
 from likewise.errors import DataError, ModelError, UsageError, foreign

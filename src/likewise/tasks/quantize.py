@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from likewise.contracts.comparison import Json
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Model
 from likewise.contracts.report import BatchTiming, Report
+from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
 from likewise.data.files import hash_file
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest

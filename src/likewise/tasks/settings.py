@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from likewise.compare.variations.matrix import settings_of
 from likewise.contracts.models import BatchAxis
 from likewise.contracts.report import CAUSES
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
 from likewise.data.files import KINDS, another, require_writable
 from likewise.errors import UsageError, nearest

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from likewise.compare.call import RowCountError, Side, joined, timed
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
@@ -21,6 +21,7 @@ from likewise.compare.session import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch
+from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.remote import ModelProcessEnded, RemoteRunner
 

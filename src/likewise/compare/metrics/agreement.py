@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from likewise.compare.sums import LogHistogram
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 
 MOST_DISTINCT = 2_500
 """Distinct labels, or pairs of labels, that are counted one by one; with more, only totals are kept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from likewise.compare.differences import (
 from likewise.compare.sums import Adder, ExactSum, ratio
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 
 RELATIVE_FLOOR = 1e-6
 """`max_rel_diff` divides by at least this much: below it a relative error tells of rounding, not of the model."""

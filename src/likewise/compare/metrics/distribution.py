@@ -9,7 +9,7 @@ moves, that a tolerance may be so wide that any answer is within it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from likewise.compare.differences import Differences, NumberMetric, blocks_of, r
 from likewise.compare.sums import BUCKET_ERROR, LogHistogram, buckets_of, upper_edge
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 
 QUANTILES = {
     "p50_abs_diff": 0.5,

@@ -6,9 +6,9 @@ Values decide whether two models agree; whoever reads the answers depends on the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from likewise.contracts.comparison import Form, Json, Pair, PairSpec
+from likewise.contracts.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

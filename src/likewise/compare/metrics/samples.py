@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from likewise.compare.differences import NumberMetric
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array, RowIds
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.data.selection import hashed, smallest
 
 SAMPLE = 512

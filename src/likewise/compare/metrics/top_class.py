@@ -7,7 +7,7 @@ be compared too, which does no harm: it counts only where a limit asks, and else
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from likewise.compare.sums import LogHistogram
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 
 BEST = 5
 """The best classes that are compared as a set, beside the very best."""

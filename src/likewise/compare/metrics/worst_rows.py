@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from likewise.compare.differences import (
 from likewise.contracts.comparison import Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.data.columns import plain
 
 KEPT = 10

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from likewise.compare.feed import Feed, Route
 from likewise.contracts.data import Array, Batch, RowIds
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError, nearest
 

@@ -12,7 +12,7 @@ each, and what there is no room for is listed: which it is depends on the number
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
@@ -43,6 +43,7 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.contracts.words import runs
 from likewise.errors import LikewiseError
 from likewise.registry import adapter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from likewise.compare import feed as feeding
@@ -13,6 +13,7 @@ from likewise.compare.call import Side, answers
 from likewise.contracts.comparison import FRACTIONS_UNTRIED
 from likewise.contracts.data import Batch
 from likewise.contracts.models import InputSpec, Model, Runner, Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.data.clues import About, Clue, Clues, merged, part_of
 from likewise.data.random_values import Between, Cells, Column, OneOf, Padded, Part, Places, WithGaps, Words
 from likewise.data.readers.generated import GeneratedSource, rows_wanted

@@ -8,7 +8,7 @@ out again: each model is compared with its own answers to the rows as they are, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from likewise.compare.variations.batches import drift, own_output
 from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts, Untried
 from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.values import dataclass
 from likewise.contracts.words import figure
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError, one_line

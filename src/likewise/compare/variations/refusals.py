@@ -6,7 +6,7 @@ A row that both refuse agrees. A row that one of them refuses and the other answ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from likewise.compare.observe import (
 from likewise.contracts.comparison import Cast, Comparison, Incident, Mismatch, OutputFacts, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError, ModelError
 from likewise.registry import adapter
@@ -233,7 +234,7 @@ def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> P
         other, candidate = _joined(prepared.candidate, theirs)
     except ModelError as error:
         return Partial(mismatches=frozenset({Mismatch("shape", error.message)}), casts=casts)
-    both = np.intersect1d(own, other)
+    both = own if np.array_equal(own, other) else np.intersect1d(own, other)
     if not len(both):
         return Partial(casts=casts)
     if len(both) < len(batch):

@@ -7,7 +7,7 @@ have is listed as not covered; it keeps a verdict from passing only where no set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from likewise.compare import feed as feeding
@@ -17,6 +17,7 @@ from likewise.compare.variations.matrix import DIVERGES, KIND, assigned_in, name
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome, Severity, Verdict
 from likewise.errors import LikewiseError, UnavailableError, UsageError
 from likewise.registry import adapter, open_model

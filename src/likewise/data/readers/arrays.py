@@ -14,11 +14,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import IO, Any
 
 from likewise.contracts.data import Array, Batch, Source
+from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrayColumns, CaseColumns
 from likewise.data.rows import Span, are_records

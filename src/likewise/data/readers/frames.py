@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from likewise.contracts.data import Batch, Source
+from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, FrameColumns, require_unique
 from likewise.data.rows import Span, are_records

@@ -10,12 +10,13 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array, Batch, Provenance, Source
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.data.rows import Span
 from likewise.errors import UsageError

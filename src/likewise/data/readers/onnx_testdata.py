@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from likewise.contracts.data import Batch, Provenance, Source
+from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import CaseColumns
 from likewise.data.rows import Span

@@ -14,11 +14,12 @@ import contextlib
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from likewise.contracts.data import Batch, Provenance, RowIds, Source
+from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, require_unique
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Check, Direction
 from likewise.contracts.words import change_text, figure, value_text
 

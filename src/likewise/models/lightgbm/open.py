@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Adapter, ExportRequest, Kind, Label, Model, OutputSpec, Runner, Signature
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import boosters, require_known
 from likewise.models.boosters import BoosterRunner, classifier_outputs, derives_from, dtype_of, output

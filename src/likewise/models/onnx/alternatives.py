@@ -7,10 +7,10 @@ the graph; but with the right one in place, the candidate answers like the refer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.onnx import edits
 from likewise.models.onnx.edits import Writer
 

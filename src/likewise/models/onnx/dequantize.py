@@ -6,12 +6,12 @@ Also where the kernels for integers do something else than the graph says.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:

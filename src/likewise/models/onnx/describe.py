@@ -28,21 +28,26 @@ QUANTIZED = re.compile(
 SHAPE_ONLY = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "ZipMap", "Normalizer"}
 """Operators that pass values on: what an output means is decided before them."""
 
+PLAIN = {"string", "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
+PLAIN |= {"float16", "float32", "float64", "complex64", "complex128"}
+"""Elements that need no package but numpy, as numpy calls them."""
+
 CLASSIFIERS = {"LinearClassifier", "TreeEnsembleClassifier", "SVMClassifier"}
 DECIDERS = {"ArgMax", "ArgMin", "ArrayFeatureExtractor", "LabelEncoder", "Binarizer"} | CLASSIFIERS
 
 
 def read(target: object) -> ModelProto:
     """The graph of a path, bytes or a ModelProto; large weights are left in their files."""
-    import onnx
     from google.protobuf.message import DecodeError
 
-    if isinstance(target, onnx.ModelProto):
-        return target
+    proto: ModelProto
+    if isinstance(target, external_data.messages().ModelProto):
+        proto = target
+        return proto
     name = "the bytes" if isinstance(target, bytes) else str(target)
     try:
         if isinstance(target, bytes):
-            proto = onnx.load_model_from_string(target)
+            proto = external_data.parsed(target)
         else:
             assert isinstance(target, str | PathLike)
             proto = external_data.read(Path(target))
@@ -218,13 +223,15 @@ def _dtype_and_shape(value: ValueInfoProto) -> tuple[str | None, Shape | None]:
 
 
 def _dtype(element: int) -> str | None:
-    from onnx import TensorProto, helper
-
-    if element == TensorProto.STRING:
-        return "string"
+    """What numpy calls an element, with the types that only machine learning has where the package of these is."""
     try:
+        name = str(external_data.messages().TensorProto.DataType.Name(element)).lower()
+        if (plain := {"float": "float32", "double": "float64"}.get(name, name)) in PLAIN:
+            return plain
+        from onnx import helper
+
         return str(helper.tensor_dtype_to_np_dtype(element))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

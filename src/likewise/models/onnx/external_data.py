@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,19 +40,38 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers that the ONNX format gives these fields, each within the one before."""
 
 
+@cache
+def messages() -> Any:
+    """The messages of the ONNX format, without the rest of the package `onnx`: that takes longer to import than a small
+    model takes to be asked about hundreds of rows. Who imports it later gets the same messages."""
+    name = "onnx.onnx_ml_pb2"
+    home = find_spec("onnx")
+    file = os.path.join(next(iter(home.submodule_search_locations or ()), "") if home else "", "onnx_ml_pb2.py")
+    found = spec_from_file_location(name, file) if os.path.isfile(file) else None
+    if "onnx" in sys.modules or found is None or found.loader is None:
+        import onnx
+
+        return onnx
+    sys.modules[name] = module_from_spec(found)
+    found.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
 def read(path: Path) -> ModelProto:
     """A graph as it is stored; if the file is large, with its large tensors left in it."""
-    import onnx
-
     if path.stat().st_size >= LARGE_FILE:
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return onnx.load_model_from_string(
-                    b"".join(_without_data(content, 0, len(content), [GRAPH, INITIALIZER, RAW_DATA], path))
-                )
+                return parsed(b"".join(_without_data(content, 0, len(content), [GRAPH, INITIALIZER, RAW_DATA], path)))
         except (ValueError, IndexError):
-            pass  # not the format: let onnx say what is wrong with it
-    return onnx.load(path, load_external_data=False)
+            pass  # not the format: let protobuf say what is wrong with it
+    return parsed(path.read_bytes())
+
+
+def parsed(content: bytes) -> ModelProto:
+    """A graph from the bytes of its file."""
+    proto: ModelProto = messages().ModelProto.FromString(content)
+    return proto
 
 
 def beside(path: Path) -> list[str]:
@@ -102,9 +124,7 @@ def _written(number: int) -> bytes:
 
 def _located(path: Path, offset: int, size: int) -> TensorProto:
     """A tensor that only says where its values are."""
-    from onnx import TensorProto
-
-    tensor = TensorProto(data_location=TensorProto.EXTERNAL)
+    tensor: TensorProto = messages().TensorProto(data_location=messages().TensorProto.EXTERNAL)
     for key, value in {"location": path, "offset": offset, "length": size}.items():
         tensor.external_data.add(key=key, value=str(value))
     return tensor
@@ -116,7 +136,7 @@ def settle(proto: ModelProto, tensors: Iterable[TensorProto], folder: Path) -> N
         for entry in tensor.external_data if elsewhere(tensor) else ():
             if entry.key == "location":
                 entry.value = os.path.join(os.path.abspath(folder), entry.value)
-        if number >= len(proto.graph.initializer) or _spread(tensor) < LARGE:
+        if elsewhere(tensor) and (number >= len(proto.graph.initializer) or _spread(tensor) < LARGE):
             take_in(tensor)
 
 
@@ -139,9 +159,7 @@ def take_in(tensor: TensorProto) -> None:
 
 def whole(proto: ModelProto) -> ModelProto:
     """A copy of a graph that holds all its weights itself."""
-    import onnx
-
-    copy = onnx.ModelProto()
+    copy = type(proto)()
     copy.CopyFrom(proto)
     for tensor in copy.graph.initializer:
         take_in(tensor)
@@ -190,11 +208,9 @@ def release(values: Array) -> None:
 
 def serialised(proto: ModelProto) -> tuple[bytes, str]:
     """A graph as ONNX Runtime takes it, and the folder from which on its tensors in files are named; empty if none."""
-    import onnx
-
     if not any(elsewhere(tensor) for tensor in proto.graph.initializer):
         return bytes(proto.SerializeToString()), ""
-    copy = onnx.ModelProto()
+    copy = type(proto)()
     copy.CopyFrom(proto)
     places = [e for t in copy.graph.initializer if elsewhere(t) for e in t.external_data if e.key == "location"]
     if not all(os.path.isabs(entry.value) for entry in places):
@@ -216,9 +232,7 @@ def _unreadable(path: Path, error: Exception) -> ModelError:
 
 def elsewhere(tensor: TensorProto) -> bool:
     """Is a tensor left in a file?"""
-    from onnx import TensorProto
-
-    return bool(tensor.data_location == TensorProto.EXTERNAL)
+    return bool(tensor.data_location == tensor.EXTERNAL)
 
 
 def _spread(tensor: TensorProto) -> int:

@@ -7,7 +7,7 @@ and scale; behind anything else nothing is known any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.data.clues import About, Clues, nodes_by_feature
 from likewise.data.random_values import Between
 from likewise.models.onnx import trees as graph_trees

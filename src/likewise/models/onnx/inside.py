@@ -6,7 +6,7 @@ Copies with other constants, parts that run alone, and what the runtime makes of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, one_line
 from likewise.models.onnx import edits, external_data
 from likewise.models.onnx.edits import reads, replace_reads

@@ -12,12 +12,12 @@ import platform
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Tensors
+from likewise.contracts.values import dataclass
 from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
 from likewise.models.onnx import describe, edits, external_data

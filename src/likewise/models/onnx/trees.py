@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.onnx import edits
 from likewise.models.trees.ensemble import LEAF, Ensemble, Gap, Tree, ensemble_of, folded
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.onnx import edits, external_data
 from likewise.models.onnx.open import plain_session
 

@@ -19,13 +19,13 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, UntrustedModelError, one_line
 from likewise.models.pickles import rights
 from likewise.models.pickles.graph import refuse_what_no_model_holds

@@ -6,13 +6,14 @@ What it rounds to float32 on the way into a graph is kept here as it was, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
 from likewise.models.sklearn import functions
 from likewise.models.sklearn.functions import UnwritableError, Writing
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Converter = Callable[[Any, Any, Any], None]
 
 
-@dataclass
+@dataclass(slots=True)
 class Conversion:
     """One run of skl2onnx, and the numbers it was given on the way, in full."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
+from likewise.contracts.values import dataclass
 from likewise.data.columns import plain
 from likewise.errors import ModelError
 from likewise.models.sklearn.walk import innermost, outermost, steps_of

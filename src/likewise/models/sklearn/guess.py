@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
+from likewise.contracts.values import dataclass
 from likewise.data.clues import VOCABULARY, About, Clues, Place, nodes_by_feature
 from likewise.models.catboost import open as cat
 from likewise.models.lightgbm import open as lgb

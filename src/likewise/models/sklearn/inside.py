@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.arrays import MODEL, PREPROCESSING, Parameter
 from likewise.models.sklearn.walk import Part, Role, chosen, joined, names_given, parts, with_parts
 

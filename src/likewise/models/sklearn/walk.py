@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
+
+from likewise.contracts.values import dataclass
 
 
 class Role(Enum):

@@ -10,12 +10,13 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Model, Signature
+from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known

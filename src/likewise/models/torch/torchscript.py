@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from io import BytesIO, StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.models import NOTE
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, one_line
 from likewise.models import quietly
 from likewise.models.onnx.open import plain_session

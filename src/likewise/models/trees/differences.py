@@ -6,12 +6,13 @@ The second can be had with something of the first put in.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.models.trees.ensemble import (
     CELLS,

@@ -9,7 +9,7 @@ child a value chooses, and the leaf where a row ends.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 
 LEAF = -1
 """The feature of a node that is a leaf."""

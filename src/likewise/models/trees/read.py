@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from likewise.contracts.comparison import Fed
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.models.catboost import open as cat
 from likewise.models.catboost import trees as catboost
 from likewise.models.lightgbm import open as lgb

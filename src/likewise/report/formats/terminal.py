@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.report import Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Finding, Outcome, Severity, SuiteVerdict
 from likewise.contracts.words import figure
 from likewise.report.console import drawn, plain_table

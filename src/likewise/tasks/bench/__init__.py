@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -27,6 +26,7 @@ from likewise.contracts.comparison import Progress
 from likewise.contracts.data import Batch, Source
 from likewise.contracts.models import BatchAxis, Model, Signature
 from likewise.contracts.report import BatchTiming, BenchResult, Footprint, Latency, Round
+from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
 from likewise.data.rows import first_rows
 from likewise.errors import DataError, ModelError, PairingError, UsageError

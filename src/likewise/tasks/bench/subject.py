@@ -17,12 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.models.remote import start

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from likewise.compare.variations.batches import DEFAULT_SIZES, rows_swept
 from likewise.contracts.comparison import Progress, Tolerance
 from likewise.contracts.data import Batch, Source, Tensors
 from likewise.contracts.models import BatchAxis, Kind, Model
+from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
 from likewise.data.columns import with_columns
 from likewise.data.rows import first_rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from likewise.compare.metrics.closeness import RELATIVE_FLOOR
 from likewise.contracts.comparison import Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
 from likewise.report.noise import OutputLimit, OutputNoise
 

@@ -7,13 +7,13 @@ an Arrow table of the data's own schema, or arrays. `check --data` takes the fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds, Source
+from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array
 from likewise.data.files import replacing, written_at
 from likewise.data.rows import joined

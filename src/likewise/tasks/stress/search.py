@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from likewise.compare.observe import Prepared, paired, rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair, Plan
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.values import dataclass
 from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.report.stress import MoveFacts

@@ -8,12 +8,12 @@ one of the values observed. Missing is a value where it was observed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 
 FEW = 16
 """Whole numbers with at most so many distinct values may be codes: only observed ones are used."""

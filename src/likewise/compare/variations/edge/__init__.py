@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from likewise.compare.variations.edge.rows import COLUMNS, all_features
 from likewise.compare.variations.refusals import only_recorded, try_rows
 from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts, Untried
 from likewise.contracts.data import Array, Batch
+from likewise.contracts.values import dataclass
 from likewise.data.rows import rows_at
 from likewise.errors import UsageError, nearest, one_line
 from likewise.registry import extensions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -13,6 +12,7 @@ import numpy as np
 from likewise.compare.variations.edge.rows import FLOAT, INTEGER, all_features, kind, values_of
 from likewise.contracts.comparison import Seen, Suite
 from likewise.contracts.data import Batch
+from likewise.contracts.values import dataclass
 from likewise.data.cells import Edit, Field, edited, holds, named
 from likewise.models.remote import look
 from likewise.models.trees.read import Cut, cuts

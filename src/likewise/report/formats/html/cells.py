@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.contracts.words import figure
 from likewise.report.words import MARKS

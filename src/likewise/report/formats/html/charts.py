@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import GraphNode, GraphView, Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.words import figure
 from likewise.report.formats.html.cells import Cell, Table, columns, count, left_out, number, rows, share, shown, words
 from likewise.report.formats.html.findings import at_worst, element

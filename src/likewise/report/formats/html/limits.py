@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.comparison import BatchSizeFacts, OutputFacts, SuiteFacts
 from likewise.contracts.report import Artefact, BenchResult, Latency, Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
 from likewise.contracts.words import figure
 from likewise.report.formats.html.cells import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from likewise.contracts.report import Explanation, Report
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Finding, Severity
 from likewise.contracts.words import figure
 from likewise.report.formats.html import charts as drawing

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.tasks.stress.search import Move, Search, Turn
 from likewise.tasks.stress.space import Column, Rows, Space, together
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from likewise.compare.call import Side
 from likewise.compare.feed import Route
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import InputSpec
+from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError
 from likewise.models.torch import open
 from likewise.tasks.stress.pools import batch_of

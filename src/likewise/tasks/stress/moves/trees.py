@@ -8,12 +8,13 @@ made, by turning what comes before around where that is a monotone function of o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from likewise.contracts.comparison import Comparison
 from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome, Verdict
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case, Sample
