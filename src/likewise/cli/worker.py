@@ -185,16 +185,11 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         written = render(complete(report), "json")
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
-    look = job["look"]
-    if look is not None:
-        # What draws the report is imported while the models are being opened.
-        threading.Thread(target=import_module, args=("rich.table",), daemon=True).start()
-
     settings = settings_from(job["settings"], where="the command")
     report = complete(check.run(settings, progress=channel.progress, judged=judged, apart=apart))
     from likewise.cli.gates import drawn
 
-    return asdict(drawn(report, look, job["formats"]))
+    return asdict(drawn(report, job["look"], job["formats"]))
 
 
 def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,8 +22,81 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 """Commands to a terminal, marks that reorder text, and halves of characters; line ends and tabs are none of these."""
 
 
-def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = False) -> str:
+CODES = {"bold": 1, "dim": 2, "italic": 3, "reverse": 7, "red": 31, "green": 32, "yellow": 33}
+"""How a terminal is told to show text so."""
+
+
+class Line:
+    """Text to be wrapped, in pieces that may have a style each: `bold red`; all of it may be set in."""
+
+    def __init__(self, *pieces: str | tuple[str, str], style: str = "", indent: int = 0) -> None:
+        self.pieces = [(piece, style) if isinstance(piece, str) else piece for piece in pieces]
+        self.indent = indent
+
+    def wrapped(self, width: int, *, colour: bool) -> str:
+        """As many lines as it takes, each with its end."""
+        pieces = [(printable(text).expandtabs(), style) for text, style in self.pieces]
+        whole = "".join(text for text, _ in pieces)
+        lines, start = [], 0
+        for end in _breaks(whole, max(1, width - self.indent)):
+            shown, at, stop = "", 0, start + len(whole[start:end].rstrip())
+            for text, style in pieces:
+                part = text[max(0, start - at) : max(0, stop - at)]
+                at += len(text)
+                codes = ";".join(map(str, sorted(CODES[word] for word in style.split())))
+                shown += f"\x1b[{codes}m{part}\x1b[0m" if colour and codes and part else part
+            lines.append(" " * self.indent + shown)
+            start = end
+        return "\n".join(lines) + "\n"
+
+
+Part: TypeAlias = "str | Line | tuple[Line, ...] | RenderableType"
+"""What stands below each other: text, or what rich draws, which is imported only for that."""
+
+
+def _breaks(text: str, width: int) -> Iterator[int]:
+    """Where the lines of a text end: between words, and within one that is longer than a line."""
+    used = 0
+    for found in re.finditer(r"\n|[^\S\n]*[^\s]+[^\S\n]*|[^\S\n]+", text):
+        word, start = found[0], found.start()
+        if word == "\n":
+            yield found.end()
+            used = 0
+            continue
+        length = _cells(word.rstrip())
+        if used and used + length > width:
+            yield start
+            used = 0
+        while length > width:
+            most = next(size for size in range(len(word), 0, -1) if size == 1 or _cells(word[:size]) <= width)
+            start, word = start + most, word[most:]
+            length = _cells(word.rstrip())
+            if word:
+                yield start
+        used += _cells(word)
+    yield len(text)
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows a text: some characters take two places, marks on others none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def drawn(parts: Iterable[Part], *, width: int = 80, colour: bool = False) -> str:
     """The parts below each other, without blanks at the ends of lines."""
+    shown = ""
+    for part in parts:
+        lines = (Line(part),) if isinstance(part, str) else (part,) if isinstance(part, Line) else part
+        if isinstance(lines, tuple):
+            shown += "".join(line.wrapped(width, colour=colour) for line in lines)
+        else:
+            shown += _by_rich(lines, width=width, colour=colour)
+    return "\n".join(line.rstrip() for line in shown.split("\n")).rstrip("\n") + "\n"
+
+
+def _by_rich(part: RenderableType, *, width: int, colour: bool) -> str:
     from rich.console import Console
     from rich.segment import Segment, Segments
 
@@ -38,10 +112,8 @@ def drawn(parts: Iterable[RenderableType], *, width: int = 80, colour: bool = Fa
         emoji=False,
         legacy_windows=False,
     )
-    for part in parts:
-        whole = console.render(console.render_str(part) if isinstance(part, str) else part)
-        console.print(Segments([Segment(printable(text), style) for text, style, _ in whole]), end="")
-    return "\n".join(line.rstrip() for line in file.getvalue().split("\n")).rstrip("\n") + "\n"
+    console.print(Segments([Segment(printable(text), style) for text, style, _ in console.render(part)]), end="")
+    return file.getvalue()
 
 
 def plain() -> bool:

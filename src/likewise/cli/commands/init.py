@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -157,6 +156,8 @@ def init(*, force: bool, **wanted: bool) -> None:
 
 def _requirement() -> str:
     """What pip has to be told elsewhere to install the likewise that is installed here."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         noted = distribution("likewise").read_text("direct_url.json")  # PEP 610; there is none if it came from an index
     except PackageNotFoundError:

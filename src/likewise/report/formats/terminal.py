@@ -9,14 +9,14 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.report import Report
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Finding, Outcome, Severity, SuiteVerdict
 from likewise.contracts.words import figure
-from likewise.report.console import drawn, plain_table
+from likewise.report.console import Line, Part, drawn, plain_table
 from likewise.report.words import (
     COLOURS,
     MARKS,
@@ -41,11 +41,6 @@ from likewise.report.words import (
     sign,
     strata_told,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
 
 SEVERITIES = {
     Severity.FAILURE: ("✗", "red"),
@@ -75,8 +70,8 @@ class _Block:
     """
 
     rank: int
-    parts: list[RenderableType] = field(default_factory=list)
-    head: RenderableType | None = None
+    parts: list[Part] = field(default_factory=list)
+    head: Part | None = None
     gap: bool = False
 
 
@@ -100,16 +95,16 @@ class TerminalRenderer:
             kept = drawn(screen.more((), *files), width=width).count("\n")
             blocks, left = _fitted(blocks, None if full else LINES[report.outcome] - kept, width)
             blocks.append(_Block(0, list(screen.more(left, *files))))
-        parts: list[RenderableType] = []
+        parts: list[Part] = []
         for block in blocks:
             parts += ["", *block.parts] if block.gap else block.parts
         return drawn(parts, width=width, colour=bool(options.get("colour")))
 
 
-def _fitted(blocks: Sequence[_Block], room: int | None, width: int) -> tuple[list[_Block], list[RenderableType]]:
+def _fitted(blocks: Sequence[_Block], room: int | None, width: int) -> tuple[list[_Block], list[Part]]:
     """The blocks with the parts that there is room for, and the parts that there is none for."""
-    kept: dict[int, list[RenderableType]] = {place: [] for place in range(len(blocks))}
-    left: list[RenderableType] = []
+    kept: dict[int, list[Part]] = {place: [] for place in range(len(blocks))}
+    left: list[Part] = []
     for place, block in sorted(enumerate(blocks), key=lambda entry: entry[1].rank):
         full = False
         for part in block.parts:
@@ -147,23 +142,21 @@ class _Screen:
             last = last[: width - 2].rpartition(" ")[0] or last[: width - 2]
         return " ".join([*found[: lines - 1], last.rstrip(" ,;:=")]) + " …"
 
-    def top(self, *, quiet: bool) -> Iterator[RenderableType]:
+    def top(self, *, quiet: bool) -> Iterator[Part]:
         """The verdict, in one sentence; and what to do, where nothing could be decided."""
-        from rich.text import Text
-
         report, origin = self.report, self.report.origin
-        yield Text.assemble(
+        yield Line(
             (f" {report.outcome} ", f"bold reverse {COLOURS[report.outcome]}"),
             "  ",
             (end_of(origin.reference.name, NAME), "bold"),
             " → ",
             (end_of(origin.candidate.name, NAME), "bold"),
         )
-        yield Text(self.clipped(sentence(report.verdict.headline), 6))
+        yield Line(self.clipped(sentence(report.verdict.headline), 6))
         # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
         short = quiet and report.outcome is Outcome.INCONCLUSIVE
         if (remedy := remedy_of(report)) and (short or not (quiet or report.diagnoses)):
-            yield Text(self.clipped(f"→ {sentence(remedy)}", 4), style="italic")
+            yield Line(self.clipped(f"→ {sentence(remedy)}", 4), style="italic")
 
     def body(self) -> Iterator[_Block]:
         """Everything between the verdict and what it stands on."""
@@ -191,43 +184,36 @@ class _Screen:
             finding.message != self.report.verdict.headline
         )
 
-    def finding(self, finding: Finding) -> Text:
-        from rich.text import Text
-
+    def finding(self, finding: Finding) -> Line:
         mark, style = SEVERITIES[finding.severity]
         message, remedy = sentence(finding.message), sentence(finding.remedy)
         lines = 3 if finding.severity is Severity.WARNING else 4
         # Of a long one what to do is worth more than the end of what happened.
         message = self.clipped(message, max(1, lines - (len(remedy) + self.width - 3) // self.width), indent=2)
-        shown = Text.assemble((f"{mark} ", style), message, " " if remedy else "", (remedy, "italic"))
+        shown = Line((f"{mark} ", style), message, " " if remedy else "", (remedy, "italic"))
         self.findings[id(shown)] = finding
         return shown
 
     def why(self) -> Iterator[_Block]:
         """The answer in one sentence, then the evidence, then the remedy; at length if asked for."""
-        from rich.padding import Padding
-        from rich.text import Text
-
         report, found = self.report, self.report.explanation
         if found is None or not (self.full or report.diagnoses or found.failing_rows):
             return
         for place, (diagnosis, others) in enumerate(places_of_causes(report.diagnoses)):
             heading = "Why: " if place == 0 else "Also: "
             named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
-            parts: list[RenderableType] = [
-                Text.assemble((heading, "bold"), named, (share_told(diagnosis, found), "dim"))
-            ]
+            parts: list[Part] = [Line((heading, "bold"), named, (share_told(diagnosis, found), "dim"))]
             if self.full or says_more(diagnosis, report.headline):
                 evidence = self.clipped(sentence(diagnosis.evidence), 3 if place else 6, indent=5)
-                parts.append(Padding(Text(evidence), (0, 0, 0, 5)))
+                parts.append(Line(evidence, indent=5))
             if others:
-                parts.append(Padding(Text(self.clipped(f"Also at {joined(others)}.", 2, indent=5)), (0, 0, 0, 5)))
+                parts.append(Line(self.clipped(f"Also at {joined(others)}.", 2, indent=5), indent=5))
             if diagnosis.remedy:
                 remedy = self.clipped(f"→ {sentence(remedy_told(diagnosis))}", 4, indent=5)
-                parts.append(Padding(Text(remedy, style="italic"), (0, 0, 0, 5)))
+                parts.append(Line(remedy, style="italic", indent=5))
             yield _Block(7 if place else 1, parts, gap=not place)
         if not report.diagnoses:
-            told: list[RenderableType] = [Text.assemble(("Why: ", "bold"), "none of the experiments explains it.")]
+            told: list[Part] = [Line(("Why: ", "bold"), "none of the experiments explains it.")]
             yield _Block(1, told, gap=True)
         facts = [f"Where: {sentence(entry.predicate)}" for entry in found.slices[: None if self.full else 1]]
         if self.full or not report.diagnoses:
@@ -238,9 +224,9 @@ class _Screen:
             facts.append(f"Tried without success: {', '.join(found.excluded)}.")
         if self.full or not report.diagnoses:
             facts += [f"Not tested: {sentence(text)}" for text in found.not_tested]
-        yield _Block(4, [Text(self.clipped(fact, 2), style="dim") for fact in facts])
+        yield _Block(4, [Line(self.clipped(fact, 2), style="dim") for fact in facts])
 
-    def checks(self) -> RenderableType:
+    def checks(self) -> Part:
         """The limits; on a short screen those that do not hold."""
         from rich.text import Text
 
@@ -262,19 +248,17 @@ class _Screen:
             )
         return table
 
-    def outputs(self) -> Iterator[RenderableType]:
+    def outputs(self) -> Iterator[Part]:
         """The size of the differences in plain words, and what is allowed."""
-        from rich.text import Text
-
         report = self.report
         measured = False
         for output in sorted(report.comparison.outputs, key=lambda output: "max_abs_diff" not in output.measures):
             told = _largest(output) or (_labels(output, report.samples) if self.full or _flipped(output) else "")
             measured = measured or "max_abs_diff" in output.measures
             if told:
-                yield Text(self.clipped(f"{output.name}: {told}", 1), style="dim")
+                yield Line(self.clipped(f"{output.name}: {told}", 1), style="dim")
         if measured:
-            yield Text(self.clipped(_allowed(report), 2), style="dim")
+            yield Line(self.clipped(_allowed(report), 2), style="dim")
 
     def settings(self) -> Iterator[_Block]:
         """The candidate under other settings, a line each: rows, the worst difference of every output, the verdict."""
@@ -307,12 +291,8 @@ class _Screen:
             yield self._worst_of(output)
 
     def _worst_of(self, output: OutputFacts) -> _Block:
-        from rich.console import Group
-        from rich.padding import Padding
-        from rich.text import Text
-
         unit = self.report.comparison.unit
-        rows: list[RenderableType] = []
+        rows: list[Part] = []
         for row in _beyond(output)[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             measured = isinstance(difference, int | float) and math.isfinite(difference)
@@ -320,31 +300,28 @@ class _Screen:
             answers = [answer_text(row[side], most=4 if self.full else 3) for side in ("reference", "candidate")]
             changed = self.clipped(f"{unit.removesuffix('s')} {row['row']}: {answers[0]} became {answers[1]}{apart}", 2)
             inputs = self.clipped(_inputs(row["inputs"]), 1, indent=4)
-            rows.append(Group(Padding(Text(changed), (0, 0, 0, 2)), Padding(Text(inputs, style="dim"), (0, 0, 0, 4))))
-        return _Block(4, rows, Text(f"Worst {unit} of {output.name}", style="dim"), gap=True)
+            rows.append((Line(changed, indent=2), Line(inputs, style="dim", indent=4)))
+        return _Block(4, rows, Line(f"Worst {unit} of {output.name}", style="dim"), gap=True)
 
     def suites(self) -> Iterator[_Block]:
         """Rows made to find trouble: how many suites agree, which do not, and what they found as far as it fits."""
-        from rich.padding import Padding
-        from rich.text import Text
-
         for kind, (heading, one) in SUITES.items():
             suites = [suite for suite in self.report.verdict.suites if suite.kind == kind]
             if not suites:
                 continue
             differing = [suite for suite in suites if suite.outcome is Outcome.FAIL and not suite.usual]
             usual = [suite.name for suite in suites if suite.usual]
-            parts: list[RenderableType] = [
-                Text.assemble((f"{heading}: ", "bold"), self.clipped(_counts(suites, differing, one), 2, indent=12))
+            parts: list[Part] = [
+                Line((f"{heading}: ", "bold"), self.clipped(_counts(suites, differing, one), 2, indent=12))
             ]
             if usual:
                 told = f"· {', '.join(usual)}: only the reference refuses such values, as usual"
-                parts.append(Padding(Text(self.clipped(told, 2, indent=2), style="dim"), (0, 0, 0, 2)))
+                parts.append(Line(self.clipped(told, 2, indent=2), style="dim", indent=2))
             # Where the data differ, so do rows made from them, by the same cause.
             told_already = not self.full and any(map(_beyond, self.report.comparison.outputs))
             blocking = any(suite.blocks for suite in differing)
             yield _Block(2 if blocking else 3 if self.report.passed else 5, parts, gap=not self.report.passed)
-            details: list[RenderableType] = []
+            details: list[Part] = []
             # One length stands for all.
             examples = differing[:1] if kind == "shape" and not self.full else differing
             in_headline = f": {self.report.verdict.headline}"
@@ -355,21 +332,19 @@ class _Screen:
                 text = self.clipped(
                     f"{suite.name}: {sentence(suite.headline)}", 1 if self.report.passed else 2, indent=4
                 )
-                details.append(Padding(Text.assemble(mark, text), (0, 0, 0, 2)))
+                details.append(Line(mark, text, indent=2))
             yield _Block(2 if blocking else 5, details)
 
-    def reach(self) -> Iterator[RenderableType]:
+    def reach(self) -> Iterator[Part]:
         """What the verdict stands on."""
-        from rich.text import Text
-
         report, origin, facts = self.report, self.report.origin, self.report.comparison
         confidence = report.verdict.confidence
         if facts.rows:
-            yield Text(f"{rows_told(report)}{batches_told(facts, short=not self.full)}.", style="dim")
+            yield Line(f"{rows_told(report)}{batches_told(facts, short=not self.full)}.", style="dim")
         # Of a failure the headline has counted the rows; the bound is for those who asked about rows like these.
         asked = report.policy.max_failure_rate is not None
         if confidence is not None and (self.full or asked or report.passed):
-            yield Text(sentence(confidence.statement), style="dim")
+            yield Line(sentence(confidence.statement), style="dim")
         made = generated_told(facts.generated, CHECKS_SHOWN if self.full else 1)
         left = [found.message for found in report.verdict.findings if found.code == "untried"]
         for line in (
@@ -378,12 +353,10 @@ class _Screen:
             *made,
             *strata_told(facts.strata),
         ):
-            yield Text(self.clipped(sentence(line), 2), style="dim")
+            yield Line(self.clipped(sentence(line), 2), style="dim")
 
-    def more(self, left: Iterable[RenderableType], saved: str, written: str) -> Iterator[RenderableType]:
+    def more(self, left: Iterable[Part], saved: str, written: str) -> Iterator[Part]:
         """Where the rest is, and how much of what a reader should know is there."""
-        from rich.text import Text
-
         kinds = [self.findings[id(part)].severity for part in left if id(part) in self.findings]
         counts = [
             f"{count} more {severity}{'s' * (count > 1)}" if severity is not Severity.NOTE else _notes(count)
@@ -394,9 +367,9 @@ class _Screen:
         again = f"likewise report {saved}" if saved else ""
         if not self.full:
             where = filter(None, (written, again) if written else (again, "--html FILE"))
-            yield Text(f"Details{told}: {', or '.join(where)}", style="dim")
+            yield Line(f"Details{told}: {', or '.join(where)}", style="dim")
         elif saved or written:
-            yield Text(f"Report: {', '.join(filter(None, (saved, written)))}", style="dim")
+            yield Line(f"Report: {', '.join(filter(None, (saved, written)))}", style="dim")
 
 
 def _notes(count: int) -> str:
@@ -494,8 +467,8 @@ def summary(
         shown = sentence(headline) if whole else cut(sentence(headline), max(room, 20))
         table.add_row(Text(name, "bold"), *marked, Text(shown))
     told = gates_told({name: outcome for name, outcome, _ in found})
-    where = [Text(f"Report: {saved}", "dim")] if saved else []
-    return drawn([table, "", Text(sentence(told), "bold"), *where], width=width, colour=colour)
+    where = [Line(f"Report: {saved}", style="dim")] if saved else []
+    return drawn([table, "", Line(sentence(told), style="bold"), *where], width=width, colour=colour)
 
 
 EXTENSION = TerminalRenderer()

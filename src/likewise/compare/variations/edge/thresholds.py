@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,7 +16,10 @@ from likewise.contracts.data import Batch
 from likewise.contracts.values import dataclass
 from likewise.data.cells import Edit, Field, edited, holds, named
 from likewise.models.remote import look
-from likewise.models.trees.read import Cut, cuts
+from likewise.models.trees import thinkable
+
+if TYPE_CHECKING:
+    from likewise.models.trees.read import Cut
 
 MOST = 96
 """Thresholds that are aimed at, those next to the roots first."""
@@ -50,6 +54,10 @@ def _cuts(seen: Seen) -> tuple[Cut, ...]:
     """Thresholds on numbers of the data; the reference's, or the candidate's where the reference cannot be read."""
     known = {(field.column, field.index) for field in all_features(seen) if kind(seen, field) in (FLOAT, INTEGER)}
     for side, runner in seen.runners.items():
+        if not look(runner, thinkable):
+            continue
+        from likewise.models.trees.read import cuts
+
         found = look(runner, partial(cuts, fed=seen.fed.get(side, {}), most=MOST, seed=seen.seed))
         if usable := tuple(cut for cut in found if (cut.column, cut.index) in known):
             return usable
