@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -24,13 +27,45 @@ ROWS = 300
 
 
 @pytest.fixture(scope="session")
-def example_folder(tmp_path_factory):
-    """The example of `likewise demo` with 3,000 rows to check on. Read it; do not write into it."""
-    from likewise.tasks import demo
+def made_once(tmp_path_factory):
+    """Makes a folder that every worker reads: the first one that asks for it fills it, the others wait."""
+    temporary = tmp_path_factory.getbasetemp()
+    shared = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
 
-    folder = tmp_path_factory.mktemp("example")
-    demo.demo(folder, rows=3_000)
-    return folder
+    def made(name, fill):
+        folder = shared / name
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                fill(tmp_path_factory.mktemp(name)).rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def example_folder(made_once):
+    """The example of `likewise demo` with 3,000 rows to check on. Read it; do not write into it."""
+    steps = "import sys; from likewise.tasks import demo; demo.demo(sys.argv[1], rows=3_000)"
+
+    def fill(folder):
+        # In a process of its own, whose sets have another order: `test_demo` compares the files with those of the demo.
+        done = subprocess.run([sys.executable, "-c", steps, folder], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("", "")
+        return folder
+
+    return made_once("example", fill)
+
+
+@pytest.fixture(scope="session")
+def demonstrated(made_once):
+    """What `likewise demo` prints, in `printed.txt`, and the folder it leaves, `likewise-demo`. Only read."""
+
+    def fill(folder):
+        (folder / "printed.txt").write_text(here("demo", folder=folder).expect(0).stdout)
+        return folder
+
+    return made_once("demonstrated", fill)
 
 
 @pytest.fixture(scope="session")

@@ -41,11 +41,11 @@ ILLUSTRATIONS = ("net.pt2", "model.pt2")
 """Models that no page makes: commands that name one are only parsed."""
 
 QUICKLY = {
-    "check": ["--edge=off", "--no-explain"],
-    "quantize": ["--no-speed"],
-    "bench": ["--budget=0.5s"],
+    "check": {"--edge=off": "--edge", "--no-explain": "--no-explain", "--batch-sizes=none": "batch|beside|thorough"},
+    "quantize": {"--no-speed": "--no-speed"},
+    "bench": {"--budget=0.5s": "$^"},  # also where it names a longer one: the last word counts
 }
-"""Added where nothing is shown of what a command prints, unless it says otherwise itself."""
+"""Added where nothing is shown of what a command prints, unless it speaks of that itself."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,16 @@ def play(
 ) -> Iterator[Screen]:
     """Run a page in a folder. `answers` are screens that were seen elsewhere, by their command."""
     names: dict[str, Any] = {"__name__": "__main__", **known}
+
+    def seen(words: list[str]) -> str | None:
+        return answers.get(shlex.join(["likewise", *words]))
+
     printed = ""
     found = blocks(page.read_text(encoding="utf-8"))
     for block, after in zip(found, [*found[1:], None], strict=True):
         shown = after is not None and after.language == "console" and not after.text.startswith("$ ")
         if block.language == "bash":
-            outputs = [run(words, folder, whole=whole or shown) for words in commands(block.text)]
+            outputs = [seen(words) or run(words, folder, whole=whole or shown) for words in commands(block.text)]
             printed = "".join(outputs)
             assert not shown or len(outputs) == 1, f"{page.name}: whose screen is this?\n{after.text}"
         elif block.language == "python":
@@ -111,7 +115,8 @@ def play(
             if text.startswith("$ "):
                 command, _, text = text.partition("\n")
                 first, command = f"{command}\n", command.removeprefix("$ ")
-                printed = answers[command] if command in answers else run(shlex.split(command)[1:], folder, whole=True)
+                words = shlex.split(command)[1:]
+                printed = seen(words) or run(words, folder, whole=True)
             yield Screen(block, text, printed, first)
 
 
@@ -124,7 +129,7 @@ def run(words: list[str], folder: Path, *, whole: bool) -> str:
     if any(name in words for name in ILLUSTRATIONS):
         likewise.get_command(click.Context(likewise), name).make_context(name, rest)
         return ""
-    more = [] if whole else [flag for flag in QUICKLY.get(name, []) if flag.partition("=")[0] not in told]
+    more = [flag for flag, own in QUICKLY.get(name, {}).items() if not whole and not re.search(own, told)]
     with mock.patch.dict("os.environ", COLUMNS="80"):
         done = here(*words, *more, folder=folder)
     assert done.returncode in (0, 1), f"likewise {told}\n{done.stdout}{done.stderr}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import joblib
@@ -19,10 +17,8 @@ from likewise.tasks import demo
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("example")
-    demo.demo(folder)
-    return folder
+def folder(demonstrated):
+    return demonstrated / "likewise-demo"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +40,13 @@ def booster(folder, table):
         difference=difference,
         worst=int(difference.argmax()),
     )
+
+
+@pytest.fixture(scope="module")
+def network(folder, table):
+    """The network's answers on every row before the export, and its classes."""
+    pipeline = joblib.load(folder / "model.joblib")
+    return SimpleNamespace(reference=pipeline.predict_proba(table), classes=pipeline.classes_)
 
 
 def feeds(table):
@@ -73,10 +76,9 @@ def test_fewer_rows_are_the_first_rows(tmp_path, folder, table):
     assert (tmp_path / "train.parquet").read_bytes() == (folder / "train.parquet").read_bytes()
 
 
-def test_the_network_is_exported_faithfully(folder, table):
-    pipeline = joblib.load(folder / "model.joblib")
-    reference = pipeline.predict_proba(table)
-    candidate = probabilities(folder / "model.onnx", table, pipeline.classes_)
+def test_the_network_is_exported_faithfully(folder, table, network):
+    reference = network.reference
+    candidate = probabilities(folder / "model.onnx", table, network.classes)
     tolerance = 1e-4 + 1e-3 * np.abs(reference)
     assert np.all(np.abs(candidate - reference) <= tolerance)
     margin = np.abs(reference[:, 1] - reference[:, 0])
@@ -85,12 +87,10 @@ def test_the_network_is_exported_faithfully(folder, table):
 
 
 @pytest.mark.parametrize(("rows", "batch"), [(300, 1), (30_000, 256), (350_000, 16_384), (350_000, 350_000)])
-def test_eight_bits_are_close_but_not_the_same(folder, table, rows, batch):
+def test_eight_bits_are_close_but_not_the_same(folder, table, network, rows, batch):
     # The scale of the activations depends on the other rows of a batch, so the promise is kept at several sizes.
-    table = table[:rows]
-    pipeline = joblib.load(folder / "model.joblib")
-    reference = pipeline.predict_proba(table)
-    difference = np.abs(probabilities(folder / "model.int8.onnx", table, pipeline.classes_, batch) - reference)
+    reference = network.reference[:rows]
+    difference = np.abs(probabilities(folder / "model.int8.onnx", table[:rows], network.classes, batch) - reference)
     assert difference.max() <= 0.06
     assert difference.mean() <= 0.02
     assert np.any(difference > 1e-4 + 1e-3 * np.abs(reference))
@@ -145,16 +145,13 @@ def scaled_by_the_export(folder, row):
     return session.run([scaler.output[0]], feeds(row))[0][0]
 
 
-def test_another_process_makes_the_same_files_and_says_nothing(folder, tmp_path):
-    shutil.copy(folder / "train.parquet", tmp_path)
-    steps = "import sys; from likewise.tasks import demo as e; f = sys.argv[1]; e.train(f); e.export(f); e.quantize(f)"
-    done = subprocess.run([sys.executable, "-c", steps, tmp_path], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
-    for name in ("model.onnx", "booster.onnx", "model.int8.onnx"):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+def test_another_process_makes_the_same_files(folder, example_folder):
+    for name in ("train.parquet", "model.onnx", "booster.onnx", "model.int8.onnx"):
+        assert (example_folder / name).read_bytes() == (folder / name).read_bytes(), name
 
 
-def test_logging_is_left_as_it_was(folder):
+def test_logging_is_left_as_it_was(folder, tmp_path):
+    shutil.copy(folder / "model.onnx", tmp_path)
     before = list(logging.root.handlers), logging.root.manager.disable
-    demo.quantize(folder)
+    demo.quantize(tmp_path)
     assert (list(logging.root.handlers), logging.root.manager.disable) == before
