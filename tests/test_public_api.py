@@ -14,6 +14,7 @@ PROMISED = {
     "check",
     "explain",
     "export",
+    "fix",
     "inspect",
     "judge",
     "load",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from likewise.tasks.bench import bench
     from likewise.tasks.check import check, explain
     from likewise.tasks.export import export
+    from likewise.tasks.fix import fix
     from likewise.tasks.inspect import inspect
     from likewise.tasks.judge import judge
     from likewise.tasks.noise import noise
@@ -37,6 +38,7 @@ __all__ = [
     "check",
     "explain",
     "export",
+    "fix",
     "inspect",
     "judge",
     "load",
@@ -57,6 +59,7 @@ _HOMES = {
     "check": "likewise.tasks.check",
     "explain": "likewise.tasks.check",
     "export": "likewise.tasks.export",
+    "fix": "likewise.tasks.fix",
     "inspect": "likewise.tasks.inspect",
     "judge": "likewise.tasks.judge",
     "load": "likewise.report.files",

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import CODES, INCONCLUSIVE, USAGE
-from likewise.cli.supervisor import CrashError, watched
+from likewise.cli.supervisor import CrashError, supervise, watched
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
 from likewise.report.console import plain, printable
 
 if TYPE_CHECKING:
-    from likewise.contracts.report import Report
+    from likewise.contracts.report import BatchTiming, Report
     from likewise.tasks.settings import Settings
 
 
@@ -42,7 +42,10 @@ def _annotate(outcome: Outcome, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A gate that was carried out: its outcome, its report as JSON, as text for this terminal, and as other files."""
+    """A gate that was carried out: its outcome, its report as JSON, as text for this terminal, and as other files.
+
+    `fixed` says what was done to the candidate, where it was to be repaired.
+    """
 
     outcome: Outcome
     headline: str
@@ -51,6 +54,7 @@ class Carried:
     remedy: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     code: int | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
@@ -82,11 +86,13 @@ def carry_out(
     full: bool = False,
     seen_from: str = ".",
     summary: bool = True,
+    fixed: str | None = None,
 ) -> Carried:
     """One gate in a worker of its own, its report written where the settings say.
 
     Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
     `seen_from` is the folder that paths are shown from; without `summary`, that of a job is somebody else's to write.
+    `fixed` is where a repaired copy of the candidate goes, and the report is then that of this file.
     """
     settings.policy()
     settings = _writable(settings)
@@ -96,6 +102,7 @@ def carry_out(
     for_job = [("markdown", SUMMARY)] if summary and os.environ.get(SUMMARY) else []
     formats = [*settings.formats.items(), *for_job]
     job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if for_machines else look}
+    job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
     try:
         found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
         # Only what was asked for is written, whatever the worker says.
@@ -279,6 +286,24 @@ def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tupl
 def show(carried: Carried, *, as_json: bool) -> None:
     """The report on standard output: for a person, or for a machine."""
     click.echo(carried.json if as_json else carried.shown, nl=False)
+
+
+def speed(
+    before: str, after: str, arguments: Mapping[str, Any], *, timeout: float | None, debug: bool
+) -> BatchTiming | None:
+    """How much faster one file is than another; None where a model cannot be run, of which the report tells."""
+    from likewise.tasks.quantize import SPEED_BATCH, SPEED_SECONDS
+
+    arguments = {**arguments, "batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS}
+    job = {"do": "bench", "arguments": {"reference": before, "candidate": after, **arguments}}
+    try:
+        plain = supervise(job, timeout=timeout, debug=debug)
+    except LikewiseError:
+        return None
+    from likewise.contracts.report import BenchResult
+    from likewise.report.formats.json import read
+
+    return read(BenchResult, plain).timings[0]
 
 
 def width() -> int:

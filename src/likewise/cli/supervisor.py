@@ -33,7 +33,7 @@ from likewise.models.remote import Copy, Process, python, surroundings
 from likewise.report.console import Pace, plain
 
 WORKER = "likewise.cli.worker"
-WRITING = ("export", "quantize", "record", "stress")
+WRITING = ("export", "fix", "quantize", "record", "stress")
 """Jobs that make a file."""
 
 ROOM = "likewise."
@@ -84,7 +84,7 @@ def supervise(
 
     Without one, a gate ends when a model gives no sign of life; what other jobs take is for their users to say.
     """
-    silence = _Silence() if timeout is None and job["do"] == "check" else None
+    silence = _Silence() if timeout is None and job["do"] in ("check", "fix") else None
     timeout = timeout or None
     known: list[tuple[str, str]] = []
     try:

@@ -192,6 +192,21 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     return asdict(drawn(report, job["look"], job["formats"]))
 
 
+def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    """The check that counts, as of a check, and what was done on the way to it."""
+    from likewise.cli.gates import drawn
+    from likewise.tasks import fix
+    from likewise.tasks.settings import settings_from
+
+    settings = settings_from(job["settings"], where="the command")
+    fixed = fix.run(settings, job["arguments"]["output"], progress=channel.progress)
+    told = {
+        name: asdict(fixed)[name] for name in ("output", "done", "tried", "settings", "bytes_before", "bytes_after")
+    }
+    before = {"outcome": fixed.before.outcome, "headline": fixed.before.headline}
+    return {**asdict(drawn(fixed.report, job["look"], job["formats"])), "fixed": {"before": before, **told}}
+
+
 def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
     """The task of that name, called as from Python, and what it returns in plain values."""
     name = job["do"]
@@ -214,6 +229,7 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
+    "fix": _fix,
     "quantize": _quantize,
     **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress"), _task),
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,8 +24,13 @@ from likewise.contracts.comparison import Pair, Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
-from likewise.explain.case import Case, Explained, Remedy, made_once, rows_agreeing
+from likewise.explain.case import Case, Explained, Fix, Remedy, made_once, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
+from likewise.models.onnx import interface
+from likewise.models.onnx.interface import Nodes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 ROUNDING = Tolerance(1e-6, 1e-5)
 """A link applied here and one applied by the model differ by rounding, which a bit-equal policy would not forgive."""
@@ -41,6 +46,9 @@ FEW_ROWS, FEW_NUMBERS = 128, 100_000
 
 PROMISING = 0.5
 """A reading is tried on all rows if this share of some failing rows agree with it."""
+
+HIGHEST = "the highest score wins"
+"""The usual rule from scores to labels."""
 
 Changed = Mapping[int, Array]
 """Other answers by the position of their pair."""
@@ -166,7 +174,7 @@ def rules(scores: Array, classes: Sequence[Label], shape: tuple[int, ...]) -> It
         scores = scores[:, 0]
     if scores.ndim == 2 and len(shape) == 1 and scores.shape[1] == len(named) > 1:
         safe = np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        yield "the highest score wins", named[safe.argmax(axis=1)]
+        yield HIGHEST, named[safe.argmax(axis=1)]
         yield "the lowest score wins", named[safe.argmin(axis=1)]
         if len(named) == 2:
             yield "the second score above 0.5", named[(scores[:, 1] > 0.5).astype(int)]
@@ -269,8 +277,8 @@ def _constant(array: Array) -> Array:
 class Reading:
     """What may be wrong with an output, and the answers of one side as they would be then.
 
-    On the candidate's side `made` puts its answers right; on the reference's side it does to the
-    reference's what was done to the candidate's.
+    On the candidate's side `made` puts its answers right, and `nodes` behind its output do the same; on the
+    reference's side it does to the reference's what was done to the candidate's.
     """
 
     cause: str
@@ -280,6 +288,7 @@ class Reading:
     side: str
     made: Callable[[], Array]
     simplicity: int = 2
+    nodes: Nodes | None = None
 
 
 Readings = Callable[[Case, Pair, Array], Iterable[Reading]]
@@ -357,7 +366,25 @@ def _explained(case: Case, effect: Effect, chosen: Mapping[int, Reading]) -> Exp
         on_arrays(case, concerned, reading.remedy),
         covered=effect.covered,
         simplicity=reading.simplicity,
+        fixes=behind(case, {pairs(case)[at].spec.candidate: one.nodes for at, one in chosen.items()}, reading.done),
     )
+
+
+def behind(case: Case, nodes: Mapping[str, Nodes | None], done: str, *, dtype: Any = None) -> tuple[Fix, ...]:
+    """What was done to outputs of the candidate, as nodes behind them; nothing where one of them has none."""
+    proto = case.graph()
+    known = {output: made for output, made in nodes.items() if made is not None}
+    if proto is None or len(known) < len(nodes) or not known:
+        return ()
+
+    def make() -> ModelProto | None:
+        changed: ModelProto | None = proto
+        for output, made in known.items():
+            changed = None if changed is None else interface.behind(changed, output, made, dtype=dtype)
+        return changed
+
+    outputs = ", ".join(repr(output) for output in known)
+    return (Fix(f"nodes put behind {outputs}: {done}", make),)
 
 
 Function = Callable[[Array], Array]
@@ -447,7 +474,7 @@ LINKS = (
 """Links of the models we know: of classifiers, of counts and positive targets, of ranks, of transformed targets."""
 
 
-def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[], Array]]]:
+def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[], Array], Nodes | None]]:
     """Two classes of which only one column was made to be read: the other follows from it."""
     if values.ndim != 2 or values.shape[1] != 2 or link.rows:
         return
@@ -456,5 +483,7 @@ def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[],
         made = link.apply(values[:, column])
         return np.stack([1.0 - made, made] if column else [made, 1.0 - made], axis=1)
 
-    yield f"{link.name} of the second column", lambda: of_column(1)
-    yield f"{link.name} of the first column", lambda: of_column(0)
+    written = interface.LINKS.get(link.name)
+    nodes = [None if written is None else interface.of_column(written, column) for column in (0, 1)]
+    yield f"{link.name} of the second column", lambda: of_column(1), nodes[1]
+    yield f"{link.name} of the first column", lambda: of_column(0), nodes[0]

@@ -80,6 +80,19 @@ class Remedy:
     done: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A remedy that can be carried out: what is done, in words, and the candidate's graph as it is then.
+
+    `make` gives None where it turns out that it cannot be done. `options` are settings of the session, under which the
+    graph stays as it is.
+    """
+
+    told: str
+    make: Callable[[], ModelProto | None]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
 DOUBLE = "Export it in double (likewise export --double)"
 WHOLE_PIPELINE = "Export the whole fitted pipeline: likewise export MODEL --data DATA -o model.onnx"
 """Exports that several probes ask for."""
@@ -93,7 +106,7 @@ class Explained:
     where the experiment was not on rows of the sample (another batch size, the weights themselves).
     `simplicity` breaks ties: 1 is exact knowledge of the culprit (this threshold of that tree, this
     weight), 3 a change from outside that takes the difference away, 5 a suspicion that fits. A remedy that is
-    a plain text is a suggestion.
+    a plain text is a suggestion. `fixes` are ways to carry one out, the best first.
     """
 
     cause: str
@@ -103,6 +116,7 @@ class Explained:
     covered: Array | None = None
     share: float | None = None
     simplicity: int = 3
+    fixes: tuple[Fix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

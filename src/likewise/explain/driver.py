@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,6 +56,16 @@ UNNAMED = re.compile(r"output(\.\d+)?")
 """What an output is called that the model does not name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Investigation:
+    """What was found, as a report tells it, and the case itself with its best explanations, to go on from."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    explanation: Explanation
+    case: Case
+    best: tuple[Explained, ...]
+
+
 def explain(
     plan: Plan,
     session: Session,
@@ -66,7 +76,7 @@ def explain(
     *,
     budget: float,
     causes: Collection[str] = (),
-) -> tuple[tuple[Diagnosis, ...], Explanation]:
+) -> Investigation:
     """The causes of a failure, the best explanation first, and what was looked at; all causes, or only those named.
 
     The models are those of the session, and the rows those that the run has kept, where they are enough.
@@ -90,7 +100,8 @@ def explain(
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
         view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
-    return tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in best])), found
+    told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in best]))
+    return Investigation(told, found, case, tuple(best))
 
 
 def _tolerance(comparison: Comparison, policy: Policy, verdict: Verdict) -> Tolerance:

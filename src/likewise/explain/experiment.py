@@ -25,9 +25,10 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns
-from likewise.explain.case import Case, Explained, Remedy, made_once
+from likewise.explain.case import Case, Explained, Fix, Remedy, made_once
 
 Thing = TypeVar("Thing")
+Fixes = tuple[Fix, ...]
 
 ENOUGH = 0.5
 """A change explains a failure if this share of the failing rows agree after it."""
@@ -102,10 +103,10 @@ class Effect:
         return f"{covered:,} of {count:,} failing rows"
 
     def explained(
-        self, cause: str, place: Place, evidence: str, remedy: Remedy | str, *, simplicity: int = 2
+        self, cause: str, place: Place, evidence: str, remedy: Remedy | str, *, simplicity: int = 2, fixes: Fixes = ()
     ) -> Explained:
-        """What a change of the whole sample showed."""
-        return Explained(cause, place, evidence, remedy, covered=self.covered, simplicity=simplicity)
+        """What a change of the whole sample showed; `fixes` do for every row what it did for these."""
+        return Explained(cause, place, evidence, remedy, covered=self.covered, simplicity=simplicity, fixes=fixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,13 @@ class Change:
     opened: Side | None = None
     whole: bool = False
 
+    def fixes(self, told: str) -> Fixes:
+        """The change as a remedy to be carried out, where it is to the graph or settings of the candidate for good."""
+        bound = self.whole or self.cells or self.fed is not None or self.size is not None
+        if self.side != "candidate" or bound or (self.target is None) == (not self.options):
+            return ()
+        return (Fix(told, lambda: self.target, {name: str(value) for name, value in (self.options or {}).items()}),)
+
 
 HEALED = "{failing rows healed}"
 """Stands in an evidence for the failing rows that agree after the changes."""
@@ -134,7 +142,7 @@ HEALED = "{failing rows healed}"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is shown if changes heal the failing rows: a cause, where it lies, the evidence in words, the remedy."""
+    """What is shown if changes heal the failing rows; `lasting` is for all rows, where these are for some only."""
 
     cause: str
     place: Place
@@ -142,10 +150,13 @@ class Claim:
     remedy: Remedy | str
     changes: tuple[Change, ...]
     simplicity: int = 1
+    lasting: Fixes = ()
 
     def explained(self, effect: Effect) -> Explained:
         evidence = self.evidence.replace(HEALED, effect.told)
-        return effect.explained(self.cause, self.place, evidence, self.remedy, simplicity=self.simplicity)
+        alone = self.changes[0] if len(self.changes) == 1 else None
+        fixes = self.lasting or (() if alone is None else alone.fixes(f"{self.place} put right in the graph"))
+        return effect.explained(self.cause, self.place, evidence, self.remedy, simplicity=self.simplicity, fixes=fixes)
 
 
 class Trial:

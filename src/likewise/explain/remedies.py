@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from likewise.compare import feed as feeding
 from likewise.compare.call import answers
 from likewise.compare.observe import prepare
 from likewise.contracts.comparison import Incident
 from likewise.contracts.models import MADE_FROM, Exporter, ExportRequest, Model
 from likewise.contracts.report import Diagnosis
 from likewise.contracts.words import lowered
-from likewise.explain.case import Case, Explained, Remedy, made_once
+from likewise.explain.case import Case, Explained, Fix, Remedy, made_once
 from likewise.explain.experiment import AS_MUCH, Effect
 from likewise.registry import exporters, open_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 IN_DOUBLE = frozenset({"float32-input-cast", "float32-threshold", "float32-compute", "nonfinite"})
 """Causes that an export in double may take away."""
@@ -32,6 +38,9 @@ CAPTURED = frozenset({"torch"})
 
 SECONDS_PER_MB = {False: 1.5, True: 4.0}
 """What converting takes by the size of the file; in double more. Measured on forests, which take longest."""
+
+FIRST_ROWS = 256
+"""Rows from which an export reads the types of its inputs, where no sample of answers is there."""
 
 MOST_OF_TIME = 0.5
 """The part of the time left that a conversion, which cannot be stopped, may be expected to take."""
@@ -84,10 +93,8 @@ def exported(case: Case, *options: str) -> Effect | None:
     if exporter is None:
         return None
     runner, batch = case.runners["reference"], case.required.batch
-    fed, _ = case.side("reference").feed(batch)
-    asked = ExportRequest(runner.native, runner.signature, fed, details=runner.details, double=double)
     try:
-        model = Model("onnx", exporter.export(asked).SerializeToString())
+        model = Model("onnx", exporter.export(_request(case, double=double)).SerializeToString())
         with open_model(model) as candidate:
             prepared = prepare(replace(case.plan, candidate=model), runner, candidate, batch)
             if isinstance(prepared, Incident) or prepared.pairing.incidents or prepared.pairing.mismatches:
@@ -97,6 +104,49 @@ def exported(case: Case, *options: str) -> Effect | None:
         return Effect(np.zeros(len(batch), dtype=bool), case.required.failing)
     specs = [case.as_judged(spec) for spec in prepared.pairing.pairs]
     return Effect(case.agreeing(batch, ours, theirs, specs), case.required.failing)
+
+
+def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | None, Fix]]:
+    """What can be carried out, the likeliest first: what the experiments did, then the reference exported anew.
+
+    An export that nothing in particular calls for stands without an explanation.
+    """
+    for entry in found:
+        yield from ((entry, fix) for fix in entry.fixes)
+    if found and found[0].cause in NOT_BY_EXPORT:
+        return
+    candidate, exporter = case.runners.get("candidate"), _known_exporter(case)
+    if exporter is None or (candidate is not None and candidate.details.get("quantized_nodes")):
+        return
+    double = bool(found) and found[0].cause in IN_DOUBLE
+    for wide in (double, not double):
+        told = f"the reference exported anew with likewise export{' --double' if wide else ''}"
+        yield found[0] if found and wide == double else None, Fix(told, partial(_anew, case, exporter, double=wide))
+
+
+def _anew(case: Case, exporter: Exporter, *, double: bool) -> ModelProto | None:
+    try:
+        return exporter.export(_request(case, double=double))
+    except Exception:  # noqa: BLE001 - converters raise what they like
+        return None
+
+
+def _request(case: Case, *, double: bool) -> ExportRequest:
+    """The reference, to be exported for rows like those of the sample or, where nothing was answered, the data."""
+    runner, model = case.runners["reference"], case.model("reference")
+    if case.sample is not None and case.reference is not None:
+        fed, _ = case.reference.feed(case.sample.batch)
+    else:
+        first = next(iter(case.plan.source.batches(FIRST_ROWS)))
+        feed = feeding.plan(first, runner.signature, side="reference", mapping=case.plan.feed)
+        fed, _ = feed(first)
+    axis = model.options.get("batch_axis", model.batch_axis)
+    return ExportRequest(runner.native, runner.signature, fed, details=runner.details, batch_axis=axis, double=double)
+
+
+def _known_exporter(case: Case) -> Exporter | None:
+    native = case.native("reference")
+    return next((known for known in exporters() if known.claims(native)), None)
 
 
 def _exporter(case: Case, *, double: bool) -> Exporter | None:
@@ -109,8 +159,7 @@ def _exporter(case: Case, *, double: bool) -> Exporter | None:
         return None
     if graph.ByteSize() / 1e6 * SECONDS_PER_MB[double] > MOST_OF_TIME * case.seconds_left():
         return None
-    native = case.native("reference")
-    return next((known for known in exporters() if known.claims(native)), None)
+    return _known_exporter(case)
 
 
 def _as_claimed(effect: Effect, share: float) -> bool:

@@ -10,16 +10,16 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.errors import LikewiseError
-from likewise.explain.case import Case, made_once
+from likewise.errors import LikewiseError, ModelError
+from likewise.explain.case import Case, Fix, made_once
 from likewise.explain.experiment import ENOUGH, Change
 from likewise.models.lightgbm import open as lgb
-from likewise.models.onnx import edits
+from likewise.models.onnx import doubles, edits, tree_edits
 from likewise.models.onnx import trees as onnx
 from likewise.models.onnx.guess import Graph
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
 from likewise.models.sklearn.walk import names_after, steps_before
-from likewise.models.trees.differences import Differences, differences, partings
+from likewise.models.trees.differences import Differences, differences, partings, with_splits
 from likewise.models.trees.ensemble import Ensemble, as_compared, boundary
 from likewise.models.trees.read import trees_of
 from likewise.models.xgboost import open as xgb
@@ -305,6 +305,29 @@ class Survey:
         except UnwritableError:
             proto = None
         return () if proto is None else (Change(target=proto),)
+
+    def thresholds(self, pairs: Array) -> tuple[Fix, ...]:
+        """The reference's thresholds in the candidate's graph: in its own type, then with all of it in double."""
+        wide = replace(self.differ, theirs=replace(self.differ.theirs, dtype="float64"))
+        held, proto = self.candidate.graph, self.case.graph()
+        assert held is not None
+
+        def narrow() -> ModelProto | None:
+            changes = self.written(with_splits(self.differ, pairs))
+            return changes[0].target if changes else None
+
+        def double() -> ModelProto | None:
+            try:
+                named, exact = edits.copied(written(proto, held, with_splits(self.differ, pairs))), {}
+                edits.name_nodes(named.graph)
+                for place, site in enumerate(held.sites):
+                    exact[named.graph.node[site.node].name] = tree_edits.exact(held, with_splits(wide, pairs), place)
+                return doubles.in_double(named, exact)[0]
+            except (UnwritableError, ModelError):
+                return None
+
+        told = "thresholds set to the last value that goes left in the reference"
+        return Fix(told, narrow), Fix(f"{told}, and the graph computed in double", double)
 
     def given(self, rows: Array) -> tuple[Change, ...]:
         """The candidate's graph with these values before its trees."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from likewise.compare.call import SingleAnswerError
 from likewise.compare.session import Engine, Run, Session
@@ -34,6 +34,9 @@ from likewise.report import provenance
 from likewise.report.files import save
 from likewise.tasks.judge import held_to_baseline
 from likewise.tasks.settings import KNOWN, Settings, plain_values, stated, with_formats
+
+if TYPE_CHECKING:
+    from likewise.explain.driver import Investigation
 
 QUANTIZED_FROM = "likewise.quantized_from"
 """Where a quantised ONNX file says, by SHA-256, which file it was made from."""
@@ -110,6 +113,17 @@ def run(
     `judged` is told the verdict, and what follows, before anything that cannot change it is tried: edge
     suites that do not block, and the search for causes. `apart` allows a process of its own for the reference.
     """
+    return investigate(settings, progress=progress, judged=judged, apart=apart)[0]
+
+
+def investigate(
+    settings: Settings,
+    *,
+    progress: Follower | None = None,
+    judged: Callable[[Report, str], None] | None = None,
+    apart: bool = False,
+) -> tuple[Report, Investigation | None]:
+    """`run`, and what was found where a cause was looked for: the models are closed, the rows and answers are kept."""
     gate = _Gate(settings, settings.policy(), judged)
     opened: tuple[Plan, Session] | None = None
     with ExitStack() as stack:
@@ -130,7 +144,7 @@ def run(
             ran = Run(_nothing_compared(gate.policy, error))
         report = gate.report(ran.comparison, ran.facts)
         if opened is None or report.passed or not settings.explain or judging.nothing_to_explain(report):
-            return report
+            return report, None
         return gate.explain(report, *opened, ran)
 
 
@@ -287,7 +301,7 @@ class _Gate:
         origin = provenance.origin(targets, stated(settings), facts, self.models, self.source)
         return held_to_baseline(Report(comparison, self.policy, verdict, origin))
 
-    def explain(self, report: Report, plan: Plan, session: Session, ran: Run) -> Report:
+    def explain(self, report: Report, plan: Plan, session: Session, ran: Run) -> tuple[Report, Investigation]:
         """The report with the causes of what it found, by experiments with the models that are open."""
         if self.judged is not None:
             self.judged(report, EXPLAINING)
@@ -303,10 +317,10 @@ class _Gate:
                 verdict, rows = judging.judge(compared, self.policy), Run(compared)
             settings = self.settings
             asked = (plan, session, rows, compared, self.policy, verdict)
-            diagnoses, explanation = driver.explain(*asked, budget=settings.explain_budget, causes=settings.causes)
+            found = driver.explain(*asked, budget=settings.explain_budget, causes=settings.causes)
         seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
         origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
-        return replace(report, diagnoses=diagnoses, explanation=explanation, origin=origin)
+        return replace(report, diagnoses=found.diagnoses, explanation=found.explanation, origin=origin), found
 
     def _with_lineage(self, comparison: Comparison, facts: RunFacts) -> Comparison:
         """Doubts that the candidate was made from the reference, or that answers were recorded for this data."""

@@ -83,7 +83,7 @@ def quantize(
     """
     import textwrap
 
-    from likewise.cli.gates import carry_out, show, width
+    from likewise.cli.gates import carry_out, show, speed, width
     from likewise.cli.supervisor import supervise
     from likewise.data.files import REPLACE
     from likewise.tasks.quantize import SELECTION, Quantized, summary
@@ -114,7 +114,7 @@ def quantize(
         carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
         report = carried.report
         if timed:
-            timing = _speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
+            timing = speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
     if as_json:
         _print_json(quantized, report, timing)
     else:
@@ -128,26 +128,6 @@ def quantize(
             click.echo(f"Checked under the limits of the preset {report.policy.preset}.\n")
             show(carried, as_json=False)
     ctx.exit(0 if carried is None else carried.exit_code)
-
-
-def _speed(
-    model: str, output: str, arguments: dict[str, Any], *, timeout: float | None, debug: bool
-) -> BatchTiming | None:
-    """How much faster the file is; None where a model cannot be run, of which the report tells."""
-    from likewise.cli.supervisor import supervise
-    from likewise.errors import LikewiseError
-    from likewise.tasks.quantize import SPEED_BATCH, SPEED_SECONDS
-
-    arguments = {**arguments, "batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS}
-    job = {"do": "bench", "arguments": {"reference": model, "candidate": output, **arguments}}
-    try:
-        plain = supervise(job, timeout=timeout, debug=debug)
-    except LikewiseError:
-        return None
-    from likewise.contracts.report import BenchResult
-    from likewise.report.formats.json import read
-
-    return read(BenchResult, plain).timings[0]
 
 
 def _print_json(quantized: Any, report: Report | None, timing: BatchTiming | None) -> None:

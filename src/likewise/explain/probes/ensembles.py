@@ -22,7 +22,8 @@ from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.explain.trees import Survey, has_trees, survey
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, interface
+from likewise.models.onnx.interface import Nodes
 from likewise.models.trees.read import cut_to
 
 if TYPE_CHECKING:
@@ -209,12 +210,16 @@ def _as_answer(combined: Combined, kind: Kind, classes: Any, shape: tuple[int, .
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Answers as the model adds them up, before its link: columns of both sides, and the way back."""
+    """Answers as the model adds them up, before its link: columns of both sides, and the way back.
+
+    `without` takes an offset back behind the candidate's output.
+    """
 
     name: str
     reference: Array
     candidate: Array
     back: Callable[[Array], Array]
+    without: Callable[[Array], Nodes | None]
     linked: bool = False
 
 
@@ -254,6 +259,7 @@ def constant_terms(case: Case) -> Iterator[Explained]:
             f"{term.why}; with that taken back it agrees on {effect.told}",
             term.remedy,
             simplicity=term.simplicity,
+            fixes=answers.behind(case, {pair.spec.candidate: space.without(term.offset)}, "the offset taken back"),
         )
 
 
@@ -278,19 +284,46 @@ def _spaces(pair: Pair) -> Iterator[Space]:
         return np.stack([1.0 - positive, positive], axis=1) if two else positive.reshape(shape)
 
     table, other = ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1)
-    yield Space("value", table, other, lambda array: array.reshape(shape))
+    wide = (1, *shape[1:])
+    yield Space(
+        "value",
+        table,
+        other,
+        lambda array: array.reshape(shape),
+        lambda offset: interface.rearranged(lambda x: x - offset.reshape(wide), shape[1:]),
+    )
     with np.errstate(all="ignore"):
         if probable and within(theirs) and (two or ours.size == len(ours)):
             odds, others = answers.logit(table[:, -1:]), answers.logit(other[:, -1:])
-            yield Space("log-odds", odds, others, lambda array: both(answers.sigmoid(array)), linked=True)
+            yield Space(
+                "log-odds",
+                odds,
+                others,
+                lambda array: both(answers.sigmoid(array)),
+                lambda offset: interface.with_odds(-float(offset[0]), column=1 if two else None),
+                linked=True,
+            )
         elif probable and within(theirs) and np.allclose(table.sum(axis=1), 1, atol=1e-3):
             logs, others = (np.log(side) for side in (table, other))
             logs, others = (side - side.mean(axis=1, keepdims=True) for side in (logs, others))
             yield Space(
-                "log-probabilities", logs, others, lambda array: answers.softmax(array).reshape(shape), linked=True
+                "log-probabilities",
+                logs,
+                others,
+                lambda array: answers.softmax(array).reshape(shape),
+                lambda offset: (
+                    lambda write, x: write("Softmax", write("Sub", write("Log", x), offset.reshape(wide)), axis=-1)
+                ),
+                linked=True,
             )
         elif np.nanmin(ours) > 0 and np.nanmin(theirs) > 0:
-            yield Space("logarithm", np.log(table), np.log(other), lambda array: np.exp(array).reshape(shape))
+            yield Space(
+                "logarithm",
+                np.log(table),
+                np.log(other),
+                lambda array: np.exp(array).reshape(shape),
+                lambda offset: interface.rearranged(lambda x: x * np.exp(-offset).reshape(wide), shape[1:]),
+            )
 
 
 def _offset(space: Space) -> Array:

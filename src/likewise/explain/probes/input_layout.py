@@ -19,9 +19,10 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array, Batch, RowIds
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, names_of
-from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import Change, Effect, Trial, first
 from likewise.explain.features import declared_types, fields_of
+from likewise.models.onnx import interface
 
 SURE = 0.9
 """The right form makes nearly every row agree; a wrong one mostly breaks all of them."""
@@ -95,13 +96,18 @@ def _form(case: Case, name: str) -> Explained | None:
     )
     if found is None:
         return None
-    (told, _), effect = found
+    (told, way), effect = found
+    proto, nodes = case.graph(), interface.rearranged(way, shape[1:])
+    fixes: tuple[Fix, ...] = ()
+    if proto is not None and nodes is not None:
+        fixes = (Fix(f"nodes put in front of {name!r}: {told}", lambda: interface.in_front(proto, name, nodes)),)
     return effect.explained(
         "input-layout",
         Place(name, (told,), tensors=(name,)),
         f"given {name} in another form ({told}), the candidate agrees with the reference on {effect.told}",
         f"Hand {name} to the candidate in that form, or put the step into the model before it is exported",
         simplicity=3,
+        fixes=fixes,
     )
 
 
@@ -295,7 +301,26 @@ def _explained(case: Case, fields: Sequence[Field], order: Order, effect: Effect
             "" if slots else f"Send each input the column that it means: {sent}",
             again="Export again with the columns in the order the reference was fitted with",
         ),
+        fixes=_in_graph(case, slots, given),
     )
+
+
+def _in_graph(case: Case, slots: Sequence[Field], given: Mapping[Field, Field]) -> tuple[Fix, ...]:
+    """The order put right in the graph: of the columns of its one input, or by the names of its inputs."""
+    proto, routes = case.graph(), case.side("candidate").feed.routes or ()
+    if proto is None:
+        return ()
+    if slots:
+        name, order = routes[0].input.name, [slots.index(given[slot]) for slot in slots]
+        told = f"columns put into the candidate's order in front of {name!r}"
+        return (Fix(told, lambda: interface.in_front(proto, name, interface.columns(order))),)
+    inputs = {route.columns[0]: route.input.name for route in routes if len(route.columns) == 1}
+    moved = {field.column: other.column for field, other in given.items() if field != other}
+    if len(inputs) < len(routes) or any(column not in inputs for column in (*moved, *moved.values())):
+        return ()
+    names = {inputs[column]: inputs[other] for column, other in moved.items()}
+    told = ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
+    return (Fix(f"inputs renamed: {told}", lambda: interface.renamed(proto, names)),)
 
 
 def _completed(fields: Sequence[Field], taken_for: Mapping[Field, Field]) -> list[Field]:

@@ -16,10 +16,10 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, Remedy, probe
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import ENOUGH, HEALED, SOME, Change, Claim, Effect, Trial, shown
 from likewise.explain.trace import seen_inside
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, interface
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -171,6 +171,7 @@ def _threshold(case: Case, position: int, label: Pair, scores: Scores) -> Explai
         f"Set the threshold to {place_right:g} in the export, or decide by the probabilities: "
         f"{scores.name} > {place_right:g}",
         simplicity=2 if scores.own else 3,
+        fixes=_picked(case, label, scores, place_right),
     )
 
 
@@ -193,8 +194,21 @@ def _any_rule(case: Case, position: int, label: Pair, scores: Scores) -> Explain
                 f"does, agree on {effect.told}, its own do not",
                 f"Take the label from the candidate's {scores.name}, or export the model's own rule",
                 simplicity=3,
+                fixes=_picked(case, label, scores, None) if how == answers.HIGHEST else (),
             )
     return None
+
+
+def _picked(case: Case, label: Pair, scores: Scores, above: float | None) -> tuple[Fix, ...]:
+    """The label picked in the graph from scores that the candidate gives itself."""
+    proto = case.graph()
+    own = next((pair.spec.candidate for pair in answers.pairs(case) if pair.spec.name == scores.name), None)
+    if proto is None or not scores.own or own is None or label.candidate.size != len(label.candidate):
+        return ()
+    classes = _classes(label, scores.values)
+    rule = "the highest wins" if above is None else f"{classes[1]!r} above {above:g}"
+    told = f"the label {label.spec.candidate!r} picked from {own!r}: {rule}"
+    return (Fix(told, lambda: interface.picked(proto, label.spec.candidate, own, classes, above)),)
 
 
 def _in_graph(case: Case) -> Iterator[Claim]:
@@ -287,7 +301,17 @@ def label_values(case: Case) -> Explained | None:
             again="Export with the model's own class values",
             done=f"Translate the labels: {_code(mapping)}" if len(mapping) <= MOST_SHOWN else "",
         ),
+        fixes=_translated(case, {pairs[at].spec.candidate: mapping for at, mapping in found.items()}),
     )
+
+
+def _translated(case: Case, mappings: Mapping[str, Mapping[Any, Any]]) -> tuple[Fix, ...]:
+    """The labels translated behind the outputs that give them."""
+    texts = {isinstance(value, str) for mapping in mappings.values() for value in mapping.values()}
+    if len(texts) > 1:
+        return ()
+    nodes = {output: interface.encoded(mapping) for output, mapping in mappings.items()}
+    return answers.behind(case, nodes, "labels translated", dtype=object if True in texts else np.int64)
 
 
 def _mapping(pair: Pair) -> Mapping[Any, Any] | None:

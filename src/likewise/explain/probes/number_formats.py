@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
+from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HARMLESS, Change, Effect, Trial
 from likewise.models.onnx import dequantize, edits, widen
 from likewise.models.onnx.dequantize import Site, Weight
@@ -37,6 +39,9 @@ ROWS_SEEN = 256
 WHOLE = Place("model")
 
 UNSATURATED = "Quantise with 7-bit weights (likewise quantize --reduce-range) or unsigned ones (--weights uint8)"
+
+NAMED = 4
+"""Places kept in float that are named."""
 
 MOST_PLACES = 40
 """Activations and weights that are tried one at a time."""
@@ -92,6 +97,7 @@ def integer_overflow(case: Case) -> Explained | None:
         f"with the reference on {effect.told}",
         "Convert to int64 (or a float) before this node, and export again",
         simplicity=1,
+        fixes=Change(target=found[0]).fixes("integers computed in 64 bits"),
     )
 
 
@@ -124,7 +130,7 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
             covered=anywhere,
             simplicity=2,
         )
-    wider = _finite_in(case, proto) if side == "candidate" else None
+    wider, target = _finite_in(case, proto) if side == "candidate" else (None, None)
     if wider == widen.SINGLE:
         # Half precision overflows at 65,504: that is the reduction of the precision, told as such elsewhere.
         return None
@@ -139,23 +145,28 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
         else "Bound the value before this node as the reference does (torch.clamp), and export again",
         covered=anywhere,
         simplicity=2,
+        fixes=() if target is None else Change(target=target).fixes("computed in double"),
     )
 
 
-def _finite_in(case: Case, proto: ModelProto) -> int | None:
-    """The type of floats in which the candidate answers numbers where it does not now."""
+def _finite_in(case: Case, proto: ModelProto) -> tuple[int | None, ModelProto | None]:
+    """The type of floats in which the candidate answers numbers where it does not now, and the graph in that type."""
     types = case.tensor_types()
     for wider, narrow in WIDER:
         if not narrow.intersection(types.values()):
             continue
         found = widen.runnable(proto, widen.Widening(types, narrow, wider))
         answers = None if found is None else case.ask_changed("candidate", target=found[0])
-        if answers is not None and all(
-            _finite(answers[pair.spec.candidate][_broken_rows(pair, "candidate")]).all()
-            for pair in case.failing_pairs()
+        if (
+            found is not None
+            and answers is not None
+            and all(
+                _finite(answers[pair.spec.candidate][_broken_rows(pair, "candidate")]).all()
+                for pair in case.failing_pairs()
+            )
         ):
-            return wider
-    return None
+            return wider, found[0]
+    return None, None
 
 
 def _broken_rows(pair: Pair, side: str) -> Array:
@@ -211,7 +222,10 @@ def _wrapping(
 
 @dataclass(slots=True)
 class _Quantized:
-    """A graph in one form for all quantisers, the places where it rounds, and the weights it should have."""
+    """A graph in one form for all quantisers, the places where it rounds, and the weights it should have.
+
+    `ranked` are these places as far as each was tried alone, those first that do most of the difference.
+    """
 
     case: Case
     proto: ModelProto
@@ -222,6 +236,7 @@ class _Quantized:
     biases: dict[str, Array] = field(default_factory=dict)
     bounded: str = "relu"
     optimised: bool = False
+    ranked: list[tuple[Place, list[Site], list[str]]] = field(default_factory=list)
 
     @staticmethod
     def of(case: Case, proto: ModelProto) -> _Quantized:
@@ -269,6 +284,22 @@ class _Quantized:
         effect = trial.effect(candidate=answers)
         return effect.share if effect.damage <= HARMLESS else 0.0, trial.gap(candidate=answers)
 
+    def fixes(self) -> Iterator[Fix]:
+        """The places that do most kept in float, more and more of them, and at last all."""
+        count, every = 1, len(list(self.places()))
+        while self.ranked and count < every:
+            kept = self.ranked[:count]
+            sites = [site for _, some, _ in kept for site in some]
+            weights = [weight for _, _, some in kept for weight in some]
+            named = listed([str(place) for place, _, _ in kept], NAMED)
+            told = f"{count} of {every} quantised places kept in float: {named}"
+            yield Fix(told, partial(self.floating, sites, weights))
+            count *= 2
+        yield Fix(
+            "all quantised places kept in float: nothing of the quantisation is left",
+            partial(self.floating, self.sites, list(self.weights)),
+        )
+
     def places(self) -> Iterator[tuple[Place, list[Site], list[str]]]:
         """Where it rounds: activations, and the weights that can be put back."""
         for site in self.sites:
@@ -288,7 +319,7 @@ def quantization(case: Case) -> Explained | None:
     unsigned = dequantize.unsigned(proto)
     saturating = None if unsigned is None else trial.ask(Change(target=unsigned))
     if saturating is not None and (effect := trial.effect(candidate=saturating)).explains:
-        return _saturated(effect)
+        return _saturated(effect, Change(target=unsigned))
     unfused = experiment.unoptimised(case)
     if unfused is not None and unfused.explains:
         return None
@@ -303,7 +334,7 @@ def quantization(case: Case) -> Explained | None:
     return replace(found, evidence=found.evidence + told, remedy=UNSATURATED) if gone > ALONE else found
 
 
-def _saturated(effect: Effect) -> Explained:
+def _saturated(effect: Effect, change: Change) -> Explained:
     """The same weights, unsigned, are multiplied by other instructions, and that is all that changes."""
     return effect.explained(
         "quantization",
@@ -312,6 +343,7 @@ def _saturated(effect: Effect) -> Explained:
         f"{effect.told}: sums of signed 8-bit products saturate on processors without VNNI",
         UNSATURATED,
         simplicity=1,
+        fixes=change.fixes("8-bit weights stored unsigned, which the kernels of this processor do not saturate"),
     )
 
 
@@ -324,7 +356,8 @@ def _in_floats(graph: _Quantized) -> Explained | None:
             place, more = _culprit(graph, effect)
             with_weights = " and with the weights of the reference" if graph.restored else ""
             told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
-            return effect.explained("quantization", place, told, _remedy(graph.case, place))
+            remedy, fixes = _remedy(graph.case, place), tuple(graph.fixes())
+            return effect.explained("quantization", place, told, remedy, fixes=fixes)
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
     graph.bounded = "relu"
     centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
@@ -351,11 +384,13 @@ def _culprit(graph: _Quantized, whole: Effect) -> tuple[Place, str]:
         graph.optimised, before = True, (0.0, actual)
     if before is None or not before[1]:
         return WHOLE, ""
-    tried = [
-        (left[0], left[1] / before[1], place)
-        for place, sites, weights in experiment.searching(graph.case, places[:MOST_PLACES])
-        if (left := graph.left(sites, weights)) is not None
+    measured = [
+        (left[0], left[1] / before[1], entry)
+        for entry in experiment.searching(graph.case, places[:MOST_PLACES])
+        if (left := graph.left(*entry[1:])) is not None
     ]
+    graph.ranked = [entry for _, _, entry in sorted(measured, key=lambda one: one[1])]
+    tried = [(share, rest, place) for share, rest, (place, _, _) in measured]
     by_share = sorted(tried, key=lambda entry: -entry[0])
     by_gap = sorted(tried, key=lambda entry: entry[1])
     if by_share and by_share[0][0] >= DOMINATES * whole.share and all(e[0] < ALONE for e in by_share[1:]):

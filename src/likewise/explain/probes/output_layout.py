@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -21,6 +22,7 @@ from likewise.explain import answers
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import FEW, Effect, Trial
 from likewise.explain.features import fed_sides
+from likewise.models.onnx import interface
 
 EXACT = 0.995
 """Numbers that are all there are nearly all the same."""
@@ -58,13 +60,14 @@ LAYOUT = "Export the output in the reference's layout"
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """One side's answers in the other's shape."""
+    """One side's answers in the other's shape; `way` is what was done to the candidate's, for any rows."""
 
     cause: str
     what: str
     remedy: Remedy | str
     candidate: Array | None = None
     reference: Array | None = None
+    way: Callable[[Array], Array] | None = None
 
 
 @probe(
@@ -83,7 +86,7 @@ def output_shapes(case: Case) -> Explained | None:
         for way in _arrangements(case, spec, ours, theirs):
             effect = _effect(case, spec, way)
             if effect is not None and effect.explains:
-                return _explained(spec, way, effect, ours, theirs)
+                return _explained(case, spec, way, effect, ours, theirs)
     return None
 
 
@@ -118,23 +121,36 @@ def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Arrangement]
     if ours.shape != theirs.shape:
         what = f"shape {_text(theirs)} instead of {_text(ours)}"
         remedy = Remedy(LAYOUT, done=f"Bring it into the reference's shape: output.reshape{_code(ours)}")
-        yield Arrangement("output-layout", what, remedy, theirs.reshape(ours.shape))
+        yield Arrangement(
+            "output-layout", what, remedy, theirs.reshape(ours.shape), way=partial(_axes_moved, ours, None)
+        )
     for axes in _turns(theirs.ndim):
         turned = theirs.transpose(axes)
         what = f"axes transposed, {_text(theirs)}"
         code = f"output.transpose{axes}" + ("" if turned.shape == ours.shape else f".reshape{_code(ours)}")
         remedy = Remedy(LAYOUT, done=f"Bring it into the reference's layout: {code}")
-        yield Arrangement("output-layout", what, remedy, _like(turned.reshape(ours.shape)))
+        way = partial(_axes_moved, ours, axes)
+        yield Arrangement("output-layout", what, remedy, _like(turned.reshape(ours.shape)), way=way)
     for axes in _turns(ours.ndim):
         if ours.ndim > 2:
             # The numbers were written in one order of axes and are read in another.
-            made = theirs.reshape([ours.shape[axis] for axis in axes]).transpose(np.argsort(axes))
+            way = partial(_read_anew, ours, axes)
             what = f"reshaped without transposing to {_text(ours)}"
-            yield Arrangement("output-layout", what, f"{LAYOUT}: transpose before the reshape", _like(made))
+            yield Arrangement("output-layout", what, f"{LAYOUT}: transpose before the reshape", way(theirs), way=way)
     if ours.ndim == 2 and theirs.shape == ours.shape and case.required.complete and count <= ONE_CALL:
         mixed = theirs.reshape(ours.shape[1], count).T
         what = "columns written as rows: transposed, then reshaped"
         yield Arrangement("output-layout", what, f"{LAYOUT}: transpose instead of reshape", _like(mixed))
+
+
+def _axes_moved(wanted: Array, axes: tuple[int, ...] | None, given: Array) -> Array:
+    """Rows with their axes in another order, in the shape that is wanted."""
+    return _like((given if axes is None else given.transpose(axes)).reshape(len(given), *wanted.shape[1:]))
+
+
+def _read_anew(wanted: Array, axes: tuple[int, ...], given: Array) -> Array:
+    """Rows that were written in one order of axes, read in it."""
+    return _like(given.reshape(len(given), *(wanted.shape[axis] for axis in axes[1:])).transpose(np.argsort(axes)))
 
 
 def _turns(rank: int) -> Iterator[tuple[int, ...]]:
@@ -177,7 +193,8 @@ def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement
     if given > wide:
         what = f"{given - wide} columns more than the reference"
         remedy = f"Leave out the {given - wide} columns that the reference does not have"
-        yield Arrangement("output-layout", what, remedy, other[:, held].reshape(ours.shape))
+        way = partial(_held_columns, ours, held)
+        yield Arrangement("output-layout", what, remedy, way(theirs), way=way)
         return
     names = [str(name) for name in spec.classes or range(wide)]
     missing = [name for column, name in enumerate(names) if column not in held]
@@ -185,6 +202,10 @@ def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement
     if given == 1:
         cause, what = "output-kind", f"only column {names[held[0]]} of {wide}"
     yield Arrangement(cause, what, f"Export all {wide} columns", reference=mine[:, held].reshape(theirs.shape))
+
+
+def _held_columns(wanted: Array, held: list[int], given: Array) -> Array:
+    return given.reshape(len(given), -1)[:, held].reshape(len(given), *wanted.shape[1:])
 
 
 def _held(part: Array, whole: Array) -> list[int] | None:
@@ -211,8 +232,9 @@ def _effect(case: Case, spec: PairSpec, way: Arrangement) -> Effect | None:
     return Effect(case.agreeing(sample.batch, changed, sample.candidate, specs), sample.failing)
 
 
-def _explained(spec: PairSpec, way: Arrangement, effect: Effect, ours: Array, theirs: Array) -> Explained:
+def _explained(case: Case, spec: PairSpec, way: Arrangement, effect: Effect, ours: Array, theirs: Array) -> Explained:
     side = "candidate's" if way.candidate is not None else "reference's"
+    nodes = None if way.way is None else interface.rearranged(way.way, theirs.shape[1:])
     return effect.explained(
         way.cause,
         _place(spec.name, spec.reference, spec.candidate, way.what),
@@ -221,6 +243,7 @@ def _explained(spec: PairSpec, way: Arrangement, effect: Effect, ours: Array, th
         way.remedy,
         # Numbers that are all there, in another arrangement, are no other numbers.
         simplicity=1 if way.cause == "output-layout" and effect.share >= EXACT else 2,
+        fixes=answers.behind(case, {spec.candidate: nodes}, "brought into the reference's layout"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,10 @@ from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect
+from likewise.models.onnx import interface
+from likewise.models.onnx.interface import Nodes
 
 ALIKE = 0.98
 """An output is another one's if it agrees with it on this share of the rows."""
@@ -80,6 +82,11 @@ def column_order(case: Case) -> Explained | None:
         answers.on_arrays(case, concerned, remedy),
         # Numbers that are all there, each in another place, are no other numbers.
         simplicity=1 if effect.share >= EXACT else 2,
+        fixes=answers.behind(
+            case,
+            {pairs[at].spec.candidate: _columns(pairs[at], order) for at, order in orders.items()},
+            "columns put into the reference's order",
+        ),
     )
 
 
@@ -108,7 +115,23 @@ def output_names(case: Case) -> Explained | None:
         "; ".join(f"the candidate gives the reference's {name!r} as {given!r}" for name, given in held)
         + f": read that way it agrees on {effect.told}",
         "Name the outputs of the export in the order the model gives them (output_names=[...])",
+        fixes=_renamed(case, {pairs[o].spec.candidate: pairs[m].spec.candidate for m, o in taken.items()})
+        if swapped
+        else (),
     )
+
+
+def _columns(pair: Pair, order: Sequence[int]) -> Nodes:
+    """This order of the columns as they are compared, for the columns as the graph gives them."""
+    given = pair.spec.columns or tuple(range(len(order)))
+    return interface.columns([given[order[given.index(column)]] for column in range(len(given))])
+
+
+def _renamed(case: Case, names: Mapping[str, str]) -> tuple[Fix, ...]:
+    """Outputs under each other's names in the graph itself."""
+    proto = case.graph()
+    told = ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
+    return () if proto is None else (Fix(f"outputs renamed: {told}", lambda: interface.renamed(proto, names)),)
 
 
 def _column_order(pair: Pair) -> tuple[int, ...] | None:

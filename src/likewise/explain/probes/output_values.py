@@ -17,7 +17,9 @@ from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
 from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, interface
+from likewise.models.onnx.edits import Writer
+from likewise.models.onnx.interface import Nodes
 
 TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
 """What the classical operators of ONNX may do to their scores."""
@@ -66,6 +68,7 @@ def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
             Remedy(done="Normalise the rows: output / output.sum(axis=1, keepdims=True)"),
             "candidate",
             partial(answers.normalized, theirs),
+            nodes=interface.LINKS["normalised"],
             # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
             simplicity=4,
         )
@@ -86,18 +89,20 @@ def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
             done=f"Apply the {link.name} to the candidate's output: {link.code}",
         )
         done = f"with the {link.name} applied to the candidate's answers"
-        yield Reading("link-function", missing, done, remedy, "candidate", partial(link.apply, theirs))
+        nodes = interface.LINKS.get(link.name)
+        yield Reading("link-function", missing, done, remedy, "candidate", partial(link.apply, theirs), nodes=nodes)
         remedy = Remedy(f"Export with the {link.name} at the end")
-        for which, made in answers.of_one_column(link, theirs):
+        for which, made, nodes in answers.of_one_column(link, theirs):
             done = f"with the {which} taken of the candidate's answers"
-            yield Reading("link-function", missing, done, remedy, "candidate", made)
+            yield Reading("link-function", missing, done, remedy, "candidate", made, nodes=nodes)
         if link.inverse is not None:
             twice = pair.spec.kind is Kind.PROBABILITY and link.name in ("sigmoid", "softmax")
             what = f"{link.name} applied {'twice' if twice else 'although the reference has none'}"
             what = "square root missing" if link.name == "square" else what
             done = f"with the {link.name} taken back from the candidate's answers"
             remedy = Remedy(f"Take the {'second ' if twice else ''}{link.name} out of the export")
-            yield Reading("link-function", what, done, remedy, "candidate", partial(link.inverse, theirs))
+            nodes = interface.INVERSES.get(link.name)
+            yield Reading("link-function", what, done, remedy, "candidate", partial(link.inverse, theirs), nodes=nodes)
 
 
 def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
@@ -117,7 +122,12 @@ def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
                 "candidate",
                 partial(link.apply, theirs + offset),
                 simplicity=3,
+                nodes=partial(_shifted, offset=offset, link=interface.LINKS[link.name]),
             )
+
+
+def _shifted(write: Writer, x: str, *, offset: float, link: Nodes) -> str:
+    return link(write, write("Add", x, offset))
 
 
 def _made_alike(ours: Array) -> Iterator[Reading]:
@@ -127,7 +137,7 @@ def _made_alike(ours: Array) -> Iterator[Reading]:
         remedy = f"Take the {link.name} out of the export"
         done = f"with the {link.name} applied to the reference's answers too"
         yield Reading("link-function", what, done, remedy, "reference", partial(link.apply, ours))
-        for which, made in answers.of_one_column(link, ours):
+        for which, made, _ in answers.of_one_column(link, ours):
             done = f"with the {which} taken of the reference's answers too"
             yield Reading("link-function", what, done, remedy, "reference", made)
 
@@ -240,17 +250,23 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
 
 
 def _read_otherwise(pair: Pair, theirs: Array) -> Iterator[Reading]:
-    ways: list[tuple[str, str, str, Callable[[], Array]]] = [
-        ("negated", "with the sign turned", "Negate it: -output", partial(np.negative, theirs)),
-        ("in percent", "divided by 100", "Divide by 100: output / 100", lambda: theirs / 100.0),
-        ("a fraction, not percent", "multiplied by 100", "Multiply by 100: output * 100", lambda: theirs * 100.0),
+    ways: list[tuple[str, str, str, Callable[[Array], Array]]] = [
+        ("negated", "with the sign turned", "Negate it: -output", np.negative),
+        ("in percent", "divided by 100", "Divide by 100: output / 100", lambda output: output / 100.0),
+        (
+            "a fraction, not percent",
+            "multiplied by 100",
+            "Multiply by 100: output * 100",
+            lambda output: output * 100.0,
+        ),
     ]
     if theirs.size == len(theirs) and pair.candidate.dtype.kind == "f":
         done = "read as the probability of the other class"
         remedy = "Take the column of the positive class: 1 - output"
-        ways.insert(0, ("probability of the other class", done, remedy, lambda: 1.0 - theirs))
-    for what, done, remedy, made in ways:
-        yield Reading("output-kind", what, done, Remedy(done=remedy), "candidate", made, simplicity=3)
+        ways.insert(0, ("probability of the other class", done, remedy, lambda output: 1.0 - output))
+    for what, done, remedy, way in ways:
+        nodes, made = interface.rearranged(way, theirs.shape[1:]), partial(way, theirs)
+        yield Reading("output-kind", what, done, Remedy(done=remedy), "candidate", made, simplicity=3, nodes=nodes)
 
 
 def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
@@ -269,6 +285,7 @@ def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
         "Export the model with its last normalisation",
         "candidate",
         partial(answers.unit_length, theirs),
+        nodes=interface.LINKS["unit length"],
     )
     yield Reading(
         "link-function",
@@ -288,7 +305,8 @@ def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Read
         code = f"output.clip({', '.join('None' if math.isinf(end) else repr(end) for end in (low, high))})"
         remedy = Remedy("Export the model with its last clip", done=f"Apply the last clip: {code}")
         what, done = f"limits {low:g} to {high:g} missing", f"kept between {low:g} and {high:g}"
-        yield Reading("model-part-dropped", what, done, remedy, "candidate", partial(theirs.clip, low, high))
+        made, nodes = partial(theirs.clip, low, high), partial(_clipped, low=low, high=high)
+        yield Reading("model-part-dropped", what, done, remedy, "candidate", made, nodes=nodes)
     low, high = _ends(whole.candidate)
     if (low, high) != (-np.inf, np.inf):
         what = f"kept between {low:g} and {high:g} although the reference is not"
@@ -297,6 +315,11 @@ def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Read
         clipped = partial(ours.clip, low, high)
         # Answers that stop somewhere are also what a value that is always taken for the same looks like.
         yield Reading("link-function", what, done, remedy, "reference", clipped, simplicity=4)
+
+
+def _clipped(write: Writer, x: str, *, low: float, high: float) -> str:
+    x = x if math.isinf(low) else write("Max", x, low)
+    return x if math.isinf(high) else write("Min", x, high)
 
 
 def _ends(values: Array) -> tuple[float, float]:

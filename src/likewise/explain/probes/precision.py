@@ -7,7 +7,7 @@ alone is the culprit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.data.columns import with_columns
 from likewise.explain import experiment, rounding, trace
-from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
+from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
 from likewise.models.onnx import edits, widen
@@ -282,6 +282,9 @@ def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cu
         covered=cure.effect.covered if cure.rows is None else cure.rows.mask(cure.effect.covered),
         share=None if cure.rows is None else cure.effect.share,
         simplicity=cure.simplicity,
+        fixes=()
+        if wide is None or cure.reference is not None
+        else Change(target=wide.wide).fixes("the graph computed in double"),
     )
 
 
@@ -360,7 +363,17 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
         f"candidate agrees on {effect.told}",
         KEPT if len(decisive) == 1 else ACCEPTED,
         simplicity=1,
+        fixes=_restored(wide, found, decisive[:1] if alone else ()),
     )
+
+
+def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], few: Sequence[str]) -> tuple[Fix, ...]:
+    """The reference's own weights in float32: the one that decides, then all."""
+    every = Fix("the reference's own weights in float32", lambda: rounding.with_arrays(wide.wide, found))
+    if not few:
+        return (every,)
+    told, some = f"the reference's own {found[few[0]].owner} in float32", {name: found[name] for name in few}
+    return Fix(told, lambda: rounding.with_arrays(wide.wide, some)), every
 
 
 def _halved(wide: _Wide, cure: _Cure) -> Explained:
@@ -376,7 +389,19 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
         evidence,
         ACCEPTED if place is None else KEPT,
         simplicity=cure.simplicity,
+        fixes=_kept_wide(wide, cure, place),
     )
+
+
+def _kept_wide(wide: _Wide, cure: _Cure, place: Place | None) -> tuple[Fix, ...]:
+    """The node that decides kept in float32, then all, with the reference's own weights where these are found."""
+    restored = rounding.counterparts(wide.case, rounding.rounded_weights(wide.proto)) if cure.reference else {}
+    named = frozenset(() if place is None else place.nodes)
+    others = frozenset(node.name for node in widen.computing_nodes(wide.proto, wide.plan)) - named
+    kept = replace(wide.plan, narrow_nodes=others)
+    few = Fix(f"{place} kept in float32", lambda: widen.widened(wide.proto, kept))
+    every = Fix("the graph kept in float32", lambda: rounding.with_arrays(wide.wide, restored))
+    return (few, every) if named and others else (every,)
 
 
 def _overflow(wide: _Wide, cure: _Cure) -> Place | None:

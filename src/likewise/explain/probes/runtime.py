@@ -171,6 +171,7 @@ def _optimiser(case: Case, effect: Effect) -> Explained:
             done=f"Deploy with it switched off ({how}), and check so: --candidate-option {switch}",
         ),
         simplicity=2 if len(passes) == 1 else 3,
+        fixes=Change(options=dict([switch.split("=", 1)])).fixes(f"{told} switched off"),
     )
 
 
@@ -243,6 +244,7 @@ def _other_meaning(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alter
         Place(str(place), attribute, path=place.path, nodes=place.nodes),
         f"with {first.told} in {place}, the candidate agrees with the reference on {effect.told}",
         "Make both compute it in one way, and export again: change the reference's layer, or this node of the graph",
+        fixes=Change(target=alternatives.changed(proto, chosen)).fixes(f"{first.told} in {place}"),
     )
 
 
@@ -268,6 +270,7 @@ def _in_training(case: Case, side: str) -> Explained | None:
         f"with {place} switched to inference the {side} agrees with the other on {effect.told}",
         EVAL,
         simplicity=1,
+        fixes=Change(side, target=_at_rest(proto, live)).fixes(f"{place} switched to inference"),
     )
 
 

@@ -209,8 +209,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
     if changed is None:
         return
     given = differ.theirs.feature[differ.alignment.candidate[found.pairs]]
-    met = alike[found.pairs] & changed.moved[found.rows, given]
-    if not met.any():
+    if not (met := alike[found.pairs] & changed.moved[found.rows, given]).any():
         return
     column, _ = most(given[met])
     met &= given == column
@@ -236,6 +235,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
             Remedy(f"Subtract a constant from {name} before the model is fitted", again=DOUBLE),
             found.given(changed.rows),
             simplicity=2,
+            lasting=found.thresholds(np.flatnonzero(alike)),
         )
         return
     other_threshold = f", {rounded} in the candidate" if rounded != threshold else ""
@@ -250,6 +250,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
             again=DOUBLE if found.case.framework("reference") == "sklearn" else "",
         ),
         found.given(changed.rows),
+        lasting=found.thresholds(np.flatnonzero(alike)),
     )
 
 

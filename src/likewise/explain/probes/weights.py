@@ -10,7 +10,7 @@ from itertools import islice
 
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain.case import Case, Explained, Remedy, probe
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.weights.differences import (
     Difference,
@@ -102,6 +102,7 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
     named = [str(Place(entry.name, one)) for entry, one in zip(culprits, details, strict=True)]
     place = Place(culprits[0].name, details[0]) if len(culprits) == 1 else Place(listed(named, SHOWN))
     yield _put_back(
+        case,
         "weight-corruption",
         place,
         culprits,
@@ -128,6 +129,7 @@ def fitted_statistics(case: Case) -> Iterator[Explained]:
     if result is not None:
         culprits, effect = result
         yield _put_back(
+            case,
             "preprocessing-differs",
             _steps(culprits),
             culprits,
@@ -183,6 +185,7 @@ def _emptied(case: Case, found: Weights) -> Iterator[Explained]:
         f"{names} {'is' if len(parts) == 1 else 'are'} {state} in the graph; with it put in, {effect.told} agree",
         UNCHANGED,
         simplicity=1,
+        fixes=_fixes(case, parts),
     )
 
 
@@ -194,10 +197,24 @@ def _left_out(cause: str, parts: Iterable[Part]) -> Iterator[Claim]:
 
 
 def _put_back(
-    cause: str, place: Place, culprits: Sequence[Difference], effect: Effect, remedy: Remedy, *, simplicity: int = 1
+    case: Case,
+    cause: str,
+    place: Place,
+    culprits: Sequence[Difference],
+    effect: Effect,
+    remedy: Remedy,
+    *,
+    simplicity: int = 1,
 ) -> Explained:
     evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.told} agree"
-    return effect.explained(cause, _at(place, culprits), evidence, remedy, simplicity=simplicity)
+    fixes = _fixes(case, culprits)
+    return effect.explained(cause, _at(place, culprits), evidence, remedy, simplicity=simplicity, fixes=fixes)
+
+
+def _fixes(case: Case, culprits: Sequence[Difference]) -> tuple[Fix, ...]:
+    """The reference's numbers in the place of the candidate's, in the graph."""
+    told = f"{listed([entry.name for entry in culprits], SHOWN)} put back from the reference"
+    return tuple(fix for change in put_back(case, culprits) for fix in change.fixes(told))
 
 
 def _at(place: Place, culprits: Sequence[Difference]) -> Place:

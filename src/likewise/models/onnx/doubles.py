@@ -60,16 +60,8 @@ def in_double(proto: ModelProto, exact: Exact, *, rounding: Collection[str] = ()
             nodes.append(node)
     edits.replace_nodes(wide.graph, nodes)
     if any(node.op_type == "TreeEnsemble" for node in nodes):
-        _require_version(wide, ML, TREES_SINCE)
+        edits.require_version(wide, ML, TREES_SINCE)
     return wide, tuple(narrow)
-
-
-def _require_version(proto: ModelProto, domain: str, version: int) -> None:
-    for entry in proto.opset_import:
-        if entry.domain == domain:
-            entry.version = max(entry.version, version)
-            return
-    proto.opset_import.add(domain=domain, version=version)
 
 
 def _encoded(write: edits.Writer, node: NodeProto, exact: Mapping[str, Any]) -> list[NodeProto]:

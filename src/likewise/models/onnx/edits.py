@@ -41,6 +41,15 @@ def copied(proto: ModelProto) -> ModelProto:
     return copy
 
 
+def require_version(proto: ModelProto, domain: str, version: int) -> None:
+    """Have at least this version of a domain's operators."""
+    for entry in proto.opset_import:
+        if entry.domain == domain:
+            entry.version = max(entry.version, version)
+            return
+    proto.opset_import.add(domain=domain, version=version)
+
+
 def name_nodes(graph: GraphProto) -> None:
     """Give every node a name of its own; those that have one keep it."""
     taken: set[str] = set()

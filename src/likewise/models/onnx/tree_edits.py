@@ -42,6 +42,12 @@ def written(proto: ModelProto, held: GraphTrees, ensemble: Ensemble) -> ModelPro
     return changed
 
 
+def exact(held: GraphTrees, ensemble: Ensemble, place: int) -> dict[str, Any]:
+    """The numbers of a node's trees as they are, in the order and under the names in which `written` has them."""
+    site = held.sites[place]
+    return {} if site.operator == "TreeEnsemble" else _of_older(site, _table(ensemble, place, site))
+
+
 def with_attribute(proto: ModelProto, node: int, name: str, value: Any) -> ModelProto:
     """A copy of the graph with one attribute of one node set; None takes it away."""
     changed = edits.copied(proto)

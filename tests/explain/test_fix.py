@@ -1,0 +1,187 @@
+"""`likewise fix`: what it writes passes a check of its own, what it cannot repair it does not write.
+
+Every planted fault is undone in the graph; what the repaired file answers is held against numpy or the reference
+itself, in plain ONNX Runtime. `make remedies` does it for all faults.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+
+import joblib
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from faults import FAULTS
+from faults.quiet import quietly
+from onnx import TensorProto, helper
+from sklearn.linear_model import LogisticRegression
+
+import data_only
+import likewise
+from likewise.models.onnx import interface
+from planting import command
+
+OF_CORPUS = {
+    "outputs/softmax_missing_in_a_network": "nodes put behind 'probabilities'",
+    "inputs/red_and_blue": "nodes put in front of 'pixels'",
+    "trees/gaps_go_the_other_way": "put right in the graph",
+    "weights/weights_transposed": "middle.weight put back from the reference",
+    "precision/too_coarse_integers": "kept in float",
+}
+"""One fault of each kind of remedy, and what is done about it."""
+
+
+def fixed(reference, candidate, data, output, **options):
+    return likewise.fix(reference, candidate, data, output, speed=False, **{**data_only.OPTIONS, **options})
+
+
+def answers(file, **inputs):
+    return onnxruntime.InferenceSession(str(file)).run(None, inputs)
+
+
+@pytest.mark.parametrize("name", OF_CORPUS)
+def test_a_fault_is_repaired_and_the_file_passes_a_check_of_its_own(name, tmp_path):
+    fault = FAULTS[name]()
+    with quietly():
+        found = fixed(fault.reference, fault.candidate, fault.data, tmp_path / "fixed.onnx", **fault.options)
+        assert found, [step.headline for step in found.tried]
+        assert OF_CORPUS[name] in found.done[-1].told
+        again = data_only.check(fault.reference, str(tmp_path / "fixed.onnx"), fault.data, **fault.options)
+    assert (found.before.outcome.name, again.passed) == ("FAIL", True)
+
+
+@cache
+def classifier():
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(300, 4)).astype(np.float32)
+    return LogisticRegression().fit(inputs, (inputs @ [1.0, 0.5, -1.0, 0.2] > 0).astype(int)), inputs
+
+
+def test_the_command_writes_a_copy_that_answers_like_the_reference_and_touches_nothing_else(tmp_path):
+    model, inputs = classifier()
+    joblib.dump(model, tmp_path / "model.joblib")
+    np.save(tmp_path / "rows.npy", inputs)
+    data_only.export(model, inputs, tmp_path / "good.onnx", check=False)
+    proto = onnx.load(tmp_path / "good.onnx")
+    for attribute in (entry for node in proto.graph.node for entry in node.attribute):
+        if attribute.name == "coefficients":
+            attribute.floats[1] = -attribute.floats[1]
+    onnx.save(proto, tmp_path / "bad.onnx")
+    before = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
+    told = ["fix", "model.joblib", "bad.onnx", "--data", "rows.npy", "--edge", "off", "--no-speed", "-o"]
+    done = command(*told, "fixed.onnx", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["before"]["outcome"], found["report"]["outcome"]) == ("FAIL", "PASS")
+    assert found["done"][0]["cause"] == "weight-corruption"
+    _, probabilities = answers(tmp_path / "fixed.onnx", X=inputs)
+    np.testing.assert_allclose(probabilities, model.predict_proba(inputs), atol=1e-5)
+    assert {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in before} == before
+    stamps = {entry.key: entry.value for entry in onnx.load(tmp_path / "fixed.onnx").metadata_props}
+    assert stamps["likewise.fixed_from"] == before["bad.onnx"]
+    for taken in ("bad.onnx", "model.joblib"):
+        assert command(*told, taken, folder=tmp_path).returncode == 2
+    passes = command("fix", "model.joblib", "good.onnx", *told[3:], "other.onnx", folder=tmp_path)
+    assert passes.returncode == 0
+    assert "passes as it is" in passes.stdout
+    assert not (tmp_path / "other.onnx").exists()
+
+
+def linear(weights):
+    weights = np.asarray(weights, dtype=np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", len(weights)])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", weights.shape[1]])
+    graph = helper.make_graph(nodes, "g", [given], [made], [onnx.numpy_helper.from_array(weights, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_what_cannot_be_repaired_is_not_written(tmp_path):
+    """Answers that have nothing to do with the candidate's: there is nothing to put right."""
+    rows = {"x": np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)}
+
+    def noise(batch):
+        return np.sin(1e4 * batch["x"][:, :2]).astype(np.float32)
+
+    found = fixed(noise, linear(np.ones((3, 2))), rows, tmp_path / "fixed.onnx")
+    assert not found
+    assert (found.before.outcome.name, found.output) == ("FAIL", None)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(likewise.LikewiseError, match="only ONNX files are repaired"):
+        fixed(linear(np.ones((3, 2))), noise, rows, tmp_path / "fixed.onnx")
+
+
+def test_a_setting_of_the_session_is_told_and_no_file_is_written(tmp_path):
+    fault = FAULTS["runtime/padding_merged_into_pooling"]()
+    with quietly():
+        found = fixed(fault.reference, fault.candidate, fault.data, tmp_path / "fixed.onnx", **fault.options)
+    assert not found
+    assert dict(found.settings) == {"disabled_optimizers": "Pad_Fusion"}
+    assert not list(tmp_path.iterdir())
+
+
+def stumps(*, gap_left, leaf):
+    """Two stumps: one on x0, which may be missing, and one on x1 of which a leaf has this value."""
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, name="trees",
+        nodes_treeids=[0, 0, 0, 1, 1, 1], nodes_nodeids=[0, 1, 2] * 2, nodes_featureids=[0, 0, 0, 1, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * 2, nodes_values=[0.0, 0, 0, 0.5, 0, 0],
+        nodes_truenodeids=[1, 0, 0] * 2, nodes_falsenodeids=[2, 0, 0] * 2,
+        nodes_missing_value_tracks_true=[int(gap_left), 0, 0, 0, 0, 0],
+        target_treeids=[0, 0, 1, 1], target_nodeids=[1, 2, 1, 2], target_ids=[0] * 4,
+        target_weights=[1.0, 2.0, 10.0, leaf],
+    )  # fmt: skip
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(helper.make_graph([node], "g", [given], [made]), opset_imports=opsets, ir_version=9)
+
+
+def test_two_causes_are_repaired_one_after_the_other(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 2)).astype(np.float32)
+    rows[:, 1] = np.where(np.arange(200) % 5 == 0, 1.0, -1.0)
+    rows[np.arange(200) % 2 == 1, 0] = np.nan
+    good, bad = stumps(gap_left=True, leaf=20.0), stumps(gap_left=False, leaf=20.5)
+    found = fixed(good, bad, rows, tmp_path / "fixed.onnx")
+    assert found, [(step.told, step.headline) for step in found.tried]
+    assert {step.cause for step in found.done} == {"missing-value-handling", "weight-corruption"}
+    # Left where x0 is at most 0 or missing: 1, else 2; left where x1 is at most 0.5: 10, else 20.
+    expected = np.where(rows[:, 0] > 0, 2.0, 1.0) + np.where(rows[:, 1] > 0.5, 20.0, 10.0)
+    np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", x=rows)[0][:, 0], expected)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda x: x[:, ::-1],
+        lambda x: x.transpose(0, 2, 1),
+        lambda x: x.transpose(0, 2, 1).reshape(x.shape),
+        lambda x: x * np.array([1.0, 2.0, 3.0])[:, None] - 0.5,
+        lambda x: x[:, [2, 0]],
+    ],
+)
+def test_what_moves_scales_and_shifts_is_written_as_nodes(way, tmp_path):
+    proto = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3, 4])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    nodes = interface.rearranged(way, (3, 4))
+    rows = np.random.default_rng(0).normal(size=(5, 3, 4)).astype(np.float32)
+    onnx.save(interface.behind(proto, "y", nodes), tmp_path / "behind.onnx")
+    np.testing.assert_allclose(answers(tmp_path / "behind.onnx", x=rows)[0], way(rows), rtol=1e-6)
+
+
+def test_what_does_more_is_not():
+    assert interface.rearranged(np.exp, (3,)) is None
+    assert interface.rearranged(lambda x: x - x.mean(axis=1, keepdims=True), (3,)) is None
