@@ -102,10 +102,10 @@ def linear(weights):
 
 def test_what_cannot_be_repaired_is_not_written(tmp_path):
     """Answers that have nothing to do with the candidate's: there is nothing to put right."""
-    rows = {"x": np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)}
+    rows = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 
     def noise(batch):
-        return np.sin(1e4 * batch["x"][:, :2]).astype(np.float32)
+        return np.sin(1e4 * np.asarray(batch)[:, :2]).astype(np.float32)
 
     found = fixed(noise, linear(np.ones((3, 2))), rows, tmp_path / "fixed.onnx")
     assert not found
