@@ -55,7 +55,7 @@ atlas: $(READY)
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
 
-# What explanations call a verified remedy, done again by hand over every fault. ONLY=trees for some
+# Every fault repaired by `likewise fix`, and what explanations call a verified remedy done again by hand. ONLY=trees for some
 remedies: $(READY)
 	$(BIN)/python benchmarks/remedies.py $(if $(ONLY),--only "$(ONLY)")
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Stands for the file of that variable, the summary of a job of GitHub Actions: what is there already stays."""
 
+REPRO = ("model.onnx", "inputs.npz", "repro.py", "issue.md")
+"""What is in a folder that shows a difference (`tasks/repro.py`)."""
+
 FILES_TOLD = 3
 """Files in one folder that are told by their names."""
 
@@ -87,12 +90,14 @@ def carry_out(
     seen_from: str = ".",
     summary: bool = True,
     fixed: str | None = None,
+    repro: str | None = None,
 ) -> Carried:
     """One gate in a worker of its own, its report written where the settings say.
 
     Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
     `seen_from` is the folder that paths are shown from; without `summary`, that of a job is somebody else's to write.
-    `fixed` is where a repaired copy of the candidate goes, and the report is then that of this file.
+    `fixed` is where a repaired copy of the candidate goes, and the report is then that of this file; `repro` the folder
+    for a piece of the candidate that shows the difference.
     """
     settings.policy()
     settings = _writable(settings)
@@ -101,23 +106,51 @@ def carry_out(
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, **files}
     for_job = [("markdown", SUMMARY)] if summary and os.environ.get(SUMMARY) else []
     formats = [*settings.formats.items(), *for_job]
-    job = {"do": "check", "settings": _plain(settings), "formats": formats, "look": None if for_machines else look}
+    job: dict[str, Any] = {
+        "do": "check",
+        "settings": _plain(settings),
+        "formats": formats,
+        "look": None if for_machines else look,
+    }
     job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
+    job |= {"repro": repro is not None}
+    pieces: dict[str, str] = {}
+    if repro is not None:
+        from likewise.tasks.settings import require_outputs
+
+        read = {name: getattr(settings, name) for name in ("reference", "candidate", "data", "baseline")}
+        require_outputs(read, *(os.path.join(repro, name) for name in REPRO))
     try:
         found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
         # Only what was asked for is written, whatever the worker says.
         made = {path: found["files"][path] for _, path in formats}
+        pieces = found.pop("repro")
         carried = Carried(**{**found, "outcome": Outcome(found["outcome"]), "files": made})
     except UsageError:
         raise
     except LikewiseError as error:
         carried = drawn(_without_worker(settings, error), None if for_machines else look, formats)
+    if repro is not None:
+        _put_pieces(Path(repro), pieces, passed=carried.outcome == Outcome.PASS and not carried.fixed)
     _keep_anothers(settings, carried.json)
     own = {} if settings.report is None else {settings.report: carried.json}
     if not _written({**carried.files, **own}):
         carried = replace(carried, code=carried.exit_code or INCONCLUSIVE)
     _annotate(carried.outcome, carried.headline if settings.gate is None else f"{settings.gate}: {carried.headline}")
     return carried
+
+
+def _put_pieces(folder: Path, pieces: Mapping[str, str], *, passed: bool) -> None:
+    """Write the folder that shows a difference, and say where it is, or why there is none."""
+    from base64 import b64decode
+
+    from likewise.data.files import atomically
+
+    for name in REPRO if pieces else ():
+        atomically(folder / name, b64decode(pieces[name]))
+    why = "the candidate passes" if passed else "the candidate is no ONNX model, is too large, or no row of it fails"
+    told = f"{folder} shows the difference: python {folder / REPRO[2]}; it holds values of your rows"
+    click.echo(printable(told if pieces else f"{folder} is not written: {why}"), err=True)
 
 
 def _writable(settings: Settings) -> Settings:

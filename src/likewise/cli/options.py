@@ -305,6 +305,11 @@ report_options = _stacked(
     format_options,
     force_option,
 )
+repro_option = click.option(
+    "--repro",
+    metavar="FOLDER",
+    help="Write the smallest piece of an ONNX candidate that shows the difference: model, inputs, script, text.",
+)
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 

@@ -186,10 +186,22 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
     settings = settings_from(job["settings"], where="the command")
-    report = complete(check.run(settings, progress=channel.progress, judged=judged, apart=apart))
+    report, found = check.investigate(settings, progress=channel.progress, judged=judged, apart=apart)
     from likewise.cli.gates import drawn
 
-    return asdict(drawn(report, job["look"], job["formats"]))
+    report = complete(report)
+    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found)}
+
+
+def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]:
+    """The files of a folder that shows the difference, where one was asked for, as text that travels."""
+    if not job.get("repro"):
+        return {}
+    from base64 import b64encode
+
+    from likewise.tasks import repro
+
+    return {name: b64encode(content).decode() for name, content in repro.files(report, found).items()}
 
 
 def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
@@ -199,12 +211,13 @@ def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str
     from likewise.tasks.settings import settings_from
 
     settings = settings_from(job["settings"], where="the command")
-    fixed = fix.run(settings, job["arguments"]["output"], progress=channel.progress)
+    fixed, found = fix.run(settings, job["arguments"]["output"], progress=channel.progress)
     told = {
         name: asdict(fixed)[name] for name in ("output", "done", "tried", "settings", "bytes_before", "bytes_after")
     }
     before = {"outcome": fixed.before.outcome, "headline": fixed.before.headline}
-    return {**asdict(drawn(fixed.report, job["look"], job["formats"])), "fixed": {"before": before, **told}}
+    carried = asdict(drawn(fixed.report, job["look"], job["formats"]))
+    return {**carried, "fixed": {"before": before, **told}, "repro": _repro(job, fixed.before, found)}
 
 
 def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:

@@ -38,6 +38,7 @@ REPLACE: ContextVar[bool] = ContextVar("replace", default=False)
 OURS = re.compile(
     rb'\A##? [^\w\s]|<testsuites name="likewise"|name="generator" content="likewise"|"name": "likewise"|"found_worst"'
     rb'|aria-labelledby="title description"|"schema_version"|\A\{\s*"(?:features|passed|samples)"|"opsets"'
+    rb"|by likewise --repro"
 )
 """What the files we write as text have in their first or last bytes, in every format."""
 

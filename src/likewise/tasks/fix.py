@@ -101,7 +101,7 @@ def fix(
     settings = checking.settings_of(reference, candidate, data, **{"explain_budget": checking.FULL_BUDGET, **options})
     settings.policy()
     require_outputs({"reference": reference, "candidate": candidate, "data": data}, str(output))
-    fixed = run(settings, output)
+    fixed, _ = run(settings, output)
     if not speed or fixed.output is None:
         return fixed
     shared = {name: getattr(settings, name) for name in SELECTION}
@@ -113,8 +113,10 @@ def fix(
         return fixed
 
 
-def run(settings: Settings, output: str | PathLike[str], *, progress: Follower | None = None) -> Fixed:
-    """Check one gate, and repair its candidate if it does not pass."""
+def run(
+    settings: Settings, output: str | PathLike[str], *, progress: Follower | None = None
+) -> tuple[Fixed, Investigation | None]:
+    """Check one gate, and repair its candidate if it does not pass; also what was found out about it as it was."""
     path = Path(output)
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path} is not a name for an ONNX file", remedy="Give one that ends in .onnx")
@@ -128,9 +130,9 @@ def run(settings: Settings, output: str | PathLike[str], *, progress: Follower |
     before, found = checking.investigate(settings, progress=progress)
     fixed = Fixed(before, bytes_before=before.origin.candidate.bytes)
     if before.passed or found is None:
-        return fixed
+        return fixed, found
     with TemporaryDirectory(prefix="likewise.") as folder:
-        return _Repair(settings, path, Path(folder), progress).run(fixed, found)
+        return _Repair(settings, path, Path(folder), progress).run(fixed, found), found
 
 
 @dataclass(slots=True)

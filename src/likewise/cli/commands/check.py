@@ -26,6 +26,7 @@ FILES = ("data", "baseline", "report", "formats")
 @options.comparison_options
 @options.trust_option
 @options.report_options
+@options.repro_option
 @click.option(
     "--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml, here or above]"
 )
@@ -56,7 +57,8 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     from likewise.tasks.settings import REPORT, overridden, require_harmless, require_own_reports, settings_from
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet", "debug")}
-    path, chosen, folder, trusting = (given.pop(name) for name in ("config", "gates", "reports", "trust_config"))
+    names = ("config", "gates", "reports", "trust_config", "repro")
+    path, chosen, folder, trusting, repro = (given.pop(name) for name in names)
     stated = options.stated(**given)
     together: dict[str, str] = {}
     started = os.getcwd()
@@ -66,7 +68,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
             require_harmless(settings, trusted="trusted" in stated)
         if os.getcwd() != started:
             stated = {name: _from(started, value) if name in FILES else value for name, value in stated.items()}
-            folder = _from(started, folder)
+            folder, repro = _from(started, folder), _from(started, repro)
         if len(settings) > 1:
             together = {**({"json": stated.pop("report")} if "report" in stated else {}), **stated.pop("formats", {})}
             stated |= {"report": None} if "json" in together else {}
@@ -83,10 +85,12 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
         files = {name: _every_format(folder, name or "parity_report") for name in settings}
         settings = {n: replace(gate, formats={**files[n], **gate.formats}) for n, gate in settings.items()}
     require_own_reports(settings, together)
+    if len(settings) > 1 and repro is not None:
+        raise UsageError("--repro shows one difference, and there are several gates", remedy="Choose one: --gate NAME")
     if len(settings) > 1:
         ctx.exit(carry_out_all(settings, together, seen_from=started, **shown))
     (gate,) = settings.values()
-    carried = carry_out(gate, seen_from=started, **shown)
+    carried = carry_out(gate, seen_from=started, repro=repro, **shown)
     if gate.gate is not None and carried.shown:
         click.echo(f"{gate.gate}:")
     show(carried, as_json=shown["as_json"])

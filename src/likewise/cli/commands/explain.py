@@ -17,6 +17,7 @@ from likewise.cli import options
 @options.comparison_options
 @options.trust_option
 @options.report_options
+@options.repro_option
 @click.option(
     "--budget",
     "explain_budget",
@@ -42,11 +43,11 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     from likewise.cli.gates import carry_out, show
     from likewise.tasks.settings import REPORT, settings_from
 
-    as_json, debug = given.pop("as_json"), given.pop("debug")
+    as_json, debug, repro = (given.pop(name) for name in ("as_json", "debug", "repro"))
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
     table = {"report": REPORT, **options.stated(**given), "reference": reference, "candidate": candidate}
     settings = settings_from(table, where="the command")
-    carried = carry_out(settings, as_json=as_json, quiet=False, debug=debug, full=True)
+    carried = carry_out(settings, as_json=as_json, quiet=False, debug=debug, full=True, repro=repro)
     show(carried, as_json=as_json)
     ctx.exit(carried.exit_code)
 

@@ -22,6 +22,7 @@ from likewise.cli import options
 @options.comparison_options
 @options.trust_option
 @options.report_options
+@options.repro_option
 @click.option(
     "--explain-budget",
     callback=options.seconds,
@@ -47,13 +48,13 @@ def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, t
     from likewise.tasks.quantize import SELECTION
     from likewise.tasks.settings import REPORT, require_outputs, settings_from
 
-    as_json, quiet, debug = (given.pop(name) for name in ("as_json", "quiet", "debug"))
+    as_json, quiet, debug, repro = (given.pop(name) for name in ("as_json", "quiet", "debug", "repro"))
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
     stated = options.stated(**given)
     table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
     settings = settings_from(table, where="the command")
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, output)
-    carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug, fixed=output)
+    carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug, fixed=output, repro=repro)
     found, timing = carried.fixed, None
     if found.get("output") and timed and not quiet:
         shared = {"data": given["data"], **{name: stated[name] for name in SELECTION if name in stated}}

@@ -260,6 +260,37 @@ def exposed(proto: ModelProto, names: Collection[str], types: Mapping[str, int] 
     return copy
 
 
+def extracted(proto: ModelProto, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> ModelProto:
+    """The part of a graph that makes some tensors of others, with inputs and outputs of the types of these values."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    def declared(name: str, value: Array) -> onnx.ValueInfoProto:
+        kind = TensorProto.STRING if value.dtype.kind in "OU" else helper.np_dtype_to_tensor_dtype(value.dtype)
+        return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
+
+    makers = {name: index for index, node in enumerate(proto.graph.node) for name in node.output}
+    waiting, needed, read = list(outputs), set[int](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        read.add(name)
+        if name not in inputs and makers.get(name, -1) not in (-1, *needed):
+            needed.add(makers[name])
+            waiting.extend(reads(proto.graph.node[makers[name]]))
+    copy = copied(proto)
+    replace_nodes(copy.graph, [proto.graph.node[index] for index in sorted(needed)])
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name in read and tensor.name not in inputs]
+    for field, values in (
+        ("initializer", kept),
+        ("input", [declared(*entry) for entry in inputs.items()]),
+        ("output", [declared(*entry) for entry in outputs.items()]),
+        ("value_info", []),
+    ):
+        copy.graph.ClearField(field)
+        getattr(copy.graph, field).extend(values)
+    return copy
+
+
 def place(node: NodeProto) -> str:
     """A node as its owner would look for it: the module it comes from where the file says so, then its own name."""
     own = f"node '{node.name}'" if node.name else f"the node that gives '{node.output[0]}'"

@@ -1,0 +1,113 @@
+"""`--repro FOLDER`: a script that shows the difference with ONNX Runtime and numpy alone, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from faults import FAULTS
+from faults.quiet import quietly
+from onnx import TensorProto, helper
+
+import data_only
+from likewise.report.formats.markdown import text
+from likewise.tasks import repro
+from likewise.tasks.check import investigate, settings_of
+from planting import command
+
+
+def written(reference, candidate, data, folder, **options):
+    """The folder, as a check of these would write it."""
+    with quietly():
+        found = investigate(
+            settings_of(reference, candidate, data, **{**data_only.OPTIONS, **options, "explain": True})
+        )
+    for name, content in repro.files(*found).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def shown(folder):
+    """What the script prints as the largest difference, run where likewise cannot be imported."""
+    block = "import sys; sys.modules['likewise'] = None; import runpy; runpy.run_path(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", block, str(folder / "repro.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"(?:largest difference|values that differ) (\S+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found[1])
+
+
+OF_CORPUS = {
+    "weights/weights_transposed": ["Gemm"],
+    "runtime/padding_merged_into_pooling": ["Pad", "MaxPool"],
+    "trees/leaf_changed": ["TreeEnsembleRegressor"],
+}
+"""Faults inside a graph, and the operators of the piece that shows each."""
+
+
+@pytest.mark.parametrize("name", OF_CORPUS)
+def test_a_fault_inside_the_graph_is_shown_by_the_nodes_that_it_takes(name, tmp_path):
+    fault = FAULTS[name]()
+    folder = written(fault.reference, fault.candidate, fault.data, tmp_path, **fault.options)
+    operators = [node.op_type for node in onnx.load(folder / "model.onnx").graph.node]
+    assert [operator for operator in operators if operator != "Constant"] == OF_CORPUS[name]
+    assert shown(folder) > 1e-3
+    told = (folder / "issue.md").read_text()
+    assert "| expected | got |" in told
+    assert OF_CORPUS[name][0] in told
+
+
+def scaled(name, factor):
+    nodes = [
+        helper.make_node("Mul", ["x", "by"], ["half"], name=name),
+        helper.make_node("Add", ["half", "half"], ["y"]),
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])
+    stored = [onnx.numpy_helper.from_array(np.array([factor, factor], np.float32), "by")]
+    graph = helper.make_graph(nodes, "g", [given], [made], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_where_nothing_is_located_the_candidate_itself_is_shown(tmp_path):
+    """Answers that have nothing to do with the candidate's: the worst rows, and what the reference says to them."""
+    rows = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
+
+    def noise(batch):
+        return np.sin(1e4 * np.asarray(batch)).astype(np.float32)
+
+    folder = written(noise, scaled("mul", 0.5), rows, tmp_path)
+    held = np.load(folder / "inputs.npz")
+    assert len(held["in0"]) == repro.ROWS
+    np.testing.assert_array_equal(held["out0"], noise(held["in0"]))
+    worst = np.abs(noise(rows) - rows).max()
+    assert shown(folder) == pytest.approx(worst)
+
+
+def test_the_command_writes_the_folder_again_and_names_are_text(tmp_path):
+    name = "<b>![x](http://evil)</b>"
+    onnx.save(scaled("mul", 0.5), tmp_path / "good.onnx")
+    onnx.save(scaled(name, 0.75), tmp_path / "bad.onnx")
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(32, 2)).astype(np.float32))
+    told = ["check", "good.onnx", "bad.onnx", "--data", "rows.npy", "--edge", "off", "-q", "--repro"]
+    for _ in range(2):
+        done = command(*told, "piece", folder=tmp_path)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "piece shows the difference" in done.stderr
+    assert {path.name for path in (tmp_path / "piece").iterdir()} == set(repro.FILES)
+    # x times 0.75 instead of 0.5.
+    held = np.load(tmp_path / "piece" / "inputs.npz")
+    assert shown(tmp_path / "piece") == pytest.approx(0.25 * np.abs(held["in0"]).max(), rel=1e-5)
+    page = (tmp_path / "piece" / "issue.md").read_text()
+    assert name not in page
+    assert text(name) in page
+    (tmp_path / "piece" / "repro.py").write_text("mine")
+    assert command(*told, "piece", folder=tmp_path).returncode == 2
+    assert (
+        command("check", "good.onnx", "good.onnx", "--allow-same", *told[3:], "none", folder=tmp_path).returncode == 0
+    )
+    assert not (tmp_path / "none").exists()
