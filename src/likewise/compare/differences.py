@@ -73,7 +73,8 @@ class Differences:
     The arrays are flat and hold only elements that are finite on both sides; `finite` says which
     those are, `broken` which are non-finite on one side only or of opposite sign, and `nan` which are
     NaN on both. All are None when every element is finite. `precision` is the coarser float type of
-    the two sides, if any.
+    the two sides, if any; `short`: both are float32 or less. Of rows that are very wide it is a piece of one, which
+    begins at the element `start` of it.
     """
 
     rows: int
@@ -86,6 +87,8 @@ class Differences:
     broken: Array | None = None
     nan: Array | None = None
     tolerance: Tolerance = _EXACTLY
+    short: bool = False
+    start: int = 0
 
     @cached_property
     def distances(self) -> Array:
@@ -165,35 +168,55 @@ def blocks_of(pair: Pair) -> Iterable[Differences]:
 
 def row_distances(pair: Pair) -> Array:
     """The largest difference of each row; infinite where one side alone is not finite."""
-    found = [row_max(block.by_row(block.distances, broken=math.inf)) for block in blocks_of(pair)]
-    return np.concatenate(found) if found else np.empty(0)
+    return largest_of_rows(pair, lambda block: block.by_row(block.distances, broken=math.inf), np.float64)
+
+
+def largest_of_rows(pair: Pair, values: Callable[[Differences], Array], dtype: Any) -> Array:
+    """The largest of each row of what is asked of a block, over all pieces of a row."""
+    found: list[Array] = [np.empty(0, dtype)]
+    for block in blocks_of(pair):
+        largest = row_max(values(block)) if block.width else np.zeros(block.rows, dtype)
+        if block.start:
+            found[-1] = np.maximum(found[-1], largest)
+        else:
+            found.append(largest)
+    return np.concatenate(found)
 
 
 def differences(reference: Array, candidate: Array, tolerance: Tolerance = _EXACTLY) -> Iterator[Differences]:
-    """Walk two numeric arrays of equal shape, some rows at a time."""
+    """Walk two numeric arrays of equal shape, some rows at a time; of very wide rows a piece of one."""
     width = math.prod(reference.shape[1:])
     step = max(1, _BLOCK // max(1, width))
     for first in range(0, len(reference), step):
-        yield _differences(width, reference[first : first + step], candidate[first : first + step], tolerance)
+        own, other = reference[first : first + step], candidate[first : first + step]
+        if width < 2 * _BLOCK:
+            yield _differences(len(own), own, other, tolerance)
+            continue
+        own, other = own.ravel(), other.ravel()
+        for start in range(0, width, _BLOCK):
+            piece = slice(start, start + _BLOCK)
+            yield _differences(1, own[piece], other[piece], tolerance, start)
 
 
-def _differences(width: int, reference: Array, candidate: Array, tolerance: Tolerance) -> Differences:
-    rows, precision = len(reference), _precision(reference.dtype, candidate.dtype)
+def _differences(rows: int, reference: Array, candidate: Array, tolerance: Tolerance, start: int = 0) -> Differences:
+    width, precision = reference.size // max(1, rows), _precision(reference.dtype, candidate.dtype)
+    short = all(array.dtype.kind == "f" and array.dtype.itemsize <= 4 for array in (reference, candidate))
     own, other = _widened(reference), _widened(candidate)
     if precision is None:
         difference = _whole_difference(reference.ravel(), candidate.ravel(), own, other)
-        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance)
+        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance, start=start)
     with np.errstate(over="ignore", invalid="ignore"):
         difference = other - own
     fits = np.isfinite(difference)
     if fits.all():
-        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance)
+        return Differences(rows, width, own, other, difference, precision, None, None, None, tolerance, short, start)
     finite = np.isfinite(own) & np.isfinite(other)
     nan = np.isnan(own) & np.isnan(other)
     broken = ~(finite | nan | (own == other))
     # The difference of two finite numbers may be too large for a double; it stays finite to be summed.
     difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
-    return Differences(rows, width, own[finite], other[finite], difference, precision, finite, broken, nan, tolerance)
+    marks = finite, broken, nan
+    return Differences(rows, width, own[finite], other[finite], difference, precision, *marks, tolerance, short, start)
 
 
 def _widened(array: Array) -> Array:
@@ -277,11 +300,10 @@ class Constancy:
     def of(array: Array) -> Constancy:
         if not len(array):
             return Constancy()
-        digest = _digest(array[:1])
         # Most outputs vary, and then the last row tells.
-        if _digest(array[-1:]) != digest or not _repeats(array):
+        if len(array) > 1 and not (_repeats(array[[0, -1]]) and _repeats(array)):
             return Constancy(varied=True)
-        return Constancy(digest)
+        return Constancy(_digest(array[:1]))
 
     def merge(self, other: Constancy, /) -> Constancy:
         if not self.answer and not self.varied:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -94,20 +94,26 @@ class Adder:
         for start in range(0, flat.size, BLOCK):
             self._add_block(flat[start : start + BLOCK])
 
-    def add_products(self, left: Array, right: Array) -> None:
-        """Add the products of finite float64 values, each rounded to 53 bits, at any exponent."""
-        if not left.size:
-            return
+    def add_products(self, left: Array, right: Array, *, short: bool = False) -> None:
+        """Add the products of finite float64 values, each rounded to 53 bits, at any exponent.
+
+        `short`: both sides were float32 or less, of which no product is rounded or out of range.
+        """
         with np.errstate(all="ignore"):
             products = left * right
+        if short or not left.size:
+            self.add(products)
+            return
         sizes = np.abs(products)
         if sizes.min() >= _SAFE_SMALL and sizes.max() < math.inf:
             self.add(products)
             return
         unsafe = ~((sizes >= _SAFE_SMALL) & (sizes < math.inf)) & (left != 0) & (right != 0)
+        if not unsafe.any():
+            self.add(products)
+            return
         self.add(products[~unsafe])
-        if unsafe.any():
-            self._add_extreme_products(left[unsafe], right[unsafe])
+        self._add_extreme_products(left[unsafe], right[unsafe])
 
     def signed(self) -> tuple[ExactSum, ExactSum]:
         """What the positive values add up to, and what the negative ones do, both as magnitudes."""
@@ -127,7 +133,10 @@ class Adder:
             self._add_huge(block)
             return
         self._uppers += uppers
-        self._lowers += np.bincount(keys, block - upper, 4096)
+        lower = block - upper
+        # Differences of float32 have few digits.
+        if lower.any():
+            self._lowers += np.bincount(keys, lower, 4096)
         self._added += block.size
         if self._added > 2**24 - BLOCK:
             self._fold()
@@ -171,7 +180,6 @@ class Adder:
 
 
 _BUCKET_BITS = 45
-_BUCKETS = (2047 << (52 - _BUCKET_BITS)) + 1
 BUCKET_ERROR = 2.0**-7
 """A quantile from a histogram is too large by at most this share of itself, and never too small."""
 
@@ -196,29 +204,13 @@ class LogHistogram:
 
     @staticmethod
     def of_blocks(blocks: Iterable[Array]) -> LogHistogram:
-        """Count the values of many arrays, one after the other."""
-        counts = np.zeros(_BUCKETS, dtype=np.int64)
-        first, last, maximum = _BUCKETS, 0, 0.0
-        for block in blocks:
-            if not block.size:
-                continue
-            values = np.abs(np.ascontiguousarray(block, dtype=np.float64).ravel())
-            maximum = max(maximum, float(values.max()))
-            keys = buckets_of(values)
-            if not values.min() > 0:
-                # Zeros are far from every other bucket; counting them apart keeps the window small.
-                above_zero = keys[keys > 0]
-                counts[0] += keys.size - above_zero.size
-                keys = above_zero
-                if not keys.size:
-                    continue
-            lowest, highest = int(keys.min()), int(keys.max())
-            counts[lowest : highest + 1] += np.bincount(keys - lowest)
-            first, last = min(first, lowest), max(last, highest)
-        buckets = np.flatnonzero(counts[first : last + 1]) + first
-        if counts[0]:
-            buckets = np.append(0, buckets)
-        return LogHistogram(buckets.astype(np.int64).tobytes(), counts[buckets].tobytes(), maximum)
+        """Count the values of many arrays."""
+        found = Window.of([np.ascontiguousarray(block, dtype=np.float64).ravel() for block in blocks if block.size])
+        counts = np.zeros(found.width, dtype=np.int64)
+        for places in found.places:
+            counts += np.bincount(places, minlength=found.width)
+        used = np.flatnonzero(counts)
+        return LogHistogram(found.buckets(used).tobytes(), counts[used].tobytes(), found.largest)
 
     def merge(self, other: LogHistogram, /) -> LogHistogram:
         if not self.buckets or not other.buckets:
@@ -268,6 +260,44 @@ class LogHistogram:
 
     def _arrays(self) -> tuple[Array, Array]:
         return np.frombuffer(self.buckets, dtype=np.int64), np.frombuffer(self.counts, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The buckets of some values, laid next to each other: `places` has those of every array, zero in place 0.
+
+    Zero is far from every other bucket: apart from it, few are between the smallest and the largest.
+    """
+
+    places: Iterable[Array]
+    lowest: int
+    width: int
+    largest: float
+
+    @staticmethod
+    def of(blocks: Sequence[Array]) -> Window:
+        """Of float64 values that are not negative and not NaN; no array may be empty."""
+        ends = np.array([(_smallest(block), block.max()) for block in blocks]).reshape(-1, 2)
+        largest = float(ends[:, 1].max(initial=0.0))
+        lowest, highest = buckets_of(np.array([min(ends[:, 0].min(initial=largest), largest), largest])).tolist()
+        places = (np.maximum(buckets_of(block) - (lowest - 1), 0) for block in blocks)
+        return Window(places, lowest, highest - lowest + 2, largest)
+
+    def buckets(self, places: Array) -> Array:
+        """The buckets of some places."""
+        return np.where(places, places + (self.lowest - 1), 0)
+
+
+def _smallest(block: Array) -> float:
+    """The smallest value above zero; infinite where there is none."""
+    least = float(block.min())
+    return least if least else float(block.min(where=block > 0, initial=math.inf))
+
+
+def raise_to(largest: Array, keys: Array, values: Array) -> None:
+    """Let the largest value of each key be at least these; few of many values are larger than those before."""
+    more = np.flatnonzero(values > largest[keys])
+    np.maximum.at(largest, keys[more], values[more])
 
 
 def buckets_of(values: Array) -> Array:

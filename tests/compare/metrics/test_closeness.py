@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from making_pairs import FLOATS, WHOLES, make_pair, numeric_pairs
 from test_summing import nearest_double, rounded_to_53_bits
 
+from likewise.compare import differences
+from likewise.compare.differences import row_distances
 from likewise.compare.metrics.closeness import EXTENSION, RELATIVE_FLOOR, rows_beyond
+from likewise.compare.metrics.worst_rows import EXTENSION as WORST
 from likewise.contracts.comparison import Tolerance
 from likewise.contracts.models import Kind
 
@@ -233,3 +236,29 @@ def test_applies_to_numbers_that_are_no_labels():
 def test_rows_of_text_are_beyond_where_they_differ():
     pair = make_pair(np.array([["a", "b"], ["a", "b"]]), np.array([["a", "b"], ["a", "c"]]))
     assert rows_beyond(pair).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_a_row_that_is_worked_on_in_pieces_is_one_row(dtype, monkeypatch):
+    """Very wide rows, as of images and of vocabularies, are cut; here rows of 11, of which 4 are looked at at once."""
+    monkeypatch.setattr(differences, "_BLOCK", 4)
+    rng = np.random.default_rng(0)
+    reference = (rng.standard_normal((5, 11)) * 100).astype(dtype)
+    candidate = reference.copy()
+    candidate[1, [2, 10]], candidate[3, 5] = candidate[1, [2, 10]] + 7, candidate[3, 5] + 90
+    if dtype != "i8":
+        reference[4, 3] = candidate[4, 3] = math.nan
+        candidate[4, 9] = math.inf
+    pair = make_pair(reference, candidate, nan_equal=dtype != "f8")
+    assert dict(EXTENSION.observe(pair).measurements()) == derived(pair)
+    apart = np.abs(candidate.astype("f8") - reference.astype("f8"))
+    expected = np.where(np.isnan(apart), 0, apart).max(axis=1)
+    assert row_distances(pair).tolist() == expected.tolist()
+    beyond = [1, 3] if dtype == "i8" else [1, 3, 4]
+    assert np.flatnonzero(rows_beyond(pair)).tolist() == beyond
+    kept = [(row["number"], tuple(row["index"])) for row in WORST.observe(pair).details()["rows"]]
+    with np.errstate(invalid="ignore"):
+        severity = np.where(np.isnan(apart), 0, apart / (1e-4 + 1e-3 * np.abs(reference.astype("f8"))))
+    places = {row: (int(severity[row].argmax()),) for row in beyond}
+    assert dict(kept) == places
+    assert [row for row, _ in kept] == sorted(beyond, key=lambda row: -severity[row].max())

@@ -66,6 +66,16 @@ def test_merging_sums_is_summing_everything(some, others):
     assert merged == ExactSum.of(np.array([*others, *some]))
 
 
+SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.tuples(SINGLE, SINGLE), max_size=20))
+def test_products_of_float32_are_not_rounded(pairs):
+    adder = Adder()
+    adder.add_products(np.array([x for x, _ in pairs]), np.array([y for _, y in pairs]), short=True)
+    assert Fraction(adder.total().units, 2**2304) == sum((Fraction(x) * Fraction(y) for x, y in pairs), Fraction(0))
+
+
 def test_a_long_sum_is_exact_where_a_plain_sum_is_not():
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal(100_003) * 10.0 ** rng.integers(-30, 30, 100_003)

@@ -20,11 +20,12 @@ from likewise.compare.differences import (
     blocks_of,
     integer_rounding,
     is_numeric,
+    largest_of_rows,
     row_any,
     rows_of,
     same_labels,
 )
-from likewise.compare.sums import Adder, ExactSum, ratio
+from likewise.compare.sums import Adder, ExactSum, raise_to, ratio
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -165,49 +166,44 @@ class Closeness:
 
 
 def _closeness(pair: Pair) -> Closeness:
-    tracker = _Tracker(nan_equal=pair.nan_equal)
+    tracker = _Tracker()
     for found in blocks_of(pair):
         tracker.add(found)
     summary = tracker.closeness(Constancy.of(pair.reference), Constancy.of(pair.candidate))
-    return replace(summary, integer_rounding=integer_rounding(pair.reference, pair.candidate))
+    wrong = summary.mismatches or (summary.nan_both and not pair.nan_equal)
+    return replace(
+        summary,
+        rows=len(pair.reference),
+        rows_beyond=int(np.count_nonzero(rows_beyond(pair))) if wrong else 0,
+        integer_rounding=integer_rounding(pair.reference, pair.candidate),
+    )
 
 
 def rows_beyond(pair: Pair) -> Array:
     """Which rows hold an element that the tolerance does not cover, or NaN on both sides where that does not agree."""
     if not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
         return row_any(rows_of(~same_labels(pair.reference, pair.candidate)))
-    parts: list[Array] = [np.zeros(0, dtype=bool)]
-    for found in blocks_of(pair):
-        parts.append(row_any(found.by_row(found.beyond, broken=True, nan=not pair.nan_equal)))
-    return np.concatenate(parts)
+    return largest_of_rows(pair, lambda found: found.by_row(found.beyond, broken=True, nan=not pair.nan_equal), bool)
 
 
 class _Tracker:
     """Follows one pair block by block; what it found is turned into a summary once, at the end."""
 
-    def __init__(self, *, nan_equal: bool) -> None:
-        self._nan_equal = nan_equal
-        self._rows = self._values = self._finite = self._nan_both = self._broken = 0
-        self._outside = self._rows_beyond = self._max_ulp = 0
+    def __init__(self) -> None:
+        self._values = self._finite = self._nan_both = self._broken = self._outside = self._max_ulp = 0
         self._max_abs = self._max_rel = 0.0
         self._difference, self._reference, self._candidate = Adder(), Adder(), Adder()
         self._product, self._difference_squared = Adder(), Adder()
+        self._short = False
         self._counts = np.zeros(_MAGNITUDES, dtype=np.int64)
         self._largest = np.zeros(_MAGNITUDES)
 
     def add(self, found: Differences) -> None:
-        self._rows += found.rows
         self._values += found.values
         self._finite += found.difference.size
-        nan = found.nan_both
-        self._nan_both += nan
-        broken = 0 if found.broken is None else int(np.count_nonzero(found.broken))
-        self._broken += broken
-        outside = int(np.count_nonzero(found.beyond))
-        self._outside += outside
-        if outside or broken or (nan and not self._nan_equal):
-            marks = found.by_row(found.beyond, broken=True, nan=not self._nan_equal)
-            self._rows_beyond += int(np.count_nonzero(row_any(marks)))
+        self._nan_both += found.nan_both
+        self._broken += 0 if found.broken is None else int(np.count_nonzero(found.broken))
+        self._outside += int(np.count_nonzero(found.beyond))
         if found.difference.size:
             self._add_finite(found)
 
@@ -219,39 +215,38 @@ class _Tracker:
         self._max_rel = max(self._max_rel, float(relative.max()))
         self._max_ulp = max(self._max_ulp, found.largest_ulp())
         self._difference.add(found.difference)
-        self._reference.add_products(found.reference, found.reference)
-        self._candidate.add_products(found.candidate, found.candidate)
-        self._product.add_products(found.reference, found.candidate)
-        self._difference_squared.add_products(found.difference, found.difference)
+        self._reference.add_products(found.reference, found.reference, short=found.short)
+        self._candidate.add_products(found.candidate, found.candidate, short=found.short)
+        self._product.add_products(found.reference, found.candidate, short=found.short)
+        self._short = found.short
+        if not found.short:
+            self._difference_squared.add_products(found.difference, found.difference)
         bits = sizes.view(np.int64)
         # 0 is zero, 1 is subnormal, every further key is one power of two.
         keys = (bits >> 52) + (bits != 0)
         self._counts += np.bincount(keys, minlength=_MAGNITUDES)
-        np.maximum.at(self._largest, keys, distances)
+        raise_to(self._largest, keys, distances)
 
     def closeness(self, reference: Constancy, candidate: Constancy) -> Closeness:
         above, below = self._difference.signed()
+        adders = (self._reference, self._candidate, self._product, self._difference_squared)
+        reference_squared, candidate_squared, product, difference_squared = (adder.total() for adder in adders)
+        if self._short:
+            # Products of float32 are exact, and then so is this.
+            units = reference_squared.units + candidate_squared.units - 2 * product.units
+            difference_squared = ExactSum(units)
         used = np.flatnonzero(self._counts)
         magnitudes = zip(used.tolist(), self._counts[used].tolist(), self._largest[used].tolist(), strict=True)
         return Closeness(
-            rows=self._rows,
             values=self._values,
             finite=self._finite,
             nan_both=self._nan_both,
             nonfinite_mismatch=self._broken,
             mismatches=self._outside + self._broken,
-            rows_beyond=self._rows_beyond,
             max_abs=self._max_abs,
             max_rel=self._max_rel,
             max_ulp=self._max_ulp,
-            sums=Sums(
-                above,
-                below,
-                self._reference.total(),
-                self._candidate.total(),
-                self._product.total(),
-                self._difference_squared.total(),
-            ),
+            sums=Sums(above, below, reference_squared, candidate_squared, product, difference_squared),
             magnitudes=tuple((key + _SUBNORMAL - 1 if key else None, *rest) for key, *rest in magnitudes),
             reference=reference,
             candidate=candidate,

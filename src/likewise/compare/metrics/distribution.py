@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from likewise.compare.differences import Differences, NumberMetric, blocks_of, rows_of
-from likewise.compare.sums import BUCKET_ERROR, LogHistogram, buckets_of, upper_edge
+from likewise.compare.differences import NumberMetric, blocks_of, rows_of
+from likewise.compare.sums import BUCKET_ERROR, LogHistogram, Window, raise_to, upper_edge
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -122,37 +122,27 @@ class Deciles:
 
 
 def _deciles(pair: Pair) -> Deciles:
-    return _combined([_of_block(found) for found in blocks_of(pair) if found.difference.size])
-
-
-def _of_block(found: Differences) -> Deciles:
-    distances, beyond = found.distances, found.beyond
-    # Minus zero and zero are one reference, so the sign is asked of the number and not of its bits.
-    negative = found.reference < 0
-    keys = (buckets_of(found.sizes) << 1) | negative
-    bounds = float(found.reference.min()) + 0.0, float(found.reference.max()) + 0.0
-    zero = keys == 0
-    if not zero.any():
-        return _counted(keys, distances, beyond, bounds)
-    # Zeros are far from every other bucket; counting them apart keeps the window small.
-    parts = [_counted(keys[some], distances[some], beyond[some], bounds) for some in (zero, ~zero) if some.any()]
-    return _combined(parts)
-
-
-def _counted(keys: Array, distances: Array, outside: Array, bounds: tuple[float, float]) -> Deciles:
-    first = int(keys.min())
-    places = keys - first
-    counts = np.bincount(places)
-    largest = np.zeros(len(counts))
-    np.maximum.at(largest, places, distances)
-    beyond = np.bincount(places[outside], minlength=len(counts))
+    blocks = [found for found in blocks_of(pair) if found.difference.size]
+    if not blocks:
+        return Deciles()
+    window = Window.of([found.sizes for found in blocks])
+    width = 2 * window.width
+    counts, beyond, largest = np.zeros(width, dtype=np.int64), np.zeros(width, dtype=np.int64), np.zeros(width)
+    for found, places in zip(blocks, window.places, strict=True):
+        # Minus zero and zero are one reference, so the sign is asked of the number and not of its bits.
+        keys = (places << 1) | (found.reference < 0)
+        counts += np.bincount(keys, minlength=width)
+        raise_to(largest, keys, found.distances)
+        if found.beyond.any():
+            beyond += np.bincount(keys[found.beyond], minlength=width)
     used = np.flatnonzero(counts)
     return Deciles(
-        (used + first).astype(np.int64).tobytes(),
-        counts[used].astype(np.int64).tobytes(),
-        beyond[used].astype(np.int64).tobytes(),
+        ((window.buckets(used >> 1) << 1) | (used & 1)).tobytes(),
+        counts[used].tobytes(),
+        beyond[used].tobytes(),
         largest[used].tobytes(),
-        *bounds,
+        min(float(found.reference.min()) for found in blocks) + 0.0,
+        max(float(found.reference.max()) for found in blocks) + 0.0,
     )
 
 
@@ -232,12 +222,15 @@ def _extremes(pair: Pair) -> Extremes:
 def _bounds(array: Array) -> Bounds | None:
     if not array.size:
         return None
-    columns = rows_of(array) if array.size // len(array) <= MOST_COLUMNS else array.reshape(-1, 1)
-    low, high = columns.min(axis=0).astype(np.float64), columns.max(axis=0).astype(np.float64)
+    # A column is a line here, which is many times faster where rows are short.
+    columns = (
+        np.ascontiguousarray(rows_of(array).T) if array.size // len(array) <= MOST_COLUMNS else array.reshape(1, -1)
+    )
+    low, high = columns.min(axis=1).astype(np.float64), columns.max(axis=1).astype(np.float64)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         finite = np.isfinite(columns)
-        low = np.where(finite, columns, np.inf).min(axis=0).astype(np.float64)
-        high = np.where(finite, columns, -np.inf).max(axis=0).astype(np.float64)
+        low = np.where(finite, columns, np.inf).min(axis=1).astype(np.float64)
+        high = np.where(finite, columns, -np.inf).max(axis=1).astype(np.float64)
     # Minus zero and zero are equal, and which of them is found depends on the order of the rows.
     return (low + 0.0).tobytes(), (high + 0.0).tobytes()
 

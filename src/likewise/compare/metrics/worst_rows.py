@@ -6,7 +6,7 @@ import heapq
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from likewise.compare.differences import (
     blocks_of,
     differences,
     is_numeric,
+    largest_of_rows,
     row_any,
-    row_max,
     rows_of,
     same_labels,
 )
@@ -84,19 +84,27 @@ class WorstRowsMetric:
 
 def severities(pair: Pair) -> Array:
     """How far each row of numbers is beyond the tolerance, at the worst of its elements."""
-    return np.concatenate([row_max(_severities(found)) for found in blocks_of(pair)])
+    return largest_of_rows(pair, _severities, np.float64)
 
 
 def at_worst(pair: Pair, positions: Array) -> tuple[list[int], list[float]]:
     """Which element of each of these rows of numbers is the worst one, and how far it is apart."""
-    worst: list[int] = []
-    distance: list[float] = []
-    for found in differences(pair.reference[positions], pair.candidate[positions], pair.tolerance):
-        places = _severities(found).argmax(axis=1)
-        apart = found.by_row(found.distances, broken=math.inf)
-        worst += places.tolist()
-        distance += apart[np.arange(found.rows), places].tolist()
-    return worst, distance
+    found = _at_worst(differences(pair.reference[positions], pair.candidate[positions], pair.tolerance))
+    return [place for _, place, _ in found], [distance for _, _, distance in found]
+
+
+def _at_worst(blocks: Iterable[Differences]) -> list[tuple[float, int, float]]:
+    """Of every row the severity, the element that has it, and how far that is apart."""
+    rows: list[tuple[float, int, float]] = []
+    for found in blocks:
+        severity, distances = _severities(found), found.by_row(found.distances, broken=math.inf)
+        for row, place in enumerate(severity.argmax(axis=1).tolist()):
+            here = float(severity[row, place]), place + found.start, float(distances[row, place])
+            if not found.start:
+                rows.append(here)
+            elif here[0] > rows[-1][0]:
+                rows[-1] = here
+    return rows
 
 
 def _rank(row: WorstRow) -> tuple[float, float, int]:
@@ -104,12 +112,19 @@ def _rank(row: WorstRow) -> tuple[float, float, int]:
 
 
 def _worst_numbers(pair: Pair) -> WorstRows:
-    severity = severities(pair)
-    positions = _contenders(severity, severity > 0)
-    # Which element of a row is the worst one is asked only of rows that may be kept.
-    worst, distance = at_worst(pair, positions)
+    if len(pair.reference) <= KEPT:
+        found, positions = _at_worst(blocks_of(pair)), np.arange(len(pair.reference))
+    else:
+        # Which element of a row is the worst one is asked only of rows that may be kept.
+        severity = severities(pair)
+        positions = _contenders(severity, severity > 0)
+        found = _at_worst(differences(pair.reference[positions], pair.candidate[positions], pair.tolerance))
     numbers = pair.batch.rows.numbers[positions].tolist()
-    entries = zip(severity[positions].tolist(), distance, numbers, positions.tolist(), worst, strict=True)
+    entries = [
+        (severity_of_row, apart, number, position, place)
+        for (severity_of_row, place, apart), number, position in zip(found, numbers, positions.tolist(), strict=True)
+        if severity_of_row > 0
+    ]
     kept = heapq.nsmallest(KEPT, entries, key=lambda entry: (-entry[0], -entry[1], entry[2]))
     return WorstRows(
         tuple(
