@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from functools import reduce
 from typing import Any
@@ -50,6 +51,7 @@ from likewise.contracts.models import Kind, Runner
 from likewise.contracts.values import dataclass
 from likewise.data.selection import require_few
 from likewise.errors import LikewiseError, ModelError
+from likewise.models.remote import cores
 from likewise.registry import extensions
 
 PROBE_ROWS, PROBE_TENSORS = 32, 8
@@ -182,16 +184,18 @@ def observe_rows(
     step = max(1, SHARED // max(1, largest))
     if batch.stacked and len(batch) > step:
         # Differences are worked out once for all metrics, of as many rows as they are kept of.
-        parts = [
-            observe_rows(
+        def part(start: int) -> tuple[Partial, Array]:
+            return observe_rows(
                 prepared,
                 batch.slice(start, start + step),
                 {name: array[start : start + step] for name, array in reference.items()},
                 {name: array[start : start + step] for name, array in candidate.items()},
                 metrics=metrics,
             )
-            for start in range(0, len(batch), step)
-        ]
+
+        # Answers that wide keep all cores busy; the models are done with these rows.
+        with ThreadPoolExecutor(cores()) as pool:
+            parts = list(pool.map(part, range(0, len(batch), step)))
         return reduce(Partial.merge, (part for part, _ in parts)), np.concatenate([rows for _, rows in parts])
     summaries: dict[str, dict[str, Summary]] = {}
     mismatches: set[Mismatch] = set()
