@@ -91,12 +91,57 @@ def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
         return np.full(len(column), np.nan)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _lists_to_array(column)
-    if pa.types.is_boolean(kind) and column.null_count:
-        column = column.cast(pa.int8()).cast(pa.float64())
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
+    parts = [_without_pandas(chunk) for chunk in _chunks(column)]
+    if parts and all(part is not None for part in parts):
+        return np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
     array = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
     return np.asarray(array)
+
+
+def _without_pandas(chunk: pa.Array) -> Any:
+    """Numbers and text as numpy, or None for what only Arrow can convert: that imports pandas, which takes longer than
+    a small check, and is no faster where texts are repeated."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind, gaps = chunk.type, _gaps(chunk)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        encoded = chunk.dictionary_encode()
+        known = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
+        places = _values(encoded.indices, np.dtype(np.int32))
+        return known[places if gaps is None else np.where(gaps, len(known) - 1, places)]
+    if pa.types.is_boolean(kind):
+        values = _bits(chunk, 1)
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values = _values(chunk, np.dtype(kind.to_pandas_dtype()))
+    else:
+        return None
+    if gaps is not None:
+        values = values.astype(values.dtype if values.dtype.kind == "f" else np.float64)
+        values[gaps] = np.nan
+    return values
+
+
+def _values(chunk: pa.Array, dtype: Any) -> Array:
+    """The memory of a column of numbers; what it holds in gaps means nothing."""
+    import numpy as np
+
+    return np.frombuffer(chunk.buffers()[1] or b"", dtype)[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _gaps(chunk: pa.Array) -> Array | None:
+    """Where a column has no value; None where there is one everywhere."""
+    return ~_bits(chunk, 0) if chunk.null_count else None
+
+
+def _bits(chunk: pa.Array, buffer: int) -> Array:
+    """A truth value for each row, from memory that has a bit for each."""
+    import numpy as np
+
+    bits = np.frombuffer(chunk.buffers()[buffer] or b"", np.uint8)
+    return np.unpackbits(bits, bitorder="little", count=chunk.offset + len(chunk))[chunk.offset :].view(bool)
 
 
 def decoded(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
@@ -334,13 +379,17 @@ class ArrowColumns(_LazyColumns):
         return ArrowColumns(self._table.select([*names, *index]), self._cache, names=names)
 
     def take(self, positions: Array) -> Columns:
+        import numpy as np
         import pyarrow as pa
 
         schema = self._table.schema
         older = [without_views(column) for column in self._table.columns]
         fields = [schema.field(i).with_type(column.type) for i, column in enumerate(older)]
         table = pa.Table.from_arrays(older, schema=pa.schema(fields, metadata=schema.metadata))
-        return ArrowColumns(table.take(positions), names=self._names)
+        # Arrow imports pandas to look at an array that somebody else made.
+        numbers = np.ascontiguousarray(positions, dtype=np.int64)
+        places = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+        return ArrowColumns(table.take(places), names=self._names)
 
     def copy(self) -> Columns:
         # Arrow's memory cannot be written to; only what was converted from it can.
