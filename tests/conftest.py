@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ pytest_plugins = ["pytester"]
 
 # Toy models, and a worker on every core: threads would only wait for each other, spinning. Before anything loads them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # boosters have as many threads as there are cores all the same
 
 # The configurations of these tests are their own; what a stranger's may do is tested without it.
 os.environ.setdefault("LIKEWISE_TRUST_CONFIG", "1")
@@ -24,6 +26,13 @@ os.environ.setdefault("LIKEWISE_TRUST_CONFIG", "1")
 COLOURS = ("blue", "green", "red")
 COLUMNS = ["width", "age", "height"]
 ROWS = 300
+
+
+def pytest_runtest_setup():
+    """Let torch read the source of its operators for ONNX once, not at every export: most of what a small one costs."""
+    read = sys.modules.get("torch.onnx._internal.exporter._registration")
+    if read is not None and not hasattr(read.ONNXRegistry.from_torchlib, "cache_info"):
+        read.ONNXRegistry.from_torchlib = staticmethod(functools.cache(read.ONNXRegistry.from_torchlib))
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> likewise
 
 
 def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> likewise.Report:
-    """Why the rows themselves differ."""
-    return likewise.explain(reference, candidate, data, **{**OPTIONS, **options})
+    """Why the rows themselves differ; other batches are asked where they are named: `batch_sizes=None`."""
+    return likewise.explain(reference, candidate, data, **{**OPTIONS, "batch_sizes": (), **options})
 
 
 def export(model: Any, data: Any, output: Any, **options: Any) -> Any:

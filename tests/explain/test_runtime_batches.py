@@ -24,7 +24,7 @@ def candidate(*nodes, **constants):
 
 
 def explained(proto, **options):
-    return sg.explained(sg.Function(times), proto, {"x": sg.rows() + 1}, **options)
+    return sg.explained(sg.Function(times), proto, {"x": sg.rows() + 1}, **{"batch_sizes": None, **options})
 
 
 def test_a_mean_over_the_rows_of_a_call():
@@ -100,7 +100,7 @@ def test_a_model_that_takes_any_batch_passes():
     proto = sg.graph(
         [sg.node("MatMul", "x w", "output")], {"w": WEIGHTS}, inputs={"x": (8,)}, output=("output", ["n", 3])
     )
-    assert data_only.explain(sg.Function(times), proto, {"x": sg.rows()}).diagnoses == ()
+    assert data_only.explain(sg.Function(times), proto, {"x": sg.rows()}, batch_sizes=None).diagnoses == ()
 
 
 def test_integers_scaled_by_the_rows_of_a_call():
@@ -118,6 +118,6 @@ def test_integers_scaled_by_the_rows_of_a_call():
     (whole,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": rows})
     place = {row.tobytes(): number for number, row in enumerate(rows)}
     steady = sg.Function(lambda x: torch.from_numpy(whole[[place[row.tobytes()] for row in x.numpy()]]))
-    best = sg.explained(steady, proto, {"x": rows})
+    best = sg.explained(steady, proto, {"x": rows}, batch_sizes=None)
     assert best.cause == "batch-dependence"
     assert "DynamicQuantizeLinear" in best.culprit

@@ -438,14 +438,14 @@ class FrameColumns(_LazyColumns):
         return _series_to_array(self._frame[:, self._names.index(name)])
 
     def slice(self, start: int, stop: int) -> Columns:
-        return FrameColumns(self._frame[start:stop].to_native())
+        return FrameColumns(self._frame[start:stop])
 
     def select(self, names: Sequence[str]) -> Columns:
         positions = [self._names.index(name) for name in _known(names, self)]
-        return FrameColumns(self._frame[:, positions].to_native(), self._cache)
+        return FrameColumns(self._frame[:, positions], self._cache)
 
     def take(self, positions: Array) -> Columns:
-        return FrameColumns(self._frame[positions.tolist()].to_native())
+        return FrameColumns(self._frame[positions.tolist()])
 
     def copy(self) -> Columns:
         frame = self._frame.clone().to_native()
@@ -495,7 +495,7 @@ def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
             native[labels[name]] = changed[name]
         return FrameColumns(native)
     series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
-    return FrameColumns(frame.with_columns(*series).to_native())
+    return FrameColumns(frame.with_columns(*series))
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
@@ -514,7 +514,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         import narwhals as nw
 
         frames = [part._frame for part in parts if isinstance(part, FrameColumns)]
-        return FrameColumns(nw.concat(frames).to_native())
+        return FrameColumns(nw.concat(frames))
     return ArrayColumns({name: np.concatenate([part[name] for part in parts]) for name in first})
 
 

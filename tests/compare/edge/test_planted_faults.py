@@ -14,7 +14,7 @@ from likewise.contracts.verdict import Outcome, Severity
 
 
 def check(reference, candidate, data, **options):
-    return data_only.check(reference, candidate, data, **{"edge": "report", **options})
+    return data_only.check(reference, candidate, data, **{"edge": "report", "batch_sizes": (), **options})
 
 
 def differing(report) -> dict[str, str]:
