@@ -155,6 +155,24 @@ def test_two_causes_are_repaired_one_after_the_other(tmp_path):
     np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", x=rows)[0][:, 0], expected)
 
 
+def test_a_quantised_file_is_quantised_again_before_anything_is_kept_in_float(tmp_path):
+    """One column of a weight is sixty times as large as the others: with one scale for all, these are lost."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(8, 6)).astype(np.float32)
+    weights[:, 0] *= 60
+    rows = {"x": rng.normal(size=(256, 8)).astype(np.float32)}
+    onnx.save(linear(weights), tmp_path / "float.onnx")
+    made = data_only.quantize(tmp_path / "float.onnx", tmp_path / "int.onnx", data=rows, speed=False)
+    largest, mean = made.report.max_abs_diff, made.report.mean_abs_diff
+    both = str(tmp_path / "float.onnx"), str(tmp_path / "int.onnx")
+    found = fixed(*both, rows, tmp_path / "fixed.onnx", abs_tol=2 * largest, mean_tol=mean / 2)
+    assert found, [(step.told, step.headline) for step in found.tried]
+    assert "a scale for every channel" in found.done[0].told
+    assert found.bytes_after < 1.5 * found.bytes_before
+    given = answers(tmp_path / "fixed.onnx", **rows)[0]
+    assert np.abs(given - rows["x"] @ weights).mean() <= mean / 2
+
+
 @pytest.mark.parametrize(
     "way",
     [

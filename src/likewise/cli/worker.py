@@ -201,7 +201,11 @@ def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]
 
     from likewise.tasks import repro
 
-    return {name: b64encode(content).decode() for name, content in repro.files(report, found).items()}
+    try:
+        return {name: b64encode(content).decode() for name, content in repro.files(report, found).items()}
+    except Exception as error:  # noqa: BLE001 - the verdict took long to get: it is not lost with what only shows it
+        sys.stderr.write(f"no piece that shows the difference: {one_line(error)}\n")
+        return {}
 
 
 def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:

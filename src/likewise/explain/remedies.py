@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +23,11 @@ from likewise.contracts.models import MADE_FROM, Exporter, ExportRequest, Model
 from likewise.contracts.report import Diagnosis
 from likewise.contracts.words import lowered
 from likewise.explain.case import Case, Explained, Fix, Remedy, made_once
-from likewise.explain.experiment import AS_MUCH, Effect
+from likewise.explain.experiment import AS_MUCH, FEW, Effect
+from likewise.models import quietly
+from likewise.models.arrays import RowLayout
+from likewise.models.onnx import describe, edits, external_data
+from likewise.models.onnx import quantize as graphs
 from likewise.registry import exporters, open_model
 
 if TYPE_CHECKING:
@@ -122,6 +128,38 @@ def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | 
     for wide in (double, not double):
         told = f"the reference exported anew with likewise export{' --double' if wide else ''}"
         yield found[0] if found and wide == double else None, Fix(told, partial(_anew, case, exporter, double=wide))
+
+
+def quantised_again(case: Case) -> Iterator[Fix]:
+    """The float model quantised once more, as the candidate was but in ways that lose less; its size stays."""
+    proto, exporter = case.graph(), _known_exporter(case)
+    if proto is None or (case.framework("reference") != "onnx" and exporter is None):
+        return
+    if case.runners["reference"].details.get("quantized_nodes"):
+        return
+    operators = {node.op_type for node in edits.all_nodes(proto.graph)}
+    mode = graphs.DYNAMIC if any(name.startswith("Dynamic") for name in operators) else graphs.STATIC
+    written = "qoperator" if any(name.startswith("QLinear") for name in operators) else "qdq"
+    recipe = graphs.Recipe(mode=mode, format=written, per_channel=True)
+    for narrow in dict.fromkeys((graphs.reduce_range()[0], True)):
+        told = f"quantised again with a scale for every channel{' and 7-bit weights' if narrow else ''}"
+        yield Fix(told, partial(_quantised, case, exporter, recipe, narrow=narrow))
+
+
+def _quantised(case: Case, exporter: Exporter | None, recipe: graphs.Recipe, *, narrow: bool) -> ModelProto | None:
+    model = case.graph("reference") if exporter is None else _anew(case, exporter, double=False)
+    if model is None:
+        return None
+    model = external_data.whole(model)
+    edits.name_nodes(model.graph)
+    layout = RowLayout(Model("onnx", model, batch_axis=case.model("candidate").batch_axis), describe.inputs(model), ())
+    fed = feeding.plan(case.required.batch, layout.signature, side="candidate", mapping=case.plan.feed)
+    size = layout.signature.batch or FEW
+    few = range(0, min(len(case.required), FIRST_ROWS) - size + 1, size)
+    rows = (layout.feed(fed(case.required.batch.slice(start, start + size))[0]) for start in few)
+    with TemporaryDirectory(prefix="likewise.") as folder, quietly():
+        static = recipe.mode == graphs.STATIC
+        return graphs.to_integers(model, Path(folder), recipe, rows if static else None, reduce_range=narrow)
 
 
 def _anew(case: Case, exporter: Exporter, *, double: bool) -> ModelProto | None:

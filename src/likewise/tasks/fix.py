@@ -180,25 +180,29 @@ class _Repair:
         from likewise.explain import remedies
 
         for entry, remedy in () if found is None else remedies.fixes(found.case, found.best):
-            if remedy.options:
+            try:
+                path = None if remedy.options else self._written(remedy)
+                if path is None and not remedy.options:
+                    continue
                 options = {**settings.candidate_options, **remedy.options}
-                report = self._checked(replace(settings, candidate_options=options))
-                self._note(entry, remedy, report)
-                if report.passed and not done:
-                    yield remedy.options
+                target = settings.candidate if path is None else str(path)
+                report = self._checked(replace(settings, candidate=target, candidate_options=options))
+            except Exception as error:  # noqa: BLE001 - a remedy that cannot be carried out must not take the others along
+                self._note(entry, remedy, Outcome.INCONCLUSIVE, f"it could not be carried out: {one_line(error)}")
                 continue
-            path = self._written(remedy)
+            step = self._note(entry, remedy, report.outcome, report.headline)
             if path is not None:
-                report = self._checked(replace(settings, candidate=str(path)))
-                yield _Copy(path, (*done, self._note(entry, remedy, report)), report)
+                yield _Copy(path, (*done, step), report)
+            elif report.passed and not done:
+                yield remedy.options
 
     def _checked(self, settings: Settings) -> Report:
         """The verdict on a copy, by a check like any other: both models are opened anew, all rows are asked."""
         return checking.run(replace(settings, explain=False), progress=self.progress)
 
-    def _note(self, entry: Explained | None, remedy: Fix, report: Report) -> Step:
+    def _note(self, entry: Explained | None, remedy: Fix, outcome: Outcome, headline: str) -> Step:
         cause, culprit = ("", "") if entry is None else (entry.cause, str(entry.culprit))
-        self.tried.append(Step(remedy.told, cause, culprit, report.outcome, report.headline))
+        self.tried.append(Step(remedy.told, cause, culprit, outcome, headline))
         return self.tried[-1]
 
     def _written(self, remedy: Fix) -> Path | None:
@@ -210,11 +214,7 @@ class _Repair:
         folder = self.folder / str(self.copies)
         folder.mkdir()
         path = folder / self.output.name
-        try:
-            path.write_bytes(self._stamped(proto, remedy).SerializeToString(deterministic=True))
-        except Exception as error:  # noqa: BLE001 - protobuf has several types for "larger than 2 GB"
-            self.tried.append(Step(remedy.told, "", "", Outcome.INCONCLUSIVE, f"not written: {one_line(error)}"))
-            return None
+        path.write_bytes(self._stamped(proto, remedy).SerializeToString(deterministic=True))
         return path
 
     def _stamped(self, proto: ModelProto, remedy: Fix) -> ModelProto:

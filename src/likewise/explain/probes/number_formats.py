@@ -16,6 +16,7 @@ from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HARMLESS, Change, Effect, Trial
+from likewise.explain.remedies import quantised_again
 from likewise.models.onnx import dequantize, edits, widen
 from likewise.models.onnx.dequantize import Site, Weight
 
@@ -294,7 +295,7 @@ class _Quantized:
             named = listed([str(place) for place, _, _ in kept], NAMED)
             told = f"{count} of {every} quantised places kept in float: {named}"
             yield Fix(told, partial(self.floating, sites, weights))
-            count *= 2
+            count += max(1, count // 2)
         yield Fix(
             "all quantised places kept in float: nothing of the quantisation is left",
             partial(self.floating, self.sites, list(self.weights)),
@@ -356,7 +357,8 @@ def _in_floats(graph: _Quantized) -> Explained | None:
             place, more = _culprit(graph, effect)
             with_weights = " and with the weights of the reference" if graph.restored else ""
             told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
-            remedy, fixes = _remedy(graph.case, place), tuple(graph.fixes())
+            # What costs nothing in size comes first.
+            remedy, fixes = _remedy(graph.case, place), (*quantised_again(graph.case), *graph.fixes())
             return effect.explained("quantization", place, told, remedy, fixes=fixes)
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
     graph.bounded = "relu"
@@ -370,7 +372,8 @@ def _in_floats(graph: _Quantized) -> Explained | None:
         "computed in floats with its weights moved within what the integers round off, the candidate's answers move "
         f"by as much as the difference on {effect.told}"
     )
-    return effect.explained("quantization", WHOLE, told, _remedy(graph.case, WHOLE), simplicity=4)
+    remedy, fixes = _remedy(graph.case, WHOLE), tuple(quantised_again(graph.case))
+    return effect.explained("quantization", WHOLE, told, remedy, simplicity=4, fixes=fixes)
 
 
 def _culprit(graph: _Quantized, whole: Effect) -> tuple[Place, str]:
