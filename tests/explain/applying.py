@@ -13,6 +13,7 @@ import pandas as pd
 import scipy.special
 
 import data_only
+import likewise
 
 AS_MUCH = 0.95
 """Of the failing rows that a diagnosis explains, so many have to be gone."""
@@ -38,6 +39,10 @@ def remedied(fault, diagnosis):
     options = dict(fault.options)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "remedied.onnx"
+        if "by likewise fix: " in told:
+            # Only what the diagnosis is about is looked for again.
+            only = {**data_only.OPTIONS, **options, "causes": (diagnosis.cause,)}
+            return likewise.fix(fault.reference, fault.candidate, fault.data, file, speed=False, **only).report
         if export := re.search(r"with likewise export( --double)?", told):
             data_only.export(fault.reference, fault.data, file, check=False, double=export[1] is not None)
             return data_only.check(fault.reference, str(file), fault.data, **options)

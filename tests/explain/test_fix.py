@@ -23,14 +23,12 @@ from sklearn.linear_model import LogisticRegression
 import data_only
 import likewise
 from likewise.models.onnx import interface
-from planting import command
+from planting import command, here
 
 OF_CORPUS = {
     "outputs/softmax_missing_in_a_network": "nodes put behind 'probabilities'",
     "inputs/red_and_blue": "nodes put in front of 'pixels'",
-    "trees/gaps_go_the_other_way": "put right in the graph",
     "weights/weights_transposed": "middle.weight put back from the reference",
-    "precision/too_coarse_integers": "kept in float",
 }
 """One fault of each kind of remedy, and what is done about it."""
 
@@ -84,8 +82,8 @@ def test_the_command_writes_a_copy_that_answers_like_the_reference_and_touches_n
     stamps = {entry.key: entry.value for entry in onnx.load(tmp_path / "fixed.onnx").metadata_props}
     assert stamps["likewise.fixed_from"] == before["bad.onnx"]
     for taken in ("bad.onnx", "model.joblib"):
-        assert command(*told, taken, folder=tmp_path).returncode == 2
-    passes = command("fix", "model.joblib", "good.onnx", *told[3:], "other.onnx", folder=tmp_path)
+        assert here(*told, taken, folder=tmp_path).returncode == 2
+    passes = here("fix", "model.joblib", "good.onnx", *told[3:], "other.onnx", folder=tmp_path)
     assert passes.returncode == 0
     assert "passes as it is" in passes.stdout
     assert not (tmp_path / "other.onnx").exists()
@@ -171,6 +169,10 @@ def test_a_quantised_file_is_quantised_again_before_anything_is_kept_in_float(tm
     assert found.bytes_after < 1.5 * found.bytes_before
     given = answers(tmp_path / "fixed.onnx", **rows)[0]
     assert np.abs(given - rows["x"] @ weights).mean() <= mean / 2
+    strict = fixed(*both, rows, tmp_path / "strict.onnx", abs_tol=2 * largest, mean_tol=mean / 500)
+    assert "kept in float" in strict.done[0].told
+    given = answers(tmp_path / "strict.onnx", **rows)[0]
+    assert np.abs(given - rows["x"] @ weights).mean() <= mean / 500
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ VERIFIED = {
     "outputs/classes_permuted_against_recorded_answers": "Reorder the columns: output[:, [2, 0, 1]]",
     "outputs/logarithms_of_probabilities": "Apply the exp to the candidate's output: np.exp(output)",
     "outputs/channels_last": "output.transpose(0, 3, 1, 2)",
+    "trees/tree_with_gaps": "Have it put right in a copy by likewise fix",
 }
 
 
@@ -63,9 +64,9 @@ def test_doing_nothing_does_not_help():
 def test_an_export_that_does_not_help_is_no_remedy():
     """The converter gives trees that were trained with gaps no direction for them, however often it is asked."""
     first = explained("trees/tree_with_gaps")[1].diagnoses[0]
-    assert not first.remedy_verified
     assert "xport the" not in first.remedy
-    assert remedy_told(first).startswith("Suggestion: fill missing values")
+    assert remedy_told(first).startswith("Verified: have it put right in a copy by likewise fix")
+    assert "Suggestion: fill missing values" in remedy_told(first)
 
 
 def rows(count=300):
@@ -93,13 +94,13 @@ def test_exporting_a_file_again_that_likewise_wrote_is_told_only_where_it_was_tr
     assert (first.cause, first.remedy_verified) == ("weight-corruption", True)
     # What was said about the names of this file need not hold for another one: none is made.
     spoken = data_only.explain(model, str(file), inputs, pair={"probabilities": "probabilities"}).diagnoses[0]
-    assert not spoken.remedy_verified
-    assert "only if it was changed since does another export help" in spoken.remedy
+    assert spoken.remedy == "Have it put right in a copy by likewise fix: coef_ put back from the reference"
+    assert "only if it was changed since does another export help" in spoken.suggestion
     unstamped = onnx.load(file)
     del unstamped.metadata_props[:]
     onnx.save(unstamped, file)
     foreign = data_only.explain(model, str(file), inputs, pair={"probabilities": "probabilities"}).diagnoses[0]
-    assert foreign.remedy == "Export or copy the file again, and compare its SHA-256 on both ends"
+    assert foreign.suggestion == "Export or copy the file again, and compare its SHA-256 on both ends"
 
 
 def test_a_preset_that_has_failed_is_not_recommended():

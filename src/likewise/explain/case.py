@@ -85,12 +85,13 @@ class Fix:
     """A remedy that can be carried out: what is done, in words, and the candidate's graph as it is then.
 
     `make` gives None where it turns out that it cannot be done. `options` are settings of the session, under which the
-    graph stays as it is.
+    graph stays as it is. `proven`: just this was done in the experiment that showed the cause.
     """
 
     told: str
     make: Callable[[], ModelProto | None]
     options: Mapping[str, str] = field(default_factory=dict)
+    proven: bool = False
 
 
 DOUBLE = "Export it in double (likewise export --double)"

@@ -133,7 +133,8 @@ class Change:
         bound = self.whole or self.cells or self.fed is not None or self.size is not None
         if self.side != "candidate" or bound or (self.target is None) == (not self.options):
             return ()
-        return (Fix(told, lambda: self.target, {name: str(value) for name, value in (self.options or {}).items()}),)
+        options = {name: str(value) for name, value in (self.options or {}).items()}
+        return (Fix(told, lambda: self.target, options, proven=True),)
 
 
 HEALED = "{failing rows healed}"

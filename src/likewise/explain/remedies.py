@@ -1,7 +1,8 @@
 """What to do about a cause: verified where just that was done and the failing rows agreed, else a suggestion.
 
-Some experiments are the remedy themselves (`Remedy.done`). Beside them, what most causes call for is tried: the
-reference is exported again, as `likewise export` does, and asked about the same rows.
+Some experiments are the remedy themselves: a line of code, an option (`Remedy.done`), or a change of the graph, which
+`likewise fix` makes in a copy (`Explained.fixes`). Beside them, what most causes call for is tried: the reference is
+exported again, as `likewise export` does, and asked about the same rows.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[
         tried = bool(remedy.again) or entry.cause not in NOT_BY_EXPORT
         double = entry.cause in IN_DOUBLE
         effect = exported(case, *(["--double"] if double else [])) if tried and double == first else None
+        proven = next((fix for fix in entry.fixes if fix.proven and not fix.options), None)
+        if proven is not None and not remedy.done and entry.cause not in NOT_BY_EXPORT:
+            remedy = replace(remedy, done=f"Have it put right in a copy by likewise fix: {proven.told}")
         yield _with_remedy(case, told, remedy, effect)
 
 

@@ -146,7 +146,7 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
         else "Bound the value before this node as the reference does (torch.clamp), and export again",
         covered=anywhere,
         simplicity=2,
-        fixes=() if target is None else Change(target=target).fixes("computed in double"),
+        fixes=() if target is None else (Fix("computed in double", lambda: target),),
     )
 
 
