@@ -153,6 +153,27 @@ def test_two_causes_are_repaired_one_after_the_other(tmp_path):
     np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", x=rows)[0][:, 0], expected)
 
 
+def test_a_batch_of_one_size_is_left_free(tmp_path):
+    """A file that was traced with four rows, which it also brings into shape."""
+
+    def flat(rows):
+        shape = onnx.numpy_helper.from_array(np.array([rows, 6], np.int64), "shape")
+        weights = onnx.numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(6, 2), "w")
+        nodes = [helper.make_node("Reshape", ["x", "shape"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n" if rows < 0 else rows, 2, 3])
+        made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n" if rows < 0 else rows, 2])
+        graph = helper.make_graph(nodes, "g", [given], [made], [shape, weights])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+    rows = {"x": np.random.default_rng(0).normal(size=(30, 2, 3)).astype(np.float32)}
+    found = fixed(flat(-1), flat(4), rows, tmp_path / "fixed.onnx")
+    assert found, [(step.told, step.headline) for step in found.tried]
+    assert found.before.outcome.name == "INCONCLUSIVE"
+    assert found.done[0].told == "the batch axis left free, which was 4"
+    expected = rows["x"].reshape(30, 6) @ np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", **rows)[0], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_quantised_file_is_quantised_again_before_anything_is_kept_in_float(tmp_path):
     """One column of a weight is sixty times as large as the others: with one scale for all, these are lost."""
     rng = np.random.default_rng(0)

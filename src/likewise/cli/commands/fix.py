@@ -93,6 +93,7 @@ def _told(candidate: str, outcome: str, headline: str, found: Mapping[str, Any],
         yield f"· In likewise.toml: candidate_options = {{ {table} }}"
     else:
         yield f"NOT FIXED: nothing was written. {outcome}: {headline}."
+    yield from [""] if found.get("tried") else []
     for step in found.get("tried", ()):
         yield f"· Not enough: {step['told']}: {step['headline'].partition(';')[0]}."
     if not found.get("tried") and not found.get("output") and outcome != "PASS":

@@ -17,10 +17,10 @@ from likewise.contracts.verdict import Outcome
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
 from likewise.explain import experiment, trace
-from likewise.explain.case import Case, Explained, made_once, probe
+from likewise.explain.case import Case, Explained, Fix, made_once, probe
 from likewise.explain.experiment import ENOUGH, Effect, Trial
 from likewise.explain.features import fed_sides
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, interface
 
 ROWS = 192
 """Rows that are asked about again."""
@@ -123,7 +123,16 @@ def _declared(case: Case) -> Iterator[Explained]:
             f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
             f"{DYNAMIC}, or use --fixed-batch",
             simplicity=1,
+            fixes=_left_free(case, size),
         )
+
+
+def _left_free(case: Case, size: int | None) -> tuple[Fix, ...]:
+    """The batch axis of the graph left free, where it stands for one size."""
+    proto = case.graph()
+    if proto is None or size is None:
+        return ()
+    return (Fix(f"the batch axis left free, which was {size}", lambda: interface.any_batch(proto, size)),)
 
 
 def _refused(case: Case) -> Iterator[Explained]:
@@ -147,6 +156,7 @@ def _refused(case: Case) -> Iterator[Explained]:
             f"the candidate answers batches of {right[0]} like the reference, and {not_so}",
             f"{DYNAMIC}, or call it with {right[0]} row(s): --batch-size {right[0]} --fixed-batch",
             simplicity=1,
+            fixes=_left_free(case, right[0]),
         )
 
 
@@ -183,6 +193,7 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
             f"the candidate agrees at {told} and not at {_sizes(tuple(refusing))}: {said}",
             DYNAMIC,
             simplicity=1,
+            fixes=_left_free(case, right[0]) if lone else (),
         )
     elif wrong and not experiment.answers_vary(case, "candidate"):
         neighbours = _by_neighbours(case, max(wrong)) if max(wrong) > 1 else False

@@ -99,6 +99,25 @@ def renamed(proto: ModelProto, names: Mapping[str, str]) -> ModelProto:
     return copy
 
 
+def any_batch(proto: ModelProto, size: int) -> ModelProto:
+    """The graph with its first axis left free where it declares a batch of this size, or brings one into shape."""
+    copy = edits.copied(proto)
+    graph = copy.graph
+    for value in (*graph.input, *graph.output):
+        first = next(iter(value.type.tensor_type.shape.dim), None)
+        if first is not None and first.dim_value == size:
+            first.dim_param = "batch"
+    stored = edits.constants(graph)
+    shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape" and node.input[1] in stored}
+    for name in shapes:
+        shape = stored[name].copy()
+        if shape.size and shape[0] == size and not (shape == -1).any():
+            shape[0] = -1
+            edits.set_constant(graph, name, shape)
+    del graph.value_info[:]
+    return copy
+
+
 def picked(
     proto: ModelProto, label: str, scores: str, classes: Sequence[Any], above: float | None
 ) -> ModelProto | None:
