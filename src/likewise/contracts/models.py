@@ -190,6 +190,7 @@ class ExportRequest:
     `sample` holds rows as the model takes them (already fed), first in every array; `batch_axis` says
     where the model has them. `details` is what the open model says about itself. `double` asks for
     float64 inputs and arithmetic, `zipmap` for one dictionary per row, `dynamic` names the free axes of inputs.
+    `recorded` asks for the exporter that records one run, where a framework has two.
     """
 
     model: Any
@@ -201,6 +202,7 @@ class ExportRequest:
     double: bool = False
     zipmap: bool = False
     dynamic: Mapping[str, tuple[int, ...]] | None = None
+    recorded: bool = False
 
 
 class Exporter(Protocol):

@@ -119,7 +119,8 @@ class Diagnosis:
 
     `explained_share` is the part of the failing rows looked at that agree once the cause is taken
     away; `rows` names the first of them. `remedy_verified`: just what the remedy says was done, and the failing rows
-    agreed; else it is a suggestion. `suggestion` is what else may help beside a verified remedy.
+    agreed; else it is a suggestion. `suggestion` is what else may help beside a verified remedy. Where the culprit is
+    known to the code: the `path` of a step or module, `nodes` and `tensors` of the graph, the `source` as file:line.
     """
 
     cause: str
@@ -130,6 +131,10 @@ class Diagnosis:
     rows: tuple[int | str, ...] = ()
     remedy_verified: bool = False
     suggestion: str = ""
+    path: str = ""
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

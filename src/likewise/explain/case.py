@@ -174,6 +174,13 @@ class Case:
         if self.seconds_left() <= 0:
             raise OutOfTimeError(OUT_OF_TIME, remedy="Give more with --explain-budget")
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What cannot be stopped, such as an export, does not take the time of the probe that needs it."""
+        began = time.monotonic()
+        yield
+        self.deadline += time.monotonic() - began
+
     def native(self, side: str) -> Any:
         """The framework's own open object of a side (estimator, booster, module, ModelProto), or None."""
         runner = self.runners.get(side)

@@ -330,8 +330,13 @@ def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
         explained,
         key=lambda entry: (-min(round(_share(case, entry), 2), ALL), entry.simplicity, entry.cause),
     )
-    once = {(entry.cause, str(entry.culprit)): entry for entry in reversed(best)}
-    return [entry for entry in best if once[entry.cause, str(entry.culprit)] is entry][:SHOWN]
+    once = {_told_of(entry): entry for entry in reversed(best)}
+    return [entry for entry in best if once[_told_of(entry)] is entry][:SHOWN]
+
+
+def _told_of(entry: Explained) -> tuple[object, ...]:
+    """A cause and where it is, by which it is told once however many probes came upon it."""
+    return entry.cause, entry.culprit.nodes or str(entry.culprit)
 
 
 def _share(case: Case, entry: Explained) -> float:

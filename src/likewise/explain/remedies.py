@@ -64,7 +64,19 @@ def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[
     first = bool(found) and found[0][0].cause in IN_DOUBLE
     for entry, share in found:
         rows = () if entry.covered is None or case.sample is None else case.sample.names(entry.covered)
-        told = Diagnosis(entry.cause, str(entry.culprit), round(share, 4), entry.evidence, "", rows)
+        place = entry.culprit
+        told = Diagnosis(
+            entry.cause,
+            str(place),
+            round(share, 4),
+            entry.evidence,
+            "",
+            rows,
+            path=place.path,
+            nodes=place.nodes,
+            tensors=place.tensors,
+            source=place.source,
+        )
         remedy = entry.remedy if isinstance(entry.remedy, Remedy) else Remedy(entry.remedy)
         tried = bool(remedy.again) or entry.cause not in NOT_BY_EXPORT
         double = entry.cause in IN_DOUBLE

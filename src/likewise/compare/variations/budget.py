@@ -1,24 +1,35 @@
 """How much is asked beside the data: all of it where that costs little, else about as many rows as the data had.
 
-Whether it costs little is decided once, after the data, from what a row of the data and a call for a single row cost
-each model; from then on no clock is looked at. What is tried of models that take long is a rule over rows.
+Models of small files that are asked about short rows cost little. Of others it is decided once, after the data, from
+what a row of the data and a call for a single row cost each model; from then on no clock is looked at. What is tried of
+models that take long is a rule over rows.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from likewise.compare.call import Side, timed
 from likewise.compare.observe import REFERENCE, Prepared
 from likewise.compare.session import Head, Run
 from likewise.compare.variations import batches, lengths
 from likewise.contracts.comparison import Comparison, Plan
+from likewise.contracts.models import Model
 from likewise.errors import LikewiseError
+from likewise.models.onnx.external_data import EXTERNAL_DATA
 from likewise.registry import adapter
 
 BATCHES, LENGTHS, EDGE = 0.5, 0.75, 1.0
 """Up to which part of the room other batches, then other lengths, then edge suites may go."""
+
+SMALL = 1 << 28
+"""Bytes of a model's file times the numbers of a row, below which no row costs much."""
+
+FAR_TOO_MUCH = 16.0
+"""Small files that take so many times what is allowed do something else than their size tells, such as loops."""
 
 
 def room(plan: Plan, ran: Run, *, seconds: float, multiple: float, edge: bool) -> int | None:
@@ -37,6 +48,9 @@ def room(plan: Plan, ran: Run, *, seconds: float, multiple: float, edge: bool) -
         return None
     row = sum(row_seconds.values())
     enough = max(seconds, multiple * rows * row)
+    if _small(plan.reference, prepared.reference, head) and _small(plan.candidate, prepared.candidate, head):
+        # A busy machine must not make other rows of the same command.
+        enough *= FAR_TOO_MUCH
     took = sum(count * row_seconds[name] for name, (count, _) in asked.items())
     for side in sides:
         # Of rows that take too long already it does not matter what calls take.
@@ -77,6 +91,17 @@ def _call_seconds(plan: Plan, side: Side, head: Head, row: float) -> float:
     except LikewiseError:
         # That is told where single rows are tried.
         return 0.0
+
+
+def _small(model: Model, side: Side, head: Head) -> bool:
+    """Is a model's file so small, and a row so short, that no row can cost much?"""
+    if adapter(model.framework).answers_only:
+        return True
+    target = model.target
+    if not isinstance(target, str | Path) or not os.path.isfile(target) or EXTERNAL_DATA in side.runner.details:
+        return False
+    values = sum(array.size for array in head.batch.slice(0, 1).inputs.values())
+    return os.path.getsize(target) * max(values, 1) <= SMALL
 
 
 def _everything(plan: Plan, prepared: Prepared, head: Head, compared: int, side: str, *, edge: bool) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -315,3 +317,14 @@ def module_of(node: NodeProto) -> str | None:
         return modules[-1] if modules else None
     parts = node.name.strip("/").split("/")
     return ".".join(parts[:-1]) if node.name.startswith("/") and len(parts) > 1 else None
+
+
+STACK = re.compile(r'File "([^"]+)", line (\d+), in')
+"""A line of a stack trace that an exporter has written down."""
+
+
+def source_of(node: NodeProto) -> str:
+    """The file and line of the source that a node comes from, where the exporter has noted it."""
+    trace = next((entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace"), "")
+    lines = [f"{path}:{line}" for path, line in STACK.findall(trace) if f"{os.sep}torch{os.sep}" not in path]
+    return lines[-1] if lines else ""

@@ -31,7 +31,7 @@ from likewise.models.torch.open import (
     tensor_of,
     training_parts,
 )
-from likewise.models.torch.torchscript import BATCH, Subject, recorded_instead, recorded_script, silently
+from likewise.models.torch.torchscript import BATCH, Subject, recorded, recorded_instead, recorded_script, silently
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -67,6 +67,8 @@ class TorchExporter:
         names = _answer_names(subject)
         if isinstance(module, torch.jit.ScriptModule):
             proto = recorded_script(subject, request.opset)
+        elif request.recorded:
+            proto = recorded(subject, request.opset)
         else:
             try:
                 proto = _captured_as_onnx(subject, request.opset)

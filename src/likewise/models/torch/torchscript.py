@@ -64,7 +64,7 @@ def recorded_instead(subject: Subject, opset: int | None, error: ModelError) -> 
     import torch
 
     try:
-        proto = _recorded(subject, opset)
+        proto = recorded(subject, opset)
         believed = not _wrong_elsewhere(subject, proto)
     except Exception:  # noqa: BLE001 - what the newer exporter said is what to change
         believed = False
@@ -82,7 +82,7 @@ def recorded_script(subject: Subject, opset: int | None) -> ModelProto:
     """TorchScript, which the newer exporter does not take."""
     remedy = "Export the module that the script was made from"
     try:
-        proto = _recorded(subject, opset)
+        proto = recorded(subject, opset)
     except Exception as error:  # the exporter raises many types
         operator = re.search(r"operator '([\w:]+)'", str(error))
         what = f"its operator {operator[1]} has no ONNX counterpart" if operator else one_line(error, limit=300)
@@ -93,7 +93,7 @@ def recorded_script(subject: Subject, opset: int | None) -> ModelProto:
     return proto
 
 
-def _recorded(subject: Subject, opset: int | None) -> ModelProto:
+def recorded(subject: Subject, opset: int | None) -> ModelProto:
     """The graph of one run. What Python decided on the way is lost in it: where torch says so, there is no graph."""
     import onnx
     import torch

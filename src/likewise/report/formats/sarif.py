@@ -1,8 +1,9 @@
-"""SARIF 2.1.0, for code-scanning views: what broke, at the file of the candidate."""
+"""SARIF 2.1.0, for code-scanning views: what broke, at the user's source where it is known, else at the candidate."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -60,7 +61,7 @@ def _run(report: Report, gate: str | None = None) -> dict[str, Any]:
         },
         **named,
         "invocations": [{"executionSuccessful": True, "endTimeUtc": _utc(report.origin.created)}],
-        "results": [{**result, "locations": place} for result in results],
+        "results": [{"locations": place, **result} for result in results],
         "properties": {
             "outcome": str(report.outcome),
             "samples": report.samples,
@@ -76,7 +77,18 @@ def _of_finding(finding: Finding) -> dict[str, Any]:
 
 def _of_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     words = f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}. {remedy_told(diagnosis)}".strip()
-    return _result(f"cause/{diagnosis.cause}", "error", words)
+    result = _result(f"cause/{diagnosis.cause}", "error", words)
+    path, _, line = diagnosis.source.rpartition(":")
+    if path and line.isdigit():
+        where = {"artifactLocation": {"uri": _uri(_from_here(path))}, "region": {"startLine": int(line)}}
+        result["locations"] = [{"physicalLocation": where}]
+    return result
+
+
+def _from_here(path: str) -> str:
+    """A source file as code-scanning views look for it: from the folder in which the run is made."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
 
 
 def _result(rule: str, level: str, message: str) -> dict[str, Any]:

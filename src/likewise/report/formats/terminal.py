@@ -221,7 +221,7 @@ class _Screen:
         if self.full:
             facts += [f"Row {v.row}: {v.column} = {answer_text(v.value)}: {v.why}" for v in found.unusual]
         if found.excluded and (self.full or not report.diagnoses):
-            facts.append(f"Tried without success: {', '.join(found.excluded)}.")
+            facts.append(f"Tried, did not help: {', '.join(found.excluded)}.")
         if self.full or not report.diagnoses:
             facts += [f"Not tested: {sentence(text)}" for text in found.not_tested]
         yield _Block(4, [Line(self.clipped(fact, 2), style="dim") for fact in facts])

@@ -1,0 +1,500 @@
+"""Where a graph begins to differ from the reference's, found by values and proven by grafts.
+
+The reference is taken as a graph: itself, or what it gives when it is exported now, once that is seen to answer like
+it. Both graphs run on failing rows; of every tensor a short sketch is kept, so that a network never lies in memory as
+a whole. A tensor of the candidate whose sketch is found among the reference's is right. The culprit is a node that is
+given right values and gives wrong ones, on a way that stays wrong up to an output. What the reference has in its place
+is grafted there: if the failing rows agree then, nothing else is at fault, and how the two differ is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from likewise.compare.call import answers
+from likewise.compare.observe import prepare
+from likewise.contracts.comparison import Incident
+from likewise.contracts.data import Array, Batch
+from likewise.contracts.models import ExportRequest, Model
+from likewise.data.columns import ArrayColumns
+from likewise.explain import counterparts, experiment
+from likewise.explain.case import Case, made_once
+from likewise.explain.experiment import Change, Effect, Trial
+from likewise.explain.weights import matching
+from likewise.models.arrays import RowLayout
+from likewise.models.onnx import describe, edits, grafts
+from likewise.models.onnx.inside import Opened
+from likewise.registry import exporters, open_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SECONDS_FOR_EXPORT = 4.0
+"""An export that captures a program is not begun with less time left."""
+
+ROWS = 12
+"""Failing rows that both graphs are run on."""
+
+BYTES = 192 * 2**20
+"""Values that are held at once."""
+
+TENSORS = 256
+"""Tensors that are looked at in one run."""
+
+CLOSE = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)
+"""How far a tensor may be from the reference's, as a part of it, to be taken for the same: the strictest that tells."""
+
+MOST_BEGINNINGS = 6
+"""If a difference begins at more nodes than this, it is noise that is seen."""
+
+DEEPEST, MOST_NODES = 8, 24
+"""How far behind the first wrong node a graft may end, and how many nodes it may take away or bring."""
+
+MOST_TRIED = 12
+"""Grafts that are tried at a beginning."""
+
+MOST_ROUNDS = 4
+"""Culprits that are looked for one after the other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twin:
+    """The reference as a graph. `side` is whose settings it is run with; `exported`: it was made for this."""
+
+    graph: Opened
+    side: str
+    inputs: Callable[[Batch], dict[str, Array]]
+    outputs: Mapping[str, str]
+    exported: bool
+
+
+@made_once
+def twin(case: Case) -> Twin | None:
+    """The reference as a graph that answers as it does, where there is one."""
+    if case.framework("reference") == "onnx":
+        proto = case.editable("reference")
+        if proto is None:
+            return None
+        graph = Opened.of(proto, case.tensor_types("reference"))
+        same = {spec.reference: spec.reference for spec in case.specs}
+        return Twin(graph, "reference", lambda batch: counterparts.fed(case, "reference", batch), same, exported=False)
+    for make in (_converted, _exported):
+        proto = make(case)
+        found = None if proto is None else _as_it_answers(case, proto)
+        if found is not None:
+            return found
+    return None
+
+
+def _converted(case: Case) -> ModelProto | None:
+    return matching.twin(case)
+
+
+def _exported(case: Case) -> ModelProto | None:
+    """What the reference's own exporter makes of it now, by the way and the opset that the candidate was made with."""
+    native, candidate = case.native("reference"), case.graph()
+    exporter = next((known for known in exporters() if known.claims(native)), None)
+    if exporter is None or case.seconds_left() < SECONDS_FOR_EXPORT:
+        return None
+    runner = case.runners["reference"]
+    fed, _ = case.side("reference").feed(case.required.batch)
+    recorded = candidate.producer_name == "pytorch" and not any(node.metadata_props for node in candidate.graph.node)
+    for opset in (grafts.opset(candidate, ""), None):
+        request = ExportRequest(
+            native,
+            runner.signature,
+            fed,
+            details=runner.details,
+            batch_axis=case.plan.reference.options.get("batch_axis"),
+            opset=opset,
+            recorded=recorded,
+        )
+        try:
+            with case.waiting():
+                return exporter.export(request)
+        except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
+            continue
+    return None
+
+
+def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:
+    """An export of the reference, if it answers like it on rows that fail now."""
+    model = Model("onnx", proto.SerializeToString())
+    trial, runner = Trial.few(case), case.runners["reference"]
+    try:
+        with open_model(model) as opened:
+            plan = replace(case.plan, candidate=model, pair={}, feed={})
+            prepared = prepare(plan, runner, opened, trial.batch)
+            if isinstance(prepared, Incident) or prepared.pairing.mismatches:
+                return None
+            theirs, _ = answers(prepared.candidate, trial.batch)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is of no use
+        return None
+    specs = [case.as_judged(spec) for spec in prepared.pairing.pairs]
+    if not specs or Effect(case.agreeing(trial.batch, trial.reference, theirs, specs), trial.failing).share < 1 - 1e-9:
+        return None
+    written = edits.editable(proto)
+    assert written is not None
+    graph, feed = Opened.of(written, edits.tensor_types(written)), prepared.candidate.feed
+    layout = RowLayout(model, describe.inputs(written), ())
+
+    def inputs(batch: Batch) -> dict[str, Array]:
+        return layout.feed(replace(batch, inputs=ArrayColumns(dict(feed(batch)[0].inputs))))
+
+    return Twin(graph, "candidate", inputs, {spec.reference: spec.candidate for spec in specs}, exported=True)
+
+
+PROJECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """A tensor in short: its shape, how large it is, and what is left of it in a few directions drawn at random."""
+
+    shape: tuple[int, ...]
+    size: float
+    marks: Array
+
+
+def sketch(array: Array) -> Sketch:
+    if array.dtype.kind not in "biuf":
+        words = array.astype(str)
+        marks = np.array([hash(tuple(words.ravel().tolist())) % 2**40, 0, 0, 0], dtype=np.float64)
+        return Sketch(array.shape, 1.0, marks)
+    flat = array.ravel().astype(np.float64)
+    broken = ~np.isfinite(flat)
+    if broken.any():
+        flat = np.where(broken, np.where(np.isnan(flat), 3e3, np.sign(np.nan_to_num(flat)) * 7e3), flat)
+    return Sketch(array.shape, float(np.sqrt(flat @ flat)), _directions(len(flat)) @ flat)
+
+
+@lru_cache(maxsize=16)
+def _directions(length: int) -> Array:
+    bits = np.random.default_rng(length).integers(0, 2, (PROJECTIONS, length), dtype=np.int8)
+    return (2 * bits - 1).astype(np.float32)
+
+
+def apart(one: Sketch, other: Sketch) -> float:
+    """The difference of two tensors as a part of the larger, by their sketches."""
+    if one.shape != other.shape:
+        return float("inf")
+    size = max(one.size, other.size)
+    return float(np.abs(one.marks - other.marks).max()) / size if size else 0.0
+
+
+def sketches(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> dict[str, Sketch]:
+    """All tensors of a graph on some rows, some at a time."""
+    found = {name: sketch(array) for name, array in inputs.items()}
+    names = [name for name in graph.tensors if name in graph.types]
+    for start in range(0, len(names), TENSORS):
+        case.require_time()
+        seen = counterparts.inside(case, side, graph, names[start : start + TENSORS], inputs)
+        found |= {name: sketch(array) for name, array in seen.items()}
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Both graphs with the sketches of their tensors. `equal`: the twin's tensors that hold the same as one of ours."""
+
+    candidate: Opened
+    twin: Opened
+    ours: Mapping[str, Sketch]
+    theirs: Mapping[str, Sketch]
+    equal: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, str]
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The twin's tensors that the candidate has too, with the name there: its own one first, then the earliest."""
+        found: dict[str, str] = {}
+        for name, others in self.equal.items():
+            for other in others:
+                if other == name or other not in found:
+                    found[other] = name
+        return found
+
+
+def beside(
+    candidate: Opened,
+    known: Twin,
+    ours: Mapping[str, Sketch],
+    theirs: Mapping[str, Sketch],
+    outputs: Mapping[str, str],
+    close: float,
+) -> Beside:
+    """Which tensors of both graphs hold the same."""
+    shapes: dict[tuple[int, ...], list[str]] = {}
+    for name, entry in theirs.items():
+        shapes.setdefault(entry.shape, []).append(name)
+    tables = {
+        shape: (np.array([theirs[name].marks for name in names]), np.array([theirs[name].size for name in names]))
+        for shape, names in shapes.items()
+    }
+    equal: dict[str, tuple[str, ...]] = {}
+    for name, entry in ours.items():
+        if entry.shape in tables:
+            marks, sizes = tables[entry.shape]
+            distance = np.abs(marks - entry.marks).max(axis=1)
+            fitting = np.flatnonzero(distance <= close * np.maximum(sizes, entry.size))
+            if len(fitting):
+                nearest = fitting[np.argsort(distance[fitting], kind="stable")]
+                equal[name] = tuple(shapes[entry.shape][place] for place in nearest)
+    return Beside(candidate, known.graph, ours, theirs, equal, outputs)
+
+
+def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], outputs: Collection[str]) -> list[int]:
+    """The nodes that are given right values and give wrong ones, on a way that stays wrong up to an output."""
+    known = set(right)
+    for index in graph.computing:
+        # What could not be looked at is as right as what it is made from.
+        if all(name in known or (name not in graph.makers and name not in seen) for name in graph.reads[index]):
+            known.update(name for name in graph.node(index).output if name and name not in seen)
+    readers: dict[str, list[int]] = {}
+    for index in graph.computing:
+        for name in graph.reads[index]:
+            readers.setdefault(name, []).append(index)
+    wrong: set[str] = set()
+    at_fault: set[int] = set()
+    for index in reversed(graph.computing):
+        for name in graph.node(index).output:
+            if name and name not in known and (name in outputs or at_fault.intersection(readers.get(name, ()))):
+                wrong.add(name)
+                at_fault.add(index)
+    return [index for index in graph.computing if index in at_fault and not wrong.intersection(graph.reads[index])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graft:
+    """A part of the twin in the place of a part of the candidate.
+
+    `how` is "replaced", "inserted" (before `nodes`) or "bypassed"; `nodes` are the candidate's, `others` the twin's.
+    """
+
+    how: str
+    target: ModelProto
+    nodes: tuple[int, ...]
+    others: tuple[int, ...]
+    tensor: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Culprit:
+    """A graft that takes the difference away, with both graphs as they were before it."""
+
+    graft: Graft
+    beside: Beside
+
+    @property
+    def differing(self) -> tuple[grafts.Differing, ...]:
+        """In what the two nodes differ, where one stands for one."""
+        pair = self.pair
+        if pair is None:
+            return ()
+        return tuple(grafts.differing(self.beside.candidate, pair[0], self.beside.twin, pair[1], self.beside.equal))
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        one = self.graft.how == "replaced" and len(self.graft.nodes) == len(self.graft.others) == 1
+        if not one:
+            return None
+        mine, yours = self.graft.nodes[0], self.graft.others[0]
+        same = self.beside.candidate.node(mine).op_type == self.beside.twin.node(yours).op_type
+        return (mine, yours) if same else None
+
+
+def culprits(case: Case) -> tuple[list[Culprit], Effect] | None:
+    """The parts of the candidate that differ from the reference's, and what putting them right heals."""
+    known = twin(case)
+    written = case.editable()
+    if known is None or written is None:
+        return None
+    graph = Opened.of(written, case.tensor_types())
+    batch = _looked_at(case, graph)
+    theirs = sketches(case, known.side, known.graph, known.inputs(batch))
+    found: list[Culprit] = []
+    gap = Trial.few(case).gap()
+    for _ in range(MOST_ROUNDS):
+        step = _next(case, graph, known, theirs, batch, gap)
+        if step is None:
+            return None
+        culprit, gap, healed = step
+        found.append(culprit)
+        graph = Opened.of(culprit.graft.target, edits.tensor_types(culprit.graft.target))
+        if healed:
+            effect = experiment.run(case, Change(target=culprit.graft.target))
+            return (found, effect) if effect is not None and effect.explains else None
+    return None
+
+
+def _looked_at(case: Case, graph: Opened) -> Batch:
+    """Failing rows, as many as stay within bounds."""
+    one = case.rows(counterparts_failing(case, 1))
+    inputs = counterparts.fed(case, "candidate", one)
+    names = [name for name in graph.tensors if name in graph.types]
+    bytes_a_row = 0
+    for start in range(0, len(names), TENSORS):
+        seen = counterparts.inside(case, "candidate", graph, names[start : start + TENSORS], inputs)
+        bytes_a_row = max(bytes_a_row, sum(array.nbytes for array in seen.values()))
+    return case.rows(counterparts_failing(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
+
+
+def counterparts_failing(case: Case, count: int) -> Array:
+    """Positions of failing rows, spread over the sample, as many as a graph takes where it takes one number only."""
+    sample = case.required
+    if not sample.batch.stacked:
+        return np.arange(len(sample))
+    failing = np.flatnonzero(sample.failing)
+    chosen = failing[np.unique(np.linspace(0, len(failing) - 1, min(count, len(failing))).astype(np.int64))]
+    graphs = [side for side in ("candidate", "reference") if case.framework(side) == "onnx"]
+    fixed = [size for side in graphs if (size := case.side(side).fixed_batch) is not None]
+    return np.resize(chosen, fixed[0]) if fixed else chosen
+
+
+def _next(
+    case: Case,
+    graph: Opened,
+    known: Twin,
+    theirs: Mapping[str, Sketch],
+    batch: Batch,
+    gap: float,
+) -> tuple[Culprit, float, bool] | None:
+    """The next culprit, how far both are apart without it, and whether that is the end; None if none is found."""
+    ours = sketches(case, "candidate", graph, counterparts.fed(case, "candidate", batch))
+    outputs = {
+        spec.candidate: known.outputs[spec.reference]
+        for spec in (pair.spec for pair in case.failing_pairs())
+        if spec.reference in known.outputs
+    }
+    tried: set[tuple[Any, ...]] = set()
+    partly: tuple[Culprit, float, bool] | None = None
+    trial = Trial.few(case)
+    for close in CLOSE:
+        both = beside(graph, known, ours, theirs, outputs, close)
+        for graft in _grafts(both, outputs):
+            key = (graft.how, graft.nodes, graft.others, graft.tensor)
+            if key in tried:
+                continue
+            tried.add(key)
+            given = trial.ask(Change(target=graft.target))
+            if given is None:
+                continue
+            effect = trial.effect(candidate=given)
+            left = trial.gap(candidate=given)
+            if effect.explains and (not gap or left <= experiment.NEARER * gap):
+                return Culprit(graft, both), left, True
+            if partly is None and (found := Culprit(graft, both)).differing:
+                partly = found, left, False
+        if partly is not None:
+            return partly
+    return None
+
+
+def _grafts(both: Beside, outputs: Mapping[str, str]) -> Iterator[Graft]:
+    """What could be put right, the smallest change first."""
+    right = set(both.equal)
+    theirs = {other for others in both.equal.values() for other in others}
+    mine = beginnings(both.candidate, right, both.ours, outputs)
+    yours = beginnings(both.twin, theirs, both.theirs, set(outputs.values()))
+    if not mine or len(mine) > MOST_BEGINNINGS or len(yours) > MOST_BEGINNINGS:
+        return
+    for index in mine:
+        yield from islice(_at(both, index, yours), MOST_TRIED)
+
+
+def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
+    """What could be done where a difference begins."""
+    graph, twin_graph, given = both.candidate, both.twin, both.given
+    node = graph.node(index)
+    named = [other for other in yours if twin_graph.node(other).op_type == node.op_type]
+    named.sort(key=lambda other: twin_graph.node(other).name != node.name)
+    for other in named:
+        yield from _replaced(both, index, other)
+    read = {twin_name for other in yours for twin_name in twin_graph.reads[other]}
+    for name in graph.reads[index]:
+        if read.intersection(both.equal.get(name, ())):
+            # The reference goes on from what this node is given: it has no such node, or another one before it.
+            same = both.equal[name][0]
+            for output in node.output:
+                if _fit(both.ours.get(output), both.ours.get(name)):
+                    target = grafts.graft(graph, twin_graph, same, at=output, given={same: name})
+                    if target is not None:
+                        yield Graft("bypassed", target, (index,), (), output)
+            readers = [one for one in graph.computing if name in graph.reads[one] and _wrong(both, one)]
+            for other in yours:
+                for output in twin_graph.node(other).output:
+                    if _fit(both.ours.get(name), both.theirs.get(output)):
+                        target = grafts.graft(graph, twin_graph, output, at=name, given=given, readers=readers)
+                        if target is not None:
+                            yield Graft("inserted", target, tuple(readers), (other,), name)
+    for other in yours:
+        if other not in named:
+            yield from _replaced(both, index, other)
+    yield from _further(both, index, yours)
+
+
+def _wrong(both: Beside, index: int) -> bool:
+    return not any(name in both.equal for name in both.candidate.node(index).output)
+
+
+def _fit(one: Sketch | None, other: Sketch | None) -> bool:
+    return one is not None and other is not None and one.shape == other.shape
+
+
+def _replaced(both: Beside, index: int, other: int) -> Iterator[Graft]:
+    mine, yours = both.candidate.node(index), both.twin.node(other)
+    # The same operator stands for it also where other inputs have given it another shape.
+    alike = mine.op_type == yours.op_type
+    for output, wanted in zip(mine.output, yours.output, strict=False):
+        if output and wanted and (alike or _fit(both.ours.get(output), both.theirs.get(wanted))):
+            target = grafts.graft(both.candidate, both.twin, wanted, at=output, given=both.given)
+            if target is not None:
+                yield Graft("replaced", target, (index,), (other,), output)
+
+
+def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
+    """Grafts that end behind the beginning: where one node was written as several, or several as one."""
+    ours = _behind(both.candidate, [index])
+    theirs = _behind(both.twin, yours)
+    given = both.given
+    pairs = []
+    for name, deep in ours.items():
+        for wanted, far in theirs.items():
+            if name not in both.equal and _fit(both.ours.get(name), both.theirs.get(wanted)) and wanted not in given:
+                here, there = both.candidate.node(both.candidate.makers[name]), both.twin.node(both.twin.makers[wanted])
+                pairs.append((deep + far, name != wanted, here.op_type != there.op_type, name, wanted))
+    for _, _, _, name, wanted in sorted(pairs):
+        mine = _computing(both.candidate, name, both.equal)
+        others = _computing(both.twin, wanted, given)
+        if len(mine) + len(others) > MOST_NODES:
+            continue
+        target = grafts.graft(both.candidate, both.twin, wanted, at=name, given=given)
+        if target is not None:
+            yield Graft("replaced", target, mine, others, name)
+
+
+def _computing(graph: Opened, tensor: str, given: Collection[str]) -> tuple[int, ...]:
+    computing = set(graph.computing)
+    return tuple(index for index in graph.cone(tensor, given).nodes if index in computing)
+
+
+def _behind(graph: Opened, nodes: Sequence[int]) -> dict[str, int]:
+    """The tensors behind some nodes, with how many nodes lie between."""
+    found: dict[str, int] = {}
+    level, links = list(nodes), graph.links()
+    after: dict[int, list[int]] = {}
+    for source, to in links:
+        after.setdefault(source, []).append(to)
+    seen: set[int] = set()
+    for depth in range(DEEPEST):
+        for index in level:
+            found |= {name: depth for name in graph.node(index).output if name and name not in found}
+        seen.update(level)
+        level = list(dict.fromkeys(to for index in level for to in after.get(index, ()) if to not in seen))
+    return found

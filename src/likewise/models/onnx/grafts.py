@@ -1,0 +1,352 @@
+"""Parts of one graph put into another, and what tells two nodes of the same operator apart.
+
+A graft takes the nodes that compute a tensor in one graph, lets them start from tensors of the other, and puts what
+they give in the place of one of its tensors. What was there before stays, unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from likewise.contracts.data import Array
+from likewise.data.cells import listed
+from likewise.models.onnx import edits, external_data
+from likewise.models.onnx.inside import Constant, Opened, constants
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, NodeProto
+
+GRAFTED = "grafted."
+"""Before the names of everything that comes from the other graph."""
+
+REPLACED = "__replaced"
+"""Behind the name of a tensor that a graft stands for."""
+
+CLOSE = 1e-6
+"""Two numbers of an attribute are one if they differ by no more than this part of the larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One thing in which two nodes differ: an attribute, a constant, or the tensor that an input comes from.
+
+    `kind` is "attribute", "weights", "constant", "frozen", "inner" or "wiring"; `told` says it of the first of them.
+    """
+
+    kind: str
+    name: str
+    told: str
+    value: Any = None
+    constant: Constant | None = None
+
+
+def opset(proto: ModelProto, domain: str) -> int:
+    names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
+    return next((entry.version for entry in proto.opset_import if entry.domain in names), 0)
+
+
+def same_operator(one: ModelProto, other: ModelProto, node: NodeProto) -> bool:
+    """Does the operator of a node mean the same in both graphs? It may change from one opset to the next."""
+    from onnx import defs
+
+    first, second = (opset(proto, node.domain) for proto in (one, other))
+    if first == second or not second:
+        return True
+    try:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        found = [defs.get_schema(node.op_type, version, domain).since_version for version in (first, second)]
+    except Exception:  # noqa: BLE001 - an operator without a schema, known to the runtime alone
+        return True
+    return found[0] == found[1]
+
+
+def graft(
+    candidate: Opened,
+    twin: Opened,
+    tensor: str,
+    *,
+    at: str,
+    given: Mapping[str, str],
+    readers: Collection[int] = (),
+) -> ModelProto | None:
+    """The candidate with what the twin computes as `tensor` in the place of its own `at`, for some readers or for all.
+
+    `given` are the twin's tensors that the candidate has too, with the names there. None where that cannot be written.
+    """
+    copy = edits.copied(candidate.proto)
+    if (put := given.get(tensor)) is None:
+        put = GRAFTED + tensor
+        if not _plant(copy, candidate, twin, tensor, given):
+            return None
+        mine, theirs = candidate.types.get(at), twin.types.get(tensor)
+        if mine is not None and theirs is not None and mine != theirs:
+            put += ".cast"
+            copy.graph.node.append(edits.make_node("Cast", [GRAFTED + tensor], [put], put, to=mine))
+    if readers:
+        for index in readers:
+            _rename_reads(copy.graph.node[index], {at: put})
+    elif any(value.name == at for value in copy.graph.output):
+        maker = copy.graph.node[candidate.makers[at]]
+        maker.output[list(maker.output).index(at)] = at + REPLACED
+        edits.replace_reads(copy.graph, {at: put})
+        copy.graph.node.append(edits.make_node("Identity", [put], [at], GRAFTED + "out." + at))
+    else:
+        edits.replace_reads(copy.graph, {at: put})
+    del copy.graph.value_info[:]
+    return copy if _in_order(copy) else None
+
+
+def _plant(copy: ModelProto, candidate: Opened, twin: Opened, tensor: str, given: Mapping[str, str]) -> bool:
+    """Add the nodes that compute a tensor, with their constants, under names of their own."""
+    cone = twin.cone(tensor, given)
+    if any(name not in given for name in cone.inputs):
+        return False
+    nodes = [twin.node(index) for index in cone.nodes]
+    if not all(same_operator(twin.proto, candidate.proto, node) for node in nodes):
+        return False
+    renamed = {name: GRAFTED + name for node in nodes for name in node.output if name}
+    needed = {name for index in cone.nodes for name in twin.reads[index]}
+    there = {entry.name for entry in copy.graph.initializer}
+    for entry in twin.proto.graph.initializer:
+        if entry.name in needed:
+            renamed[entry.name] = GRAFTED + entry.name
+            if GRAFTED + entry.name not in there:
+                copy.graph.initializer.add().CopyFrom(entry)
+                copy.graph.initializer[-1].name = GRAFTED + entry.name
+    for source in (*cone.sources, *cone.inputs):
+        mine, theirs = candidate.types.get(given[source]), twin.types.get(source)
+        renamed[source] = given[source]
+        if mine is not None and theirs is not None and mine != theirs:
+            renamed[source] = f"{GRAFTED}cast.{source}"
+            cast = edits.make_node("Cast", [given[source]], [renamed[source]], renamed[source], to=theirs)
+            copy.graph.node.append(cast)
+    own = {entry.domain for entry in copy.opset_import}
+    for node in nodes:
+        made = copy.graph.node.add()
+        made.CopyFrom(node)
+        made.name = GRAFTED + node.name
+        for slot, name in enumerate(made.output):
+            made.output[slot] = renamed.get(name, name)
+        _rename_reads(made, renamed)
+        if node.domain not in own and not (node.domain in ("", "ai.onnx") and own & {"", "ai.onnx"}):
+            copy.opset_import.add(domain=node.domain, version=opset(twin.proto, node.domain))
+            own.add(node.domain)
+    return True
+
+
+def _rename_reads(node: NodeProto, renamed: Mapping[str, str]) -> None:
+    for slot, name in enumerate(node.input):
+        node.input[slot] = renamed.get(name, name)
+    for inner in edits.subgraphs(node):
+        hidden = {value.name for value in inner.input} | {entry.name for entry in inner.initializer}
+        edits.replace_reads(inner, {old: new for old, new in renamed.items() if old not in hidden})
+
+
+def _in_order(proto: ModelProto) -> bool:
+    """Sort the nodes so that each comes behind what it reads; False where they go round in a circle."""
+    graph = proto.graph
+    nodes = list(graph.node)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    order: list[int] = []
+    state = [0] * len(nodes)
+    for first in range(len(nodes)):
+        stack = [(first, iter(list(edits.reads(nodes[first]))))] if not state[first] else []
+        state[first] = state[first] or 1
+        while stack:
+            index, names = stack[-1]
+            for name in names:
+                before = makers.get(name)
+                if before is None or state[before] == 2:
+                    continue
+                if state[before] == 1:
+                    return False
+                state[before] = 1
+                stack.append((before, iter(list(edits.reads(nodes[before])))))
+                break
+            else:
+                state[index] = 2
+                order.append(index)
+                stack.pop()
+    edits.replace_nodes(graph, [nodes[index] for index in order])
+    return True
+
+
+def differing(
+    candidate: Opened, index: int, twin: Opened, other: int, equal: Mapping[str, Collection[str]]
+) -> Iterator[Differing]:
+    """In what a node of the candidate differs from one of the twin with the same operator.
+
+    `equal` are, for the candidate's tensors, those of the twin that hold the same.
+    """
+    mine, yours = candidate.node(index), twin.node(other)
+    yield from _attributes(candidate.proto, mine, twin.proto, yours)
+    held, wanted = (
+        {entry.place: entry for entry in _constants_of(side.proto, number)}
+        for side, number in ((candidate, index), (twin, other))
+    )
+    names, others = list(mine.input), list(yours.input)
+    slots = range(max(len(names), len(others)))
+    crossed = _crossed(names, others, equal)
+    if crossed:
+        yield Differing("wiring", names[0], f"its inputs are in another order: {crossed}")
+    for slot in slots:
+        here, there = (some[slot] if slot < len(some) else "" for some in (names, others))
+        if slot in held and slot in wanted:
+            yield from _values(held[slot], wanted[slot], slot)
+        elif slot in held and there:
+            told = f"input {slot} is the constant {_short(held[slot].values)}, which the reference computes"
+            yield Differing("frozen", here, told)
+        elif bool(here) != bool(there):
+            told = "is not there" if there else "is there, and not in the reference"
+            yield Differing("constant", there or here, f"input {slot} {told}", constant=held.get(slot))
+        elif here and slot not in wanted and there not in equal.get(here, ()) and here != there and not crossed:
+            yield Differing("wiring", here, f"it reads '{here}' where the reference reads '{there}'")
+
+
+def _crossed(names: Sequence[str], others: Sequence[str], equal: Mapping[str, Collection[str]]) -> str:
+    """The inputs, where they are the same ones in another order."""
+    if len(names) != len(others) or len(names) < 2:
+        return ""
+    orders = [next((n for n, name in enumerate(names) if other in equal.get(name, ())), None) for other in others]
+    if None in orders or orders == sorted(orders, key=lambda place: place or 0) or len(set(orders)) < len(orders):
+        return ""
+    return f"{listed(names)} instead of {listed([names[place or 0] for place in orders])}"
+
+
+def _constants_of(proto: ModelProto, index: int) -> list[Constant]:
+    return [entry for entry in constants(proto) if entry.node == index and isinstance(entry.place, int)]
+
+
+def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
+    ours, theirs = held.values, wanted.values
+    if ours.shape == theirs.shape and _same(ours, theirs):
+        return
+    floats = ours.dtype.kind == "f" and ours.size > 1
+    if not floats:
+        told = f"input {slot} ('{held.tensor}') is {_short(ours)}, in the reference {_short(theirs)}"
+    elif ours.shape != theirs.shape:
+        told = f"'{held.tensor}' has the shape {list(ours.shape)}, in the reference {list(theirs.shape)}"
+    else:
+        places = np.argwhere(
+            ~np.isclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=CLOSE, atol=0, equal_nan=True)
+        )
+        at = tuple(int(i) for i in places[0])
+        more = f" and {len(places) - 1:,} more of {ours.size:,}" if len(places) > 1 else ""
+        told = f"'{held.tensor}'{list(at)} is {ours[at]:.6g} instead of {theirs[at]:.6g}{more}"
+        if ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _same(ours, theirs.T):
+            told = f"'{held.tensor}' is transposed"
+    yield Differing("weights" if floats else "constant", held.tensor, told, theirs, held)
+
+
+def _same(ours: Array, theirs: Array) -> bool:
+    if ours.dtype.kind not in "biuf" or theirs.dtype.kind not in "biuf":
+        return bool(np.array_equal(ours.astype(str), theirs.astype(str)))
+    # A narrower type holds the same numbers less exactly.
+    widths = [np.finfo(side.dtype).eps for side in (ours, theirs) if side.dtype.kind == "f"]
+    close = max([CLOSE, *(2 * float(width) for width in widths if width > 1e-5)])
+    return bool(np.allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=close, atol=1e-30, equal_nan=True))
+
+
+def _attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeProto) -> Iterator[Differing]:
+    ours, theirs = _settings(one, mine), _settings(other, yours)
+    for name in sorted(ours.keys() | theirs.keys()):
+        held, wanted = ours.get(name), theirs.get(name)
+        if _graph(held) or _graph(wanted):
+            if held is not None and wanted is not None and (inner := _inside(one, held, other, wanted)):
+                yield Differing("inner", name, inner)
+        elif not _equal(held, wanted):
+            told = f"{name}={_short(held)}, in the reference {_short(wanted)}"
+            yield Differing("weights" if _learnt(mine, held, wanted) else "attribute", name, told, wanted)
+
+
+def _learnt(node: NodeProto, *values: Any) -> bool:
+    """Are these the numbers of a model that is one node, such as coefficients, thresholds and vectors?"""
+    return node.domain == "ai.onnx.ml" and any(isinstance(value, Sequence) and len(value) > 1 for value in values)
+
+
+def _graph(value: Any) -> bool:
+    return hasattr(value, "node") and hasattr(value, "initializer")
+
+
+def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> str:
+    """The first difference inside of a branch or loop; nodes are taken in their order."""
+    if len(held.node) != len(wanted.node):
+        return f"inside there are {len(held.node)} nodes, in the reference {len(wanted.node)}"
+    stored, known = edits.constants(held), edits.constants(wanted)
+    for mine, yours in zip(held.node, wanted.node, strict=True):
+        said = f"{mine.op_type} that gives '{mine.output[0]}' inside"
+        if mine.op_type != yours.op_type:
+            return f"the {said} is a {yours.op_type} in the reference"
+        for entry in _attributes(one, mine, other, yours):
+            return f"{entry.told} (the {said})"
+        for here, there in zip(mine.input, yours.input, strict=False):
+            if here in stored and there in known and not _same(stored[here], known[there]):
+                return f"'{here}' is {_short(stored[here])}, in the reference {_short(known[there])} (the {said})"
+    order = {name: slot for slot, node in enumerate(held.node) for name in node.output}
+    others = {name: slot for slot, node in enumerate(wanted.node) for name in node.output}
+    for mine, yours in zip(held.node, wanted.node, strict=True):
+        for here, there in zip(mine.input, yours.input, strict=False):
+            if order.get(here) != others.get(there):
+                said = f"{mine.op_type} that gives '{mine.output[0]}' inside"
+                return f"the {said} reads '{here}' where the reference reads '{there}'"
+    return ""
+
+
+def _settings(proto: ModelProto, node: NodeProto) -> dict[str, Any]:
+    """The attributes of a node, those among them that are left out and have a default."""
+    from onnx import defs, helper
+
+    found: dict[str, Any] = {}
+    try:
+        schema = defs.get_schema(
+            node.op_type, opset(proto, node.domain), "" if node.domain == "ai.onnx" else node.domain
+        )
+        found = {name: _default(entry.default_value) for name, entry in schema.attributes.items()}
+    except Exception:  # noqa: BLE001 - an operator without a schema has no defaults that are known
+        pass
+    given: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+    return {name: value for name, value in {**found, **given}.items() if value is not None}
+
+
+def _default(value: AttributeProto) -> Any:
+    from onnx import AttributeProto, helper
+
+    return None if value.type == AttributeProto.UNDEFINED else helper.get_attribute_value(value)
+
+
+def _equal(held: Any, wanted: Any) -> bool:
+    if held is None or wanted is None:
+        return held is wanted
+    if hasattr(held, "dims") and hasattr(wanted, "dims"):
+        ours, theirs = external_data.array(held), external_data.array(wanted)
+        return ours.shape == theirs.shape and _same(ours, theirs)
+    if isinstance(held, float) or (isinstance(held, Sequence) and len(held) and isinstance(held[0], float)):
+        ours, theirs = np.asarray(held, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
+        return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, rtol=CLOSE, atol=0, equal_nan=True))
+    return bool(held == wanted)
+
+
+MOST_SHOWN = 6
+
+
+def _short(value: Any) -> str:
+    """A value in a sentence."""
+    if value is None:
+        return "none"
+    if hasattr(value, "dims"):
+        value = external_data.array(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, np.ndarray):
+        value = value.item() if value.size == 1 else value.ravel().tolist()
+        return _short(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        shown = ", ".join(_short(entry) for entry in value[:MOST_SHOWN])
+        return f"[{shown}{f', … {len(value):,} in all' if len(value) > MOST_SHOWN else ''}]"
+    return str(value)
