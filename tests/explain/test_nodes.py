@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import helper, numpy_helper
@@ -197,3 +198,15 @@ def test_inside_of_a_branch(tmp_path: Path) -> None:
     assert found.nodes == ("choose",)
     assert "alpha=0.2, in the reference 0.1" in found.evidence
     assert "leaky" in found.evidence
+
+
+def test_a_graph_is_repaired_at_the_node(sound: Path, tmp_path: Path) -> None:
+    proto = onnx.load(sound)
+    without_activation(proto)
+    onnx.save(proto, tmp_path / "wrong.onnx")
+    options = {"edge": "off", "batch_sizes": (), "causes": CAUSES}
+    fixed = likewise.fix(sound, tmp_path / "wrong.onnx", ROWS, tmp_path / "fixed.onnx", speed=False, **options)
+    assert fixed
+    onnx.checker.check_model(str(tmp_path / "fixed.onnx"), full_check=True)
+    wanted, given = (onnxruntime.InferenceSession(path).run(None, ROWS)[0] for path in (sound, tmp_path / "fixed.onnx"))
+    np.testing.assert_allclose(given, wanted, atol=1e-6)

@@ -13,7 +13,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import splice, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
-from likewise.explain.experiment import Effect
+from likewise.explain.experiment import Change, Effect
 from likewise.explain.splice import Culprit
 from likewise.models.onnx import alternatives, edits
 from likewise.models.onnx.grafts import Differing
@@ -64,12 +64,14 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Expla
     exact = single and case.framework("reference") in ("onnx", "torch")
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
     more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    place = _place(culprits)
     return effect.explained(
         cause,
-        _place(culprits),
+        place,
         f"{said}{more}; with the reference's part put there, {effect.told} agree",
         remedy if len(culprits) == 1 else AGAIN,
         simplicity=3 if exact else 5,
+        fixes=Change(target=culprits[-1].graft.target).fixes(f"the reference's part put in the place of {place}"),
     )
 
 

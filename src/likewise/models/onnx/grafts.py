@@ -1,7 +1,7 @@
 """Parts of one graph put into another, and what tells two nodes of the same operator apart.
 
 A graft takes the nodes that compute a tensor in one graph, lets them start from tensors of the other, and puts what
-they give in the place of one of its tensors. What was there before stays, unread.
+they give in the place of one of its tensors. What nothing reads then is left out.
 """
 
 from __future__ import annotations
@@ -147,13 +147,13 @@ def _rename_reads(node: NodeProto, renamed: Mapping[str, str]) -> None:
 
 
 def _in_order(proto: ModelProto) -> bool:
-    """Sort the nodes so that each comes behind what it reads; False where they go round in a circle."""
+    """Keep what leads to an output, each node behind what it reads; False where they go round in a circle."""
     graph = proto.graph
     nodes = list(graph.node)
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     order: list[int] = []
     state = [0] * len(nodes)
-    for first in range(len(nodes)):
+    for first in sorted({makers[value.name] for value in graph.output if value.name in makers}):
         stack = [(first, iter(list(edits.reads(nodes[first]))))] if not state[first] else []
         state[first] = state[first] or 1
         while stack:
@@ -172,6 +172,11 @@ def _in_order(proto: ModelProto) -> bool:
                 order.append(index)
                 stack.pop()
     edits.replace_nodes(graph, [nodes[index] for index in order])
+    read = {name for node in graph.node for name in edits.reads(node)} | {value.name for value in graph.output}
+    read |= {value.name for value in graph.input}
+    for place in reversed(range(len(graph.initializer))):
+        if graph.initializer[place].name not in read:
+            del graph.initializer[place]
     return True
 
 
