@@ -54,6 +54,9 @@ from likewise.judge.variations import (
 NOTABLE_CHANGE = 1e-6
 """A relative change of an input above this is more than the rounding of float64 to float32."""
 
+COUNTED = 10_000
+"""Rows up to which a bound is worked out here: importing scipy for it takes longer than a small check."""
+
 BASELINE = "baseline"
 """The code of what a gate finds when it is held against an accepted run."""
 
@@ -338,9 +341,27 @@ def upper_bound(violations: int, rows: int, level: float) -> float:
         return 1.0
     if not violations:
         return -math.expm1(math.log1p(-level) / rows)
-    from scipy.special import betaincinv
+    if rows > COUNTED:
+        from scipy.special import betaincinv
 
-    return float(betaincinv(violations + 1, rows - violations, level))
+        return float(betaincinv(violations + 1, rows - violations, level))
+    ways = math.log(math.comb(rows, violations))
+    low, high = violations / rows, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _at_most(violations, rows, middle, ways) > 1.0 - level else (low, middle)
+    return high
+
+
+def _at_most(violations: int, rows: int, rate: float, ways: float) -> float:
+    """How likely so many violations or fewer are at a rate above theirs; `ways`: the logarithm of how they may lie."""
+    term = math.exp(ways + violations * math.log(rate) + (rows - violations) * math.log1p(-rate))
+    total = term
+    for count in range(violations, 0, -1):
+        term *= count * (1.0 - rate) / ((rows - count + 1) * rate)
+        total += term
+        if term < total * 1e-17:
+            break
+    return total
 
 
 def rows_needed(rate: float, level: float, violations: int = 0) -> int:
