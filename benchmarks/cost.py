@@ -9,6 +9,7 @@ networks of real size (out of wheels that ship some, or with random weights), an
     --turns 5                 how often each is run; the figures are medians
     --folder F                keep models, data and environments there, and use what is there
     --write                   put the table and the plot into docs/benchmarks.md
+    --growth                  instead: how a check grows with rows, columns and the width of the answers
 """
 
 from __future__ import annotations
@@ -110,10 +111,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the tables")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--growth", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (chosen.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        if chosen.growth:
+            lines = grown(folder)
+            if chosen.write:
+                into_page("growth", lines)
+            return
         made = {name: make for name, make in CASES.items() if chosen.only in name}
         polygraphy = installed_polygraphy(folder)
         found = {}
@@ -197,7 +204,6 @@ def row(name: str, costs: dict[str, Cost]) -> str:
 
 def write(found: dict[str, dict[str, Cost]]) -> None:
     """The table and the plot, between their marks in docs/benchmarks.md."""
-    page = DOCS / "benchmarks.md"
     versions = ", ".join(
         f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "scikit-learn", "torch")
     )
@@ -211,10 +217,39 @@ def write(found: dict[str, dict[str, Cost]]) -> None:
         "",
         *plot(found),
     ]
-    text = page.read_text("utf-8")
-    marks = "<!-- make bench -->", "<!-- /make bench -->"
+    into_page("bench", lines)
+
+
+def into_page(name: str, lines: Sequence[str]) -> None:
+    """The lines between their marks in docs/benchmarks.md."""
+    page = DOCS / "benchmarks.md"
+    marks = f"<!-- make {name} -->", f"<!-- /make {name} -->"
     block = "\n".join((marks[0], "", *lines, marks[1]))
-    page.write_text(re.sub(f"{marks[0]}.*?{marks[1]}", lambda _: block, text, flags=re.S), "utf-8")
+    page.write_text(re.sub(f"{marks[0]}.*?{marks[1]}", lambda _: block, page.read_text("utf-8"), flags=re.S), "utf-8")
+
+
+def grown(folder: Path) -> list[str]:
+    """Checks of a small network over more and more rows, columns and answers a row: what they cost and write."""
+    import numpy as np
+
+    cases = [(rows, 10, 4) for rows in (10_000, 100_000, 1_000_000, 10_000_000)]
+    cases += [(1_000, columns, 4) for columns in (10, 100, 1_000)]
+    cases += [(1_000, 10, width) for width in (1, 100, 10_000)]
+    lines = ["| rows | columns | answers a row | seconds (CPU) | memory | report |", "|---:|---:|---:|---:|---:|---:|"]
+    reference, candidate, data, report = (folder / f"grown{end}" for end in (".onnx", "-other.onnx", ".npz", ".json"))
+    for rows, columns, width in cases:
+        dense([columns, width], reference)
+        dense([columns, width], candidate, plus=1e-8)
+        np.savez(data, x=np.random.default_rng(0).standard_normal((rows, columns), np.float32))
+        cost = Cost()
+        ours = [sys.executable, "-m", "likewise", "check", str(reference), str(candidate), "--data", str(data)]
+        timed(cost, [[*ours, "--report", str(report)]])
+        size = report.stat().st_size / 1024
+        lines.append(
+            f"| {rows:,} | {columns:,} | {width:,} | {cost.told()} | {cost.memory[0]:,.0f} MiB | {size:,.0f} KB |"
+        )
+        print(lines[-1], flush=True)
+    return [*lines, ""]
 
 
 def plot(found: dict[str, dict[str, Cost]]) -> list[str]:

@@ -90,6 +90,12 @@ class Prepared:
         sizes = [getattr(value, "nbytes", 0) for value in self.first.inputs.values()]
         return max(1, sum(sizes) // len(self.first))
 
+    @property
+    def answer_bytes(self) -> int:
+        """What the answers of both models to one row take: of a vocabulary or an image far more than what was asked."""
+        sizes = [array.nbytes for answers in self.answered.values() for array in answers.values()]
+        return sum(sizes) // len(self.first)
+
 
 @dataclass(frozen=True, slots=True)
 class Partial:

@@ -27,7 +27,8 @@ from likewise.models.remote import ModelProcessEnded, RemoteRunner
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
-"""Rows read at once, and what they may take. Columns of a table are asked about in calls of a whole chunk."""
+"""Rows read at once, and what they or the answers to them may take. Columns of a table are asked about in calls of a
+whole chunk."""
 
 CALL_BYTES, IDS_BYTES = 2**20, 2**18
 LEAST_ROWS = 8
@@ -245,7 +246,7 @@ def call_sizes(plan: Plan, prepared: Prepared) -> dict[str, int]:
 
 
 def _bounded_rows(prepared: Prepared) -> int:
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // prepared.row_bytes))
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(prepared.row_bytes, prepared.answer_bytes)))
 
 
 def _faster_at_once(paces: list[float]) -> bool:

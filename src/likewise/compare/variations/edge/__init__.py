@@ -26,8 +26,8 @@ from likewise.registry import extensions
 
 ROWS = 512
 BYTES = 16 * 2**20
-"""A suite that does not block tries at most so many rows, of at most so many bytes; one that blocks is tried in full,
-so many bytes at a time."""
+"""A suite that does not block tries at most so many rows, of at most so many bytes, or with answers of as many; one
+that blocks is tried in full, so many bytes at a time."""
 
 LEAST = 16
 """Rows of a suite that are tried however few rows the data has; of more data half as many."""
@@ -73,7 +73,7 @@ def run(
     if not len(seen.batch):
         return _nothing(plan, "no row of the data agrees that others could be made from", blocks=blocks), ()
     chosen = [suite for suite in suites() if suite.name not in skipped]
-    most = None if blocks else rows_of_a_suite(rows)
+    most = None if blocks else min(rows_of_a_suite(rows), max(LEAST, BYTES // max(1, prepared.answer_bytes)))
     if room is not None:
         chosen.sort(key=lambda suite: TELLING.index(suite.name) if suite.name in TELLING else len(TELLING))
         most = max(FEW, rows // len(TELLING))
@@ -199,7 +199,8 @@ def _facts(suite: Suite, plan: Plan, prepared: Prepared, made: _Made, *, blocks:
     """What a suite found."""
     plan.tell(f"trying the edge suite {suite.name!r}")
     try:
-        asked = made.batches if suite.about_batches else [part for batch in made.batches for part in _parts(batch)]
+        parts = (_parts(batch, prepared.answer_bytes) for batch in made.batches)
+        asked = made.batches if suite.about_batches else [part for of_batch in parts for part in of_batch]
         outside = suite.outside and not strict
         apart = not suite.about_batches
         tried = try_rows(plan, prepared, asked, apart=apart, outside=outside, decides=blocks)
@@ -242,9 +243,9 @@ def _sampled(suite: Suite, batches: Sequence[Batch], most: int, seed: int) -> li
     return [rows_at(batch, part) for batch, part in zip(batches, parts, strict=True) if len(part)]
 
 
-def _parts(batch: Batch) -> list[Batch]:
-    """The rows in calls that are not too large."""
-    step = max(1, BYTES // _row_bytes(batch))
+def _parts(batch: Batch, answer_bytes: int) -> list[Batch]:
+    """The rows in calls that are not too large, nor are the answers to them."""
+    step = max(1, BYTES // max(_row_bytes(batch), answer_bytes))
     return [batch.slice(start, start + step) for start in range(0, len(batch), step)] if step < len(batch) else [batch]
 
 
