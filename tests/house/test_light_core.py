@@ -57,6 +57,15 @@ def test_adapters_recognise_targets_without_loading_their_frameworks():
     assert not loaded_by(code) & set(HEAVY)
 
 
+def test_a_graph_is_read_without_the_package_onnx_which_has_the_same_messages():
+    code = (
+        "import sys\nfrom likewise.models.onnx.external_data import messages\nfound = messages()\n"
+        "assert 'onnx' not in sys.modules\nimport onnx\n"
+        "assert onnx.onnx_ml_pb2.ModelProto is onnx.ModelProto is found.ModelProto"
+    )
+    assert "onnx" in loaded_by(code)
+
+
 def test_help_needs_no_types():
     """What `--help` says is text: the types of reports and models are for commands that run."""
     code = (

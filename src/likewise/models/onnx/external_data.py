@@ -52,9 +52,10 @@ def messages() -> Any:
         import onnx
 
         return onnx
-    sys.modules[name] = module_from_spec(found)
-    found.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    # Not among the modules: protobuf has one class for a message, however often its module is run.
+    messages = module_from_spec(found)
+    found.loader.exec_module(messages)
+    return messages
 
 
 def read(path: Path) -> ModelProto:
