@@ -153,6 +153,31 @@ def test_two_causes_are_repaired_one_after_the_other(tmp_path):
     np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", x=rows)[0][:, 0], expected)
 
 
+def test_a_node_is_put_back_as_it_is_in_the_graph_of_the_reference(tmp_path):
+    """Padding on one side of a picture instead of both, which no diagnosis names."""
+
+    def padded(pads):
+        weights = np.random.default_rng(1).normal(size=(2, 1, 3, 3)).astype(np.float32)
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=pads),
+            helper.make_node("Relu", ["c"], ["r"]),
+            helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+            helper.make_node("Flatten", ["p"], ["y"]),
+        ]
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 6, 6])
+        made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])
+        graph = helper.make_graph(nodes, "g", [given], [made], [onnx.numpy_helper.from_array(weights, "w")])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+    rows = {"x": np.random.default_rng(0).normal(size=(40, 1, 6, 6)).astype(np.float32)}
+    good = padded([1, 1, 1, 1])
+    found = fixed(good, padded([0, 2, 0, 2]), rows, tmp_path / "fixed.onnx")
+    assert found, [(step.told, step.headline) for step in found.tried]
+    onnx.save(good, tmp_path / "good.onnx")
+    both = (answers(tmp_path / name, **rows)[0] for name in ("fixed.onnx", "good.onnx"))
+    np.testing.assert_array_equal(*both)
+
+
 def test_a_batch_of_one_size_is_left_free(tmp_path):
     """A file that was traced with four rows, which it also brings into shape."""
 
