@@ -12,6 +12,7 @@ import pytest
 from faults import FAULTS
 from faults.quiet import quietly
 from onnx import TensorProto, helper
+from small_graphs import graph, node
 
 import data_only
 from likewise.report.formats.markdown import text
@@ -53,12 +54,27 @@ OF_CORPUS = {
 def test_a_fault_inside_the_graph_is_shown_by_the_nodes_that_it_takes(name, tmp_path):
     fault = FAULTS[name]()
     folder = written(fault.reference, fault.candidate, fault.data, tmp_path, **fault.options)
-    operators = [node.op_type for node in onnx.load(folder / "model.onnx").graph.node]
+    operators = [one.op_type for one in onnx.load(folder / "model.onnx").graph.node]
     assert [operator for operator in operators if operator != "Constant"] == OF_CORPUS[name]
     assert shown(folder) > 1e-3
     told = (folder / "issue.md").read_text()
     assert "| expected | got |" in told
     assert OF_CORPUS[name][0] in told
+
+
+def test_another_shape_is_shown_as_such(tmp_path):
+    """Padding on two sides instead of four gives a picture of another shape inside the graph."""
+
+    def padded(pads):
+        nodes = [node("Conv", "x w", "c", pads=pads), node("GlobalAveragePool", "c", "y")]
+        return graph(nodes, {"w": weights}, inputs={"x": (1, 6, 6)}, output=("y", ["n", 2, 1, 1]))
+
+    rng = np.random.default_rng(0)
+    weights, rows = rng.normal(size=(2, 1, 3, 3)).astype(np.float32), rng.normal(size=(40, 1, 6, 6)).astype(np.float32)
+    folder = written(padded([1, 1, 1, 1]), padded([0, 2, 0, 2]), {"x": rows}, tmp_path)
+    assert [one.op_type for one in onnx.load(folder / "model.onnx").graph.node] == ["Conv"]
+    done = subprocess.run([sys.executable, str(folder / "repro.py")], capture_output=True, text=True)
+    assert "shape expected (3, 2, 6, 6) got (3, 2, 4, 8)" in done.stdout, done.stdout + done.stderr
 
 
 def scaled(name, factor):
@@ -69,8 +85,8 @@ def scaled(name, factor):
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])
     stored = [onnx.numpy_helper.from_array(np.array([factor, factor], np.float32), "by")]
-    graph = helper.make_graph(nodes, "g", [given], [made], stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    made = helper.make_graph(nodes, "g", [given], [made], stored)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def test_where_nothing_is_located_the_candidate_itself_is_shown(tmp_path):

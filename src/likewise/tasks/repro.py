@@ -149,10 +149,14 @@ def _pieces(case: Case, proto: ModelProto, best: Explained, given: Values) -> It
 def _against(proto: ModelProto, right: ModelProto | None, given: Values, by: str) -> Piece | None:
     """The first node that gives something else than in a graph that is right, with all it takes to show it."""
     names = [name for node in proto.graph.node for name in node.output if name]
-    made = {name for node in (() if right is None else right.graph.node) for name in node.output}
-    ours, theirs = _inside(right, [name for name in names if name in made], given), _inside(proto, names, given)
-    if ours is None or theirs is None:
+    if right is None:
         return None
+    called = _called(proto, right)
+    theirs = _inside(proto, names, given)
+    told = _inside(right, list(dict.fromkeys(called[name] for name in names if name in called)), given)
+    if told is None or theirs is None:
+        return None
+    ours = {name: told[called[name]] for name in names if called.get(name) in told}
     known = {name for name in ours.keys() & theirs.keys() if ours[name].dtype == theirs[name].dtype}
     same = {name for name in known if _equal(ours[name], theirs[name])} | set(given)
     wrong = next((name for name in names if name in known and name not in same), None)
@@ -161,6 +165,19 @@ def _against(proto: ModelProto, right: ModelProto | None, given: Values, by: str
     values = {**theirs, **given}
     inputs = {name: values[name] for name in _edge(proto, wrong, lambda name: name in same) if name in values}
     return Piece(edits.extracted(proto, inputs, {wrong: theirs[wrong]}), inputs, {wrong: ours[wrong]}, by)
+
+
+def _called(proto: ModelProto, right: ModelProto) -> dict[str, str]:
+    """What the tensors of a graph are called in one that was put right: as before, or what is read in their place."""
+    made = {name for node in right.graph.node for name in node.output}
+    found = {name: name for node in proto.graph.node for name in node.output if name in made}
+    there = {node.name: node for node in right.graph.node}
+    for node in proto.graph.node:
+        other = there.get(node.name)
+        for name, instead in zip(node.input, () if other is None else other.input, strict=False):
+            if name != instead and instead in made:
+                found[name] = instead
+    return found
 
 
 def _edge(proto: ModelProto, output: str, known: Callable[[str], bool]) -> list[str]:
@@ -311,12 +328,14 @@ def _script(piece: Piece) -> str:
         "for name, wanted in expected.items():",
         "    got = session.run([name], inputs)[0]",
         "    got = np.array([list(row.values()) for row in got]) if isinstance(got, list) else np.asarray(got)",
-        "    got = got.reshape(wanted.shape)",
         '    print(f"{name!r}: expected {wanted.ravel()[:5]}, got {got.ravel()[:5]}")',
-        '    if got.dtype.kind in "fiu":',
-        '        print("  largest difference", np.abs(got.astype(float) - wanted.astype(float)).max())',
+        "    if got.size != wanted.size:",
+        '        print("  shape expected", wanted.shape, "got", got.shape)',
+        '    elif got.dtype.kind in "fiu":',
+        "        apart = np.abs(got.reshape(wanted.shape).astype(float) - wanted.astype(float))",
+        '        print("  largest difference", apart.max())',
         "    else:",
-        '        print("  values that differ", int((got.astype(str) != wanted.astype(str)).sum()))',
+        '        print("  values that differ", int((got.astype(str).ravel() != wanted.astype(str).ravel()).sum()))',
     ]
     return "\n".join([*lines, ""])
 
