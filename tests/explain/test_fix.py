@@ -122,35 +122,25 @@ def test_a_setting_of_the_session_is_told_and_no_file_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def stumps(*, gap_left, leaf):
-    """Two stumps: one on x0, which may be missing, and one on x1 of which a leaf has this value."""
-    node = helper.make_node(
-        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, name="trees",
-        nodes_treeids=[0, 0, 0, 1, 1, 1], nodes_nodeids=[0, 1, 2] * 2, nodes_featureids=[0, 0, 0, 1, 0, 0],
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * 2, nodes_values=[0.0, 0, 0, 0.5, 0, 0],
-        nodes_truenodeids=[1, 0, 0] * 2, nodes_falsenodeids=[2, 0, 0] * 2,
-        nodes_missing_value_tracks_true=[int(gap_left), 0, 0, 0, 0, 0],
-        target_treeids=[0, 0, 1, 1], target_nodeids=[1, 2, 1, 2], target_ids=[0] * 4,
-        target_weights=[1.0, 2.0, 10.0, leaf],
-    )  # fmt: skip
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
-    return helper.make_model(helper.make_graph([node], "g", [given], [made]), opset_imports=opsets, ir_version=9)
-
-
 def test_two_causes_are_repaired_one_after_the_other(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(200, 2)).astype(np.float32)
-    rows[:, 1] = np.where(np.arange(200) % 5 == 0, 1.0, -1.0)
-    rows[np.arange(200) % 2 == 1, 0] = np.nan
-    good, bad = stumps(gap_left=True, leaf=20.0), stumps(gap_left=False, leaf=20.5)
-    found = fixed(good, bad, rows, tmp_path / "fixed.onnx")
+    """A service that keeps one output above zero and the other below one, and a file that does neither."""
+    nodes = [helper.make_node("Split", ["x"], ["low", "high"], axis=1, num_outputs=2)]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])]
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1]) for name in ("low", "high")]
+    graph = helper.make_graph(nodes, "g", given, made)
+    bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    rows = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
+
+    def kept(batch):
+        rows = np.asarray(batch)
+        return {"low": rows[:, :1].clip(0, None), "high": rows[:, 1:].clip(None, 1)}
+
+    found = fixed(kept, bare, rows, tmp_path / "fixed.onnx")
     assert found, [(step.told, step.headline) for step in found.tried]
-    assert {step.cause for step in found.done} == {"missing-value-handling", "weight-corruption"}
-    # Left where x0 is at most 0 or missing: 1, else 2; left where x1 is at most 0.5: 10, else 20.
-    expected = np.where(rows[:, 0] > 0, 2.0, 1.0) + np.where(rows[:, 1] > 0.5, 20.0, 10.0)
-    np.testing.assert_allclose(answers(tmp_path / "fixed.onnx", x=rows)[0][:, 0], expected)
+    assert [step.cause for step in found.done] == ["model-part-dropped"] * 2
+    low, high = answers(tmp_path / "fixed.onnx", x=rows)
+    np.testing.assert_allclose(low[:, 0], np.maximum(rows[:, 0], 0))
+    np.testing.assert_allclose(high[:, 0], np.minimum(rows[:, 1], 1))
 
 
 def test_a_node_is_put_back_as_it_is_in_the_graph_of_the_reference(tmp_path):
