@@ -124,7 +124,7 @@ def carry_out(
         found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
         # Only what was asked for is written, whatever the worker says.
         made = {path: found["files"][path] for _, path in formats}
-        pieces = found.pop("repro")
+        pieces = found.pop("repro", {})
         carried = Carried(**{**found, "outcome": Outcome(found["outcome"]), "files": made})
     except UsageError:
         raise
