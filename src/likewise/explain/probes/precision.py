@@ -34,6 +34,9 @@ WHOLE = Place("model")
 MOST_NODES = 40
 """Nodes that are put back into the narrow type one at a time; a longer graph is searched in stretches."""
 
+MOST_KEPT = 6
+"""Nodes that are named as those to keep in the wide type."""
+
 STRETCHES = 8
 """Parts that a longer graph is cut into at once."""
 
@@ -128,6 +131,24 @@ class _Wide:
         alone = count >= enough * healed and all(other[0] <= others * healed for other in rest)
         return (node, count) if alone else (None, 0)
 
+    def blamed(self, cure: _Cure, nodes: Sequence[NodeProto]) -> tuple[list[NodeProto], bool]:
+        """The nodes that move the answers most, each alone in the narrow type; and whether the rows agree without them.
+
+        As few as are enough to be kept wide; the first ones of all where too many would have to be.
+        """
+        trial = Trial.few(self.case)
+        found = [(self._again(cure, [node], trial)[1], place) for place, node in _looked_at(self.case, nodes)]
+        if len(found) < len(nodes) or not any(moved for moved, _ in found):
+            return [], False
+        ranked = [nodes[place] for _, place in sorted(found, key=lambda entry: -entry[0])]
+        given = None if cure.reference is None else trial.of(cure.reference)
+        for count in range(1, 1 + min(MOST_KEPT, len(nodes) // 2)):
+            narrow = frozenset(node.name for node in ranked[count:])
+            answers = trial.ask(Change(target=widen.widened(self.proto, replace(self.plan, narrow_nodes=narrow))))
+            if answers is not None and trial.effect(reference=given, candidate=answers).share >= experiment.AS_MUCH:
+                return ranked[:count], True
+        return ranked[: trace.MOST_NAMED], False
+
     def _again(self, cure: _Cure, nodes: Sequence[NodeProto], trial: Trial) -> tuple[int, float]:
         """How many rows fail again with these nodes in the narrow type, and how far the answers move."""
         narrow = widen.widened(self.proto, replace(self.plan, narrow_nodes=frozenset(node.name for node in nodes)))
@@ -138,6 +159,10 @@ class _Wide:
         effect = trial.effect(reference=given, candidate=answers)
         again = int((cure.effect.covered[trial.positions] & ~effect.agrees).sum())
         return again, trial.gap(reference=given, candidate=answers)
+
+
+def _looked_at(case: Case, nodes: Sequence[NodeProto]) -> Iterator[tuple[int, NodeProto]]:
+    return experiment.searching(case, list(enumerate(nodes)))
 
 
 @probe(
@@ -387,7 +412,7 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
         "precision-reduction",
         place or WHOLE,
         evidence,
-        ACCEPTED if place is None else KEPT,
+        KEPT if place is not None and place.name != WHOLE.name else ACCEPTED,
         simplicity=cure.simplicity,
         fixes=_kept_wide(wide, cure, place),
     )
@@ -396,7 +421,7 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
 def _kept_wide(wide: _Wide, cure: _Cure, place: Place | None) -> tuple[Fix, ...]:
     """The node that decides kept in float32, then all, with the reference's own weights where these are found."""
     restored = rounding.counterparts(wide.case, rounding.rounded_weights(wide.proto)) if cure.reference else {}
-    named = frozenset(() if place is None else place.nodes)
+    named = frozenset(() if place is None or place.name == WHOLE.name else place.nodes)
     others = frozenset(node.name for node in widen.computing_nodes(wide.proto, wide.plan)) - named
     kept = replace(wide.plan, narrow_nodes=others)
     few = Fix(f"{place} kept in float32", lambda: widen.widened(wide.proto, kept))
@@ -429,10 +454,16 @@ def _node_in_half(wide: _Wide, cure: _Cure) -> Place | None:
         return Place(quoted, tensors=tuple(stored)) if 0 < len(stored) <= trace.MOST_NAMED else None
     if len(nodes) == 1:
         return trace.place_of(nodes[0])
-    if cure.weights or len(nodes) > MOST_NODES:
+    if cure.weights:
         return None
-    node, _ = wide.culprit(cure, nodes, enough=0.9, others=0.3)
-    return None if node is None else trace.place_of(node)
+    node, _ = wide.culprit(cure, nodes, enough=0.9, others=0.3) if len(nodes) <= MOST_NODES else (None, 0)
+    if node is not None:
+        return trace.place_of(node)
+    most, enough = wide.blamed(cure, nodes)
+    if not most or enough:
+        return trace.place_of(*most) if most else None
+    place = trace.place_of(*most)
+    return replace(place, name=WHOLE.name, details=(f"most of it by {place}",))
 
 
 def _has_halves(proto: ModelProto) -> bool:
