@@ -83,6 +83,7 @@ def test_the_command_writes_a_copy_that_answers_like_the_reference_and_touches_n
     assert stamps["likewise.fixed_from"] == before["bad.onnx"]
     for taken in ("bad.onnx", "model.joblib"):
         assert here(*told, taken, folder=tmp_path).returncode == 2
+    assert here("fix", "model.joblib", "absent.onnx", *told[3:], "other.onnx", folder=tmp_path).returncode == 2
     passes = here("fix", "model.joblib", "good.onnx", *told[3:], "other.onnx", folder=tmp_path)
     assert passes.returncode == 0
     assert "passes as it is" in passes.stdout

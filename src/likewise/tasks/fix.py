@@ -126,6 +126,9 @@ def run(
             f"{candidate.name} is a model of {candidate.framework}: only ONNX files are repaired",
             remedy="likewise explain says what is wrong with it; likewise export writes an ONNX file",
         )
+    if isinstance(candidate.target, str | PathLike) and not Path(candidate.target).exists():
+        # A name that is misspelt is no fault to repair by a new export.
+        raise UsageError(f"there is no file {candidate.target}", remedy="Name the ONNX file to repair")
     settings = replace(settings, explain=True, report=None, formats={})
     before, found = checking.investigate(settings, progress=progress)
     fixed = Fixed(before, bytes_before=before.origin.candidate.bytes)
