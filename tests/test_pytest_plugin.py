@@ -39,7 +39,9 @@ def test_no_rows(parity):
 
 
 @pytest.fixture
-def suite(pytester, example_folder):
+def suite(pytester, example_folder, monkeypatch):
+    # Each process would rewrite every module of ours anew.
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     pytester.makepyfile(SUITE.format(folder=str(example_folder)))
     return pytester
 

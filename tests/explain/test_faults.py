@@ -49,9 +49,11 @@ def test_a_fault_does_not_pass(name):
 def test_the_cause_of_what_happens_by_itself_is_found(name, request):
     """Natural faults are what users meet; those that are planted are scored by `make explain-score`."""
     fault = FAULTS[name]()
-    options = {"batch_sizes": None, **fault.options}
     with quietly():
-        report = data_only.explain(fault.reference, fault.candidate, fault.data, **options)
+        report = data_only.explain(fault.reference, fault.candidate, fault.data, **fault.options)
+        if report.passed:  # and fails at other batch sizes
+            options = {"batch_sizes": None, **fault.options}
+            report = data_only.explain(fault.reference, fault.candidate, fault.data, **options)
     assert report.outcome.name == fault.outcome
     screens.fits(report)
     if name in NOT_FOUND:
