@@ -27,14 +27,21 @@ COLOURS = ("blue", "green", "red")
 COLUMNS = ["width", "age", "height"]
 ROWS = 300
 
+LISTINGS = (
+    ("torch.onnx._internal.exporter._registration", "ONNXRegistry", "from_torchlib"),
+    ("torch._export.utils", "", "_materialize_cpp_cia_ops"),
+    ("skl2onnx.common._container", "", "get_all_schemas_with_history"),
+)
+
 
 def pytest_runtest_setup():
-    """Let torch list its operators once, not at every export: two thirds of what a small one costs."""
-    read = sys.modules.get("torch.onnx._internal.exporter._registration")
-    if read is not None and not hasattr(read.ONNXRegistry.from_torchlib, "cache_info"):
-        read.ONNXRegistry.from_torchlib = staticmethod(functools.cache(read.ONNXRegistry.from_torchlib))
-        listed = sys.modules["torch._export.utils"]
-        listed._materialize_cpp_cia_ops = functools.cache(listed._materialize_cpp_cia_ops)
+    """Let converters list the operators they know once, not at every export: most of what a small one costs."""
+    for module, owner, name in LISTINGS:
+        if module in sys.modules:
+            holder = getattr(sys.modules[module], owner) if owner else sys.modules[module]
+            if not hasattr(getattr(holder, name), "cache_info"):
+                once = functools.cache(getattr(holder, name))
+                setattr(holder, name, staticmethod(once) if owner else once)
 
 
 @pytest.fixture(scope="session")
