@@ -41,11 +41,11 @@ SECONDS_FOR_EXPORT = 4.0
 ROWS = 12
 """Failing rows that both graphs are run on."""
 
-BYTES = 192 * 2**20
-"""Values that are held at once."""
+BYTES = 256 * 2**20
+"""Values that are looked at in all, of one graph; those of a single row in any case."""
 
-TENSORS = 256
-"""Tensors that are looked at in one run."""
+TENSORS = 512
+"""Tensors that are held at once."""
 
 CLOSE = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)
 """How far a tensor may be from the reference's, as a part of it, to be taken for the same: the strictest that tells."""
@@ -167,17 +167,22 @@ def sketch(array: Array) -> Sketch:
         words = array.astype(str)
         marks = np.array([hash(tuple(words.ravel().tolist())) % 2**40, 0, 0, 0], dtype=np.float64)
         return Sketch(array.shape, 1.0, marks)
-    flat = array.ravel().astype(np.float64)
-    broken = ~np.isfinite(flat)
-    if broken.any():
+    flat: Array = array.ravel().astype(
+        np.float32 if array.dtype.itemsize <= 4 and array.dtype.kind == "f" else np.float64
+    )
+    size = float(np.linalg.norm(flat))
+    if not np.isfinite(size):
+        flat = flat.astype(np.float64)
+        broken = ~np.isfinite(flat)
         flat = np.where(broken, np.where(np.isnan(flat), 3e3, np.sign(np.nan_to_num(flat)) * 7e3), flat)
-    return Sketch(array.shape, float(np.sqrt(flat @ flat)), _directions(len(flat)) @ flat)
+        size = float(np.linalg.norm(flat))
+    return Sketch(array.shape, size, (_directions(len(flat), flat.dtype) @ flat).astype(np.float64))
 
 
 @lru_cache(maxsize=16)
-def _directions(length: int) -> Array:
+def _directions(length: int, dtype: Any) -> Array:
     bits = np.random.default_rng(length).integers(0, 2, (PROJECTIONS, length), dtype=np.int8)
-    return (2 * bits - 1).astype(np.float32)
+    return (2 * bits - 1).astype(dtype)
 
 
 def apart(one: Sketch, other: Sketch) -> float:
@@ -341,7 +346,7 @@ def _looked_at(case: Case, graph: Opened) -> Batch:
     bytes_a_row = 0
     for start in range(0, len(names), TENSORS):
         seen = counterparts.inside(case, "candidate", graph, names[start : start + TENSORS], inputs)
-        bytes_a_row = max(bytes_a_row, sum(array.nbytes for array in seen.values()))
+        bytes_a_row += sum(array.nbytes for array in seen.values())
     return case.rows(counterparts_failing(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
 
 

@@ -201,7 +201,9 @@ def _in_file(model: Model) -> tuple[str, str] | None:
         if node.domain not in known and not (node.domain == "ai.onnx" and "" in known):
             return f"the operator {node.domain}:{node.op_type} has no opset in the file", edits.place(node)
     try:
-        onnx.checker.check_model(proto)
+        # A path is checked where it lies: of a large file the weights are not in the message.
+        stored = isinstance(model.target, str) or hasattr(model.target, "__fspath__")
+        onnx.checker.check_model(str(model.target) if stored else proto)
     except Exception as error:  # noqa: BLE001 - the checker raises many types
         return _shortened(one_line(error)), "graph"
     return None
