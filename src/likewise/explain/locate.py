@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
@@ -20,6 +18,7 @@ from likewise.explain import counterparts
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import Answer, Beside, Errors, Part, fed, inside, measured, opened
 from likewise.explain.first_wrong_step import first_wrong_step
+from likewise.explain.trace import failing_positions
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 
@@ -71,7 +70,7 @@ def located(case: Case, best: Explained | None) -> Located:
         raise ModelError("the graph of the candidate is too large to be opened up")
     found = Located(Opened.of(written, {}), rewritten=False)
     try:
-        positions = _failing(case, ROWS)
+        positions = failing_positions(case, ROWS)
         graph, rewritten = opened(case, "candidate", positions)
         found = _laid_open(case, graph, positions, rewritten=rewritten)
         found = _beside_parts(case, found, best) if found.reference is None else _beside_graph(case, found, best)
@@ -99,23 +98,12 @@ def _standing_out(found: Located) -> tuple[int, ...]:
     return tuple(together or ranked[:1]) if stands_out and len(together) <= MOST_TOGETHER else ()
 
 
-def _failing(case: Case, count: int) -> Array:
-    """Positions of failing rows, as many as a graph takes at once where it takes one number only."""
-    sample = case.required
-    if not sample.batch.stacked:
-        return np.arange(len(sample))
-    chosen = np.flatnonzero(sample.failing)[: max(count, 1)]
-    graphs = [side for side in ("candidate", "reference") if case.framework(side) == "onnx"]
-    fixed = [size for side in graphs if (size := case.side(side).fixed_batch) is not None]
-    return np.resize(chosen, fixed[0]) if fixed else chosen
-
-
 def _laid_open(case: Case, graph: Opened, positions: Array, *, rewritten: bool) -> Located:
     """The shapes and sizes of the candidate's tensors, and the reference's graph where it has one."""
     reference = None
     if case.framework("reference") == "onnx":
         reference, _ = opened(case, "reference", positions)
-    one = case.rows(_failing(case, 1))
+    one = case.rows(failing_positions(case, 1))
     values = inside(case, "candidate", graph, graph.tensors, fed(case, "candidate", one))
     return Located(graph, rewritten=rewritten, reference=reference, values=values)
 
@@ -125,7 +113,7 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     graph, reference = found.graph, found.reference
     assert reference is not None
     pairs = counterparts.counterparts(reference, graph)
-    one = case.rows(_failing(case, 1))
+    one = case.rows(failing_positions(case, 1))
     ours = inside(case, "reference", reference, set(pairs.values()), fed(case, "reference", one))
     pairs = counterparts.comparable(pairs, ours, found.values)
     largest = max((array.nbytes for array in found.values.values()), default=1)
@@ -175,7 +163,7 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
 
 def _rows(case: Case, bytes_a_row: int) -> tuple[Batch, Array]:
     """As many failing rows as stay within bounds."""
-    positions = _failing(case, min(ROWS, counterparts.WINDOW // max(bytes_a_row, 1)))
+    positions = failing_positions(case, min(ROWS, counterparts.WINDOW // max(bytes_a_row, 1)))
     return case.rows(positions), positions
 
 

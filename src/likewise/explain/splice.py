@@ -26,6 +26,7 @@ from likewise.data.columns import ArrayColumns
 from likewise.explain import counterparts, experiment
 from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Change, Effect, Trial
+from likewise.explain.trace import failing_positions
 from likewise.explain.weights import matching
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits, grafts
@@ -340,26 +341,14 @@ def culprits(case: Case) -> tuple[list[Culprit], Effect] | None:
 
 def _looked_at(case: Case, graph: Opened) -> Batch:
     """Failing rows, as many as stay within bounds."""
-    one = case.rows(counterparts_failing(case, 1))
+    one = case.rows(failing_positions(case, 1))
     inputs = counterparts.fed(case, "candidate", one)
     names = [name for name in graph.tensors if name in graph.types]
     bytes_a_row = 0
     for start in range(0, len(names), TENSORS):
         seen = counterparts.inside(case, "candidate", graph, names[start : start + TENSORS], inputs)
         bytes_a_row += sum(array.nbytes for array in seen.values())
-    return case.rows(counterparts_failing(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
-
-
-def counterparts_failing(case: Case, count: int) -> Array:
-    """Positions of failing rows, spread over the sample, as many as a graph takes where it takes one number only."""
-    sample = case.required
-    if not sample.batch.stacked:
-        return np.arange(len(sample))
-    failing = np.flatnonzero(sample.failing)
-    chosen = failing[np.unique(np.linspace(0, len(failing) - 1, min(count, len(failing))).astype(np.int64))]
-    graphs = [side for side in ("candidate", "reference") if case.framework(side) == "onnx"]
-    fixed = [size for side in graphs if (size := case.side(side).fixed_batch) is not None]
-    return np.resize(chosen, fixed[0]) if fixed else chosen
+    return case.rows(failing_positions(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
 
 
 def _next(

@@ -145,6 +145,18 @@ def _holds_text(values: Array) -> bool:
     return values.dtype.kind in "OUT" and any(isinstance(value, str) for value in values[:200].tolist())
 
 
+def failing_positions(case: Case, count: int) -> Array:
+    """Positions of failing rows, spread over the sample, as many as a graph takes where it takes one number only."""
+    sample = case.required
+    if not sample.batch.stacked:
+        return np.arange(len(sample))
+    failing = np.flatnonzero(sample.failing)
+    chosen = failing[np.unique(np.linspace(0, len(failing) - 1, min(count, len(failing))).astype(np.int64))]
+    graphs = [side for side in ("candidate", "reference") if case.framework(side) == "onnx"]
+    fixed = [size for side in graphs if (size := case.side(side).fixed_batch) is not None]
+    return np.resize(chosen, fixed[0]) if fixed else chosen
+
+
 WITHOUT_OPTIMISATION: Mapping[str, Any] = {"optimization": "disable"}
 """Fusing would take away tensors that are to be seen."""
 
