@@ -1,43 +1,33 @@
 """Where a graph begins to differ from the reference's, found by values and proven by grafts.
 
-The reference is taken as a graph: itself, or what it gives when it is exported now, once that is seen to answer like
-it. Both graphs run on failing rows; of every tensor a short sketch is kept, so that a network never lies in memory as
-a whole. A tensor of the candidate whose sketch is found among the reference's is right. The culprit is a node that is
-given right values and gives wrong ones, on a way that stays wrong up to an output. What the reference has in its place
-is grafted there: if the failing rows agree then, nothing else is at fault, and how the two differ is the cause.
+The reference is taken as a graph (`twin`). Both graphs run on failing rows; of every tensor a short sketch is kept, so
+that a network never lies in memory as a whole. A tensor of the candidate whose sketch is found among the reference's is
+right. The culprit is a node that is given right values and gives wrong ones, on a way that stays wrong up to an output.
+What the reference has in its place is grafted there: if the failing rows agree then, nothing else is at fault, and how
+the two differ is the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from likewise.compare.call import answers
-from likewise.compare.observe import prepare
-from likewise.contracts.comparison import Incident
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import ExportRequest, Model
-from likewise.data.columns import ArrayColumns
 from likewise.explain import counterparts, experiment
-from likewise.explain.case import Case, made_once
+from likewise.explain.case import Case
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.trace import failing_positions
-from likewise.explain.weights import matching
-from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits, grafts
+from likewise.explain.twin import Twin, twin
+from likewise.models.onnx import edits, grafts
 from likewise.models.onnx.inside import Opened
-from likewise.registry import exporters, open_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-SECONDS_FOR_EXPORT = 4.0
-"""An export that captures a program is not begun with less time left."""
 
 ROWS = 12
 """Failing rows that both graphs are run on."""
@@ -62,93 +52,6 @@ MOST_TRIED = 12
 
 MOST_ROUNDS = 4
 """Culprits that are looked for one after the other."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Twin:
-    """The reference as a graph. `side` is whose settings it is run with; `exported`: it was made for this."""
-
-    graph: Opened
-    side: str
-    inputs: Callable[[Batch], dict[str, Array]]
-    outputs: Mapping[str, str]
-    exported: bool
-
-
-@made_once
-def twin(case: Case) -> Twin | None:
-    """The reference as a graph that answers as it does, where there is one."""
-    if case.framework("reference") == "onnx":
-        proto = case.editable("reference")
-        if proto is None:
-            return None
-        graph = Opened.of(proto, case.tensor_types("reference"))
-        same = {spec.reference: spec.reference for spec in case.specs}
-        return Twin(graph, "reference", lambda batch: counterparts.fed(case, "reference", batch), same, exported=False)
-    for make in (_converted, _exported):
-        proto = make(case)
-        found = None if proto is None else _as_it_answers(case, proto)
-        if found is not None:
-            return found
-    return None
-
-
-def _converted(case: Case) -> ModelProto | None:
-    return matching.twin(case)
-
-
-def _exported(case: Case) -> ModelProto | None:
-    """What the reference's own exporter makes of it now, by the way and the opset that the candidate was made with."""
-    native, candidate = case.native("reference"), case.graph()
-    exporter = next((known for known in exporters() if known.claims(native)), None)
-    if exporter is None or case.seconds_left() < SECONDS_FOR_EXPORT:
-        return None
-    runner = case.runners["reference"]
-    fed, _ = case.side("reference").feed(case.required.batch)
-    recorded = candidate.producer_name == "pytorch" and not any(node.metadata_props for node in candidate.graph.node)
-    for opset in (grafts.opset(candidate, ""), None):
-        request = ExportRequest(
-            native,
-            runner.signature,
-            fed,
-            details=runner.details,
-            batch_axis=case.plan.reference.options.get("batch_axis"),
-            opset=opset,
-            recorded=recorded,
-        )
-        try:
-            with case.waiting():
-                return exporter.export(request)
-        except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
-            continue
-    return None
-
-
-def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:
-    """An export of the reference, if it answers like it on rows that fail now."""
-    model = Model("onnx", proto.SerializeToString())
-    trial, runner = Trial.few(case), case.runners["reference"]
-    try:
-        with open_model(model) as opened:
-            plan = replace(case.plan, candidate=model, pair={}, feed={})
-            prepared = prepare(plan, runner, opened, trial.batch)
-            if isinstance(prepared, Incident) or prepared.pairing.mismatches:
-                return None
-            theirs, _ = answers(prepared.candidate, trial.batch)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is of no use
-        return None
-    specs = [case.as_judged(spec) for spec in prepared.pairing.pairs]
-    if not specs or Effect(case.agreeing(trial.batch, trial.reference, theirs, specs), trial.failing).share < 1 - 1e-9:
-        return None
-    written = edits.editable(proto)
-    assert written is not None
-    graph, feed = Opened.of(written, edits.tensor_types(written)), prepared.candidate.feed
-    layout = RowLayout(model, describe.inputs(written), ())
-
-    def inputs(batch: Batch) -> dict[str, Array]:
-        return layout.feed(replace(batch, inputs=ArrayColumns(dict(feed(batch)[0].inputs))))
-
-    return Twin(graph, "candidate", inputs, {spec.reference: spec.candidate for spec in specs}, exported=True)
 
 
 PROJECTIONS = 4
@@ -214,7 +117,6 @@ class Beside:
     ours: Mapping[str, Sketch]
     theirs: Mapping[str, Sketch]
     equal: Mapping[str, tuple[str, ...]]
-    outputs: Mapping[str, str]
 
     @property
     def given(self) -> dict[str, str]:
@@ -232,7 +134,6 @@ def beside(
     known: Twin,
     ours: Mapping[str, Sketch],
     theirs: Mapping[str, Sketch],
-    outputs: Mapping[str, str],
     close: float,
 ) -> Beside:
     """Which tensors of both graphs hold the same."""
@@ -252,7 +153,12 @@ def beside(
             if len(fitting):
                 nearest = fitting[np.argsort(distance[fitting], kind="stable")]
                 equal[name] = tuple(shapes[entry.shape][place] for place in nearest)
-    return Beside(candidate, known.graph, ours, theirs, equal, outputs)
+    there = {other for others in equal.values() for other in others}
+    for name in [name for name in equal if name in theirs and name not in there]:
+        # What is called the same is to be found nowhere: that it holds what some other tensor does is chance.
+        if candidate.made_by(name) == known.graph.made_by(name):
+            del equal[name]
+    return Beside(candidate, known.graph, ours, theirs, equal)
 
 
 def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], outputs: Collection[str]) -> list[int]:
@@ -370,7 +276,7 @@ def _next(
     partly: tuple[Culprit, float, bool] | None = None
     trial = Trial.few(case)
     for close in CLOSE:
-        both = beside(graph, known, ours, theirs, outputs, close)
+        both = beside(graph, known, ours, theirs, close)
         for graft in _grafts(both, outputs):
             key = (graft.how, graft.nodes, graft.others, graft.tensor)
             if key in tried:
@@ -406,8 +312,10 @@ def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
     """What could be done where a difference begins."""
     graph, twin_graph, given = both.candidate, both.twin, both.given
     node = graph.node(index)
-    named = [other for other in yours if twin_graph.node(other).op_type == node.op_type]
-    named.sort(key=lambda other: twin_graph.node(other).name != node.name)
+    # What the twin calls the same may be found among the candidate's tensors, in another place.
+    called = [other for other in twin_graph.computing if node.name and twin_graph.node(other).name == node.name]
+    both_named = dict.fromkeys([*called, *yours])
+    named = [other for other in both_named if twin_graph.node(other).op_type == node.op_type]
     for other in named:
         yield from _replaced(both, index, other)
     read = {twin_name for other in yours for twin_name in twin_graph.reads[other]}
@@ -417,14 +325,14 @@ def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
             same = both.equal[name][0]
             for output in node.output:
                 if _fit(both.ours.get(output), both.ours.get(name)):
-                    target = grafts.graft(graph, twin_graph, same, at=output, given={same: name})
+                    target = grafts.graft(graph, twin_graph, {output: same}, given={same: name})
                     if target is not None:
                         yield Graft("bypassed", target, (index,), (), output)
             readers = [one for one in graph.computing if name in graph.reads[one] and _wrong(both, one)]
             for other in yours:
                 for output in twin_graph.node(other).output:
                     if _fit(both.ours.get(name), both.theirs.get(output)):
-                        target = grafts.graft(graph, twin_graph, output, at=name, given=given, readers=readers)
+                        target = grafts.graft(graph, twin_graph, {name: output}, given=given, readers=readers)
                         if target is not None:
                             yield Graft("inserted", target, tuple(readers), (other,), name)
     for other in yours:
@@ -445,11 +353,14 @@ def _replaced(both: Beside, index: int, other: int) -> Iterator[Graft]:
     mine, yours = both.candidate.node(index), both.twin.node(other)
     # The same operator stands for it also where other inputs have given it another shape.
     alike = mine.op_type == yours.op_type
-    for output, wanted in zip(mine.output, yours.output, strict=False):
-        if output and wanted and (alike or _fit(both.ours.get(output), both.theirs.get(wanted))):
-            target = grafts.graft(both.candidate, both.twin, wanted, at=output, given=both.given)
-            if target is not None:
-                yield Graft("replaced", target, (index,), (other,), output)
+    tensors = {
+        output: wanted
+        for output, wanted in zip(mine.output, yours.output, strict=False)
+        if output and wanted and (alike or _fit(both.ours.get(output), both.theirs.get(wanted)))
+    }
+    target = grafts.graft(both.candidate, both.twin, tensors, given=both.given) if tensors else None
+    if target is not None:
+        yield Graft("replaced", target, (index,), (other,), next(iter(tensors)))
 
 
 def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
@@ -468,7 +379,7 @@ def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
         others = _computing(both.twin, wanted, given)
         if len(mine) + len(others) > MOST_NODES:
             continue
-        target = grafts.graft(both.candidate, both.twin, wanted, at=name, given=given)
+        target = grafts.graft(both.candidate, both.twin, {name: wanted}, given=given)
         if target is not None:
             yield Graft("replaced", target, mine, others, name)
 

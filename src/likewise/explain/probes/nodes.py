@@ -27,10 +27,11 @@ NEAR = 0.05
 CAUSES = {
     "attribute": "operator-attribute",
     "constant": "operator-attribute",
-    "inner": "operator-attribute",
     "weights": "weight-corruption",
     "frozen": "traced-branch",
     "wiring": "wrong-wiring",
+    "missing": "model-part-dropped",
+    "operator": "operator-semantics",
 }
 """What a difference of two nodes is called."""
 
@@ -59,9 +60,12 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Expla
     """What was put right, by the cause of the first."""
     told = [_told(culprit) for culprit in culprits]
     cause, _, remedy = told[0]
+    fitted = case.framework("reference") not in ("onnx", "torch")
+    if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
+        cause = "weight-corruption"
     # What a probe of its own knows a cause by is told in better words than that two nodes differ.
     single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how == "inserted" for culprit in culprits)
-    exact = single and case.framework("reference") in ("onnx", "torch")
+    exact = single and not fitted
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
     more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     place = _place(culprits)
@@ -113,7 +117,7 @@ def _called(operator: str, name: str) -> str:
 
 def _first(differences: Sequence[Differing]) -> Differing:
     """The one that the others follow from: an attribute explains more than a constant beside it."""
-    order = ("attribute", "inner", "weights", "frozen", "constant", "wiring")
+    order = ("missing", "operator", "attribute", "weights", "frozen", "constant", "wiring")
     return min(differences, key=lambda entry: order.index(entry.kind))
 
 
@@ -129,7 +133,7 @@ def _cause(operator: str, first: Differing) -> str:
 def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:
     """The attribute to set, if nothing else is different."""
     only = differences[0]
-    if len(differences) > 1 or only.kind != "attribute" or only.value is None:
+    if len(differences) > 1 or only.kind != "attribute" or only.inner or only.value is None:
         return AGAIN
     node = culprit.beside.candidate.node(culprit.graft.nodes[0])
     value = only.value.decode("utf-8", "replace") if isinstance(only.value, bytes) else only.value
@@ -148,10 +152,12 @@ def _place(culprits: Sequence[Culprit]) -> Place:
     tensors = [name for culprit in culprits for name in _tensors(culprit)]
     sources = [line for node in found if (line := edits.source_of(node))]
     first = graph.node(culprits[0].graft.nodes[0])
+    inside = list(dict.fromkeys(entry.name for culprit in culprits for entry in culprit.differing if entry.inner))
     return replace(
         place,
-        details=(*place.details, *([sources[0]] if sources else [])),
+        details=(*place.details, *(f"'{name}' inside" for name in inside), *sources[:1]),
         path=place.path or edits.module_of(first) or "",
+        nodes=tuple(dict.fromkeys([*place.nodes, *inside])),
         tensors=tuple(dict.fromkeys([*place.tensors, *tensors])),
         source=sources[0] if sources else "",
     )
@@ -159,7 +165,7 @@ def _place(culprits: Sequence[Culprit]) -> Place:
 
 def _tensors(culprit: Culprit) -> Iterator[str]:
     yield culprit.graft.tensor
-    yield from (entry.name for entry in culprit.differing if entry.kind in ("weights", "constant") and entry.name)
+    yield from (entry.name for entry in culprit.differing if entry.kind in ("weights", "constant") and not entry.inner)
 
 
 EXTENSION = nodes

@@ -7,7 +7,8 @@ they give in the place of one of its tensors. What nothing reads then is left ou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,8 @@ CLOSE = 1e-6
 class Differing:
     """One thing in which two nodes differ: an attribute, a constant, or the tensor that an input comes from.
 
-    `kind` is "attribute", "weights", "constant", "frozen", "inner" or "wiring"; `told` says it of the first of them.
+    `kind` is "attribute", "weights", "constant", "frozen" or "wiring", inside of branches also "missing" or "operator";
+    `told` says it of the first of them. `inner`: it is inside of a branch or loop, and `name` is the node there.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Differing:
     told: str
     value: Any = None
     constant: Constant | None = None
+    inner: bool = False
 
 
 def opset(proto: ModelProto, domain: str) -> int:
@@ -67,48 +70,65 @@ def same_operator(one: ModelProto, other: ModelProto, node: NodeProto) -> bool:
 def graft(
     candidate: Opened,
     twin: Opened,
-    tensor: str,
+    tensors: Mapping[str, str],
     *,
-    at: str,
     given: Mapping[str, str],
     readers: Collection[int] = (),
 ) -> ModelProto | None:
-    """The candidate with what the twin computes as `tensor` in the place of its own `at`, for some readers or for all.
+    """The candidate with what the twin computes in the place of some of its tensors, for some readers or for all.
 
-    `given` are the twin's tensors that the candidate has too, with the names there. None where that cannot be written.
+    `tensors` are the twin's by the candidate's names, `given` the candidate's by the twin's: those that both have.
+    None where that cannot be written.
     """
     copy = edits.copied(candidate.proto)
-    if (put := given.get(tensor)) is None:
-        put = GRAFTED + tensor
-        if not _plant(copy, candidate, twin, tensor, given):
+    put: dict[str, str] = {}
+    planted: set[int] = set()
+    for at, tensor in tensors.items():
+        if tensor in given:
+            put[at] = given[tensor]
+            continue
+        if not _plant(copy, candidate, twin, tensor, given, planted):
             return None
+        put[at] = GRAFTED + tensor
         mine, theirs = candidate.types.get(at), twin.types.get(tensor)
         if mine is not None and theirs is not None and mine != theirs:
-            put += ".cast"
-            copy.graph.node.append(edits.make_node("Cast", [GRAFTED + tensor], [put], put, to=mine))
+            put[at] += ".cast"
+            copy.graph.node.append(edits.make_node("Cast", [GRAFTED + tensor], [put[at]], put[at], to=mine))
     if readers:
         for index in readers:
-            _rename_reads(copy.graph.node[index], {at: put})
-    elif any(value.name == at for value in copy.graph.output):
-        maker = copy.graph.node[candidate.makers[at]]
-        maker.output[list(maker.output).index(at)] = at + REPLACED
-        edits.replace_reads(copy.graph, {at: put})
-        copy.graph.node.append(edits.make_node("Identity", [put], [at], GRAFTED + "out." + at))
+            _rename_reads(copy.graph.node[index], put)
     else:
-        edits.replace_reads(copy.graph, {at: put})
+        _put(copy, candidate, put)
     del copy.graph.value_info[:]
     return copy if _in_order(copy) else None
 
 
-def _plant(copy: ModelProto, candidate: Opened, twin: Opened, tensor: str, given: Mapping[str, str]) -> bool:
-    """Add the nodes that compute a tensor, with their constants, under names of their own."""
+def _put(copy: ModelProto, candidate: Opened, put: Mapping[str, str]) -> None:
+    """Let everything read other tensors instead, and give them as the outputs of the graph."""
+    outputs = {value.name for value in copy.graph.output}
+    for at in outputs.intersection(put):
+        maker = copy.graph.node[candidate.makers[at]]
+        maker.output[list(maker.output).index(at)] = at + REPLACED
+        copy.graph.node.append(edits.make_node("Identity", [put[at]], [at], GRAFTED + "out." + at))
+    planted = {name for node in copy.graph.node if node.name.startswith(GRAFTED) for name in node.output}
+    for node in copy.graph.node:
+        if not planted.intersection(node.output):
+            _rename_reads(node, put)
+
+
+def _plant(
+    copy: ModelProto, candidate: Opened, twin: Opened, tensor: str, given: Mapping[str, str], planted: set[int]
+) -> bool:
+    """Add the nodes that compute a tensor, with their constants, under names of their own; none of them twice."""
     cone = twin.cone(tensor, given)
     if any(name not in given for name in cone.inputs):
         return False
-    nodes = [twin.node(index) for index in cone.nodes]
+    added = [index for index in cone.nodes if index not in planted]
+    planted.update(added)
+    nodes = [twin.node(index) for index in added]
     if not all(same_operator(twin.proto, candidate.proto, node) for node in nodes):
         return False
-    renamed = {name: GRAFTED + name for node in nodes for name in node.output if name}
+    renamed = {name: GRAFTED + name for index in cone.nodes for name in twin.node(index).output if name}
     needed = {name for index in cone.nodes for name in twin.reads[index]}
     there = {entry.name for entry in copy.graph.initializer}
     for entry in twin.proto.graph.initializer:
@@ -122,6 +142,8 @@ def _plant(copy: ModelProto, candidate: Opened, twin: Opened, tensor: str, given
         renamed[source] = given[source]
         if mine is not None and theirs is not None and mine != theirs:
             renamed[source] = f"{GRAFTED}cast.{source}"
+            if any(renamed[source] in node.output for node in copy.graph.node):
+                continue
             cast = edits.make_node("Cast", [given[source]], [renamed[source]], renamed[source], to=theirs)
             copy.graph.node.append(cast)
     own = {entry.domain for entry in copy.opset_import}
@@ -206,10 +228,26 @@ def differing(
             told = f"input {slot} is the constant {_short(held[slot].values)}, which the reference computes"
             yield Differing("frozen", here, told)
         elif bool(here) != bool(there):
-            told = "is not there" if there else "is there, and not in the reference"
-            yield Differing("constant", there or here, f"input {slot} {told}", constant=held.get(slot))
+            told = f"input {slot} is not there" if there else f"it reads '{here}' as well, which the reference does not"
+            yield Differing("missing" if there else "wiring", there or here, told)
         elif here and slot not in wanted and there not in equal.get(here, ()) and here != there and not crossed:
             yield Differing("wiring", here, f"it reads '{here}' where the reference reads '{there}'")
+    yield from _captured(candidate, mine, twin, yours)
+
+
+def _captured(candidate: Opened, mine: NodeProto, twin: Opened, yours: NodeProto) -> Iterator[Differing]:
+    """Constants of the graph that branches and loops read."""
+    read, wanted = ([name for name in edits.reads(node) if name not in node.input] for node in (mine, yours))
+    if not read or not wanted:
+        return
+    held, known = edits.constants(candidate.proto.graph), edits.constants(twin.proto.graph)
+    for here, there in zip(dict.fromkeys(read), dict.fromkeys(wanted), strict=False):
+        if here in held and there in known:
+            inner = next((n for g in edits.subgraphs(mine) for n in edits.all_nodes(g) if here in n.input), mine)
+            for entry in _values(
+                Constant(here, "", 0, 0, held[here], ""), Constant(there, "", 0, 0, known[there], ""), 0
+            ):
+                yield replace(entry, name=inner.name or inner.output[0], inner=True)
 
 
 def _crossed(names: Sequence[str], others: Sequence[str], equal: Mapping[str, Collection[str]]) -> str:
@@ -261,8 +299,8 @@ def _attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: Node
     for name in sorted(ours.keys() | theirs.keys()):
         held, wanted = ours.get(name), theirs.get(name)
         if _graph(held) or _graph(wanted):
-            if held is not None and wanted is not None and (inner := _inside(one, held, other, wanted)):
-                yield Differing("inner", name, inner)
+            if held is not None and wanted is not None and (inner := _inside(one, held, other, wanted)) is not None:
+                yield replace(inner, inner=True)
         elif not _equal(held, wanted):
             told = f"{name}={_short(held)}, in the reference {_short(wanted)}"
             yield Differing("weights" if _learnt(mine, held, wanted) else "attribute", name, told, wanted)
@@ -277,28 +315,41 @@ def _graph(value: Any) -> bool:
     return hasattr(value, "node") and hasattr(value, "initializer")
 
 
-def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> str:
-    """The first difference inside of a branch or loop; nodes are taken in their order."""
-    if len(held.node) != len(wanted.node):
-        return f"inside there are {len(held.node)} nodes, in the reference {len(wanted.node)}"
+def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> Differing | None:
+    """The first difference inside of a branch or loop; nodes are put together by their order."""
     stored, known = edits.constants(held), edits.constants(wanted)
-    for mine, yours in zip(held.node, wanted.node, strict=True):
-        said = f"{mine.op_type} that gives '{mine.output[0]}' inside"
-        if mine.op_type != yours.op_type:
-            return f"the {said} is a {yours.op_type} in the reference"
+    operators = [[node.op_type for node in graph.node] for graph in (held, wanted)]
+    pairs: list[tuple[int, int]] = []
+    for tag, first, last, start, stop in SequenceMatcher(
+        None, operators[0], operators[1], autojunk=False
+    ).get_opcodes():
+        if tag == "equal":
+            pairs += zip(range(first, last), range(start, stop), strict=True)
+        elif tag == "insert":
+            missing, before = wanted.node[start], held.node[min(first, len(held.node) - 1)]
+            told = f"inside, before '{before.output[0]}', the reference has {missing.op_type}"
+            return Differing("missing", before.name or before.output[0], told)
+        else:
+            node = held.node[first]
+            instead = wanted.node[start].op_type if tag == "replace" else "nothing"
+            told = f"inside, {node.op_type} that gives '{node.output[0]}' stands where the reference has {instead}"
+            return Differing("operator", node.name or node.output[0], told)
+    order, others = ({n: i for i, node in enumerate(g.node) for n in node.output} for g in (held, wanted))
+    matched = dict(pairs)
+    for place, there in pairs:
+        mine, yours = held.node[place], wanted.node[there]
+        name, said = mine.name or mine.output[0], f"inside, {mine.op_type} that gives '{mine.output[0]}'"
         for entry in _attributes(one, mine, other, yours):
-            return f"{entry.told} (the {said})"
-        for here, there in zip(mine.input, yours.input, strict=False):
-            if here in stored and there in known and not _same(stored[here], known[there]):
-                return f"'{here}' is {_short(stored[here])}, in the reference {_short(known[there])} (the {said})"
-    order = {name: slot for slot, node in enumerate(held.node) for name in node.output}
-    others = {name: slot for slot, node in enumerate(wanted.node) for name in node.output}
-    for mine, yours in zip(held.node, wanted.node, strict=True):
-        for here, there in zip(mine.input, yours.input, strict=False):
-            if order.get(here) != others.get(there):
-                said = f"{mine.op_type} that gives '{mine.output[0]}' inside"
-                return f"the {said} reads '{here}' where the reference reads '{there}'"
-    return ""
+            return Differing(entry.kind, name, f"{said}: {entry.told}")
+        for here, wanted_name in zip(mine.input, yours.input, strict=False):
+            if here in stored and wanted_name in known:
+                if not _same(stored[here], known[wanted_name]):
+                    kind = "weights" if stored[here].dtype.kind == "f" else "constant"
+                    values = f"'{here}' is {_short(stored[here])}, in the reference {_short(known[wanted_name])}"
+                    return Differing(kind, name, f"{said}: {values}")
+            elif matched.get(order.get(here, -1), order.get(here)) != others.get(wanted_name):
+                return Differing("wiring", name, f"{said} reads '{here}' where the reference reads '{wanted_name}'")
+    return None
 
 
 def _settings(proto: ModelProto, node: NodeProto) -> dict[str, Any]:
