@@ -1,0 +1,278 @@
+"""How often the place and the cause of a planted fault are found: `python benchmarks/locate.py`.
+
+The faults of benchmarks/locate_faults lie in networks of fifteen architectures (exported by both of torch's exporters,
+quantised, in half precision, with If, Loop and Scan) and in nested scikit-learn models. Each pair is checked as
+`likewise check` does; of the report the first diagnosis counts. The *place* is right where it names the faulty node or
+tensor, the module, or the step or nested estimator, and no more than three nodes; the *cause* is right where a fair
+reader would accept it. On sound pairs any diagnosis is a false alarm.
+
+    --only unet       pairs with this in their name
+    --family fp16     one family
+    --every 4         one pair of four, for a quick look
+    --write           write the figures to docs/locate.md
+    --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
+    --polygraphy FILE the polygraphy command, in an environment of its own
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "locate.md"
+sys.path.insert(0, str(HERE))
+
+FEW_NODES = 3
+"""A place of more nodes is a region: it does not tell where to look."""
+PATIENCE = 180
+"""Seconds after which a check that does not come back counts as silent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was said about one pair."""
+
+    name: str
+    family: str
+    kind: str
+    outcome: str
+    cause: str = ""
+    culprit: str = ""
+    wanted: tuple[str, ...] = ()
+    place_right: bool = False
+    cause_right: bool = False
+    later: bool = False
+    seconds: float = 0.0
+    explaining: float = 0.0
+    note: str = ""
+
+    @property
+    def clean(self) -> bool:
+        return self.family == "clean"
+
+    @property
+    def right(self) -> bool:
+        return not self.cause if self.clean else self.place_right and self.cause_right
+
+
+def main() -> None:
+    """Build what is missing, check every pair, print the table and the misses."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--family", default="")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--budget", default=None, help="seconds for each explanation; likewise's own rule otherwise")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "locate")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--json", type=Path, help="every result, for a closer look")
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--polygraphy", default="polygraphy")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if chosen.peers:
+        import locate_peers
+
+        print(locate_peers.compare(chosen.folder, chosen.polygraphy))
+        return
+    pairs = build(chosen.folder, chosen.only)
+    pairs = [p for p in pairs if chosen.family in p.family][chosen.offset :: chosen.every]
+    results = []
+    with Worker() as worker:
+        for number, pair in enumerate(pairs, 1):
+            result = score(pair, worker.check(pair, chosen.budget))
+            results.append(result)
+            mark = "ok " if result.right else "-- "
+            print(
+                f"{number:4}/{len(pairs)} {mark}{result.name} ({result.seconds:.1f} s): {result.cause or result.note}"
+                f" {result.culprit[:80]}",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            if chosen.json:
+                chosen.json.write_text(json.dumps([asdict(r) for r in results], indent=1))
+    text = f"{table(results)}\n\n{misses(results)}"
+    print(text)
+    if chosen.write:
+        PAGE.write_text(f"# Planted faults: place and cause\n\n{date.today()}\n\n{text}\n")
+
+
+def build(folder: Path, only: str) -> list[Any]:
+    """The corpus, from the folder where it is there already."""
+    from locate_faults.build import corpus
+
+    return list(corpus(folder, only))
+
+
+class Worker:
+    """A process that checks one pair after the other; one that hangs or dies is replaced."""
+
+    def __init__(self) -> None:
+        self.context = multiprocessing.get_context("spawn")
+        self.start()
+
+    def start(self) -> None:
+        self.pipe, other = self.context.Pipe()
+        self.process = self.context.Process(target=serve, args=(other,), daemon=True)
+        self.process.start()
+        other.close()
+
+    def check(self, pair: Any, budget: str | None) -> dict[str, Any]:
+        """The report as it is written, and the seconds it took."""
+        self.pipe.send((pair, budget))
+        try:
+            if self.pipe.poll(PATIENCE):
+                answer: dict[str, Any] = self.pipe.recv()
+                return answer
+            said = "no answer"
+        except EOFError:
+            said = "the process died"
+        self.process.kill()
+        self.start()
+        return {"report": {}, "seconds": float(PATIENCE), "note": said}
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+
+
+def serve(pipe: Any) -> None:
+    """Check what comes through the pipe."""
+    import likewise
+
+    warnings.simplefilter("ignore")
+    while True:
+        pair, budget = pipe.recv()
+        started = time.perf_counter()
+        options = {} if budget is None else {"explain_budget": float(budget)}
+        note, said = "", {}
+        try:
+            report = likewise.check(pair.reference, pair.candidate, pair.data, **pair.options, **options)
+            seconds = time.perf_counter() - started
+            with tempfile.TemporaryDirectory() as folder:
+                report.save(Path(folder) / "report.json")
+                said = json.loads((Path(folder) / "report.json").read_text())
+        except Exception as error:  # a check that fails says nothing: that is its score
+            seconds, note = time.perf_counter() - started, f"{type(error).__name__}: {error}"[:200]
+        pipe.send({"report": said, "seconds": seconds, "note": note})
+
+
+def score(pair: Any, answer: dict[str, Any]) -> Result:
+    """The first diagnosis against the truth."""
+    report = answer["report"]
+    said = report.get("diagnoses") or []
+    times = report.get("provenance", {}).get("run", {}).get("seconds", {})
+    first = said[0] if said else {}
+    wanted = tuple(pair.causes)
+    return Result(
+        pair.name, pair.family, pair.kind, report.get("outcome", "none"),
+        first.get("cause", ""), first.get("culprit", ""), wanted,
+        bool(said) and place_right(pair, first), first.get("cause") in wanted,
+        any(place_right(pair, d) and d.get("cause") in wanted for d in said[1:]),
+        answer["seconds"], times.get("explaining") or 0.0, answer["note"],
+    )  # fmt: skip
+
+
+def place_right(pair: Any, diagnosis: dict[str, Any]) -> bool:
+    """A name of the truth is named as the place, and few others are."""
+    place = diagnosis.get("place") or {}
+    nodes = place.get("nodes") or []
+    if len(nodes) > FEW_NODES and not set(nodes) <= set(pair.nodes):
+        return False
+    true = {*pair.nodes, *pair.tensors, *pair.paths} - {""}
+    named = {*nodes, *(place.get("tensors") or [])}
+    if named & true:
+        return True
+    texts = [diagnosis.get("culprit", ""), place.get("path", ""), place.get("name", ""), *(place.get("details") or [])]
+    source = place.get("source", "")
+    if any(name in source for name in true if ".py:" in name):
+        return True
+    loose = pair.family == "scikit-learn"
+    if not loose:
+        true |= {f"{path}.{part}" for path in pair.paths for part in ("weight", "bias")}
+    return any(names(text, name, loose) for text in texts if text for name in true)
+
+
+def names(text: str, name: str, loose: bool) -> bool:
+    """Whether a text names a node, tensor or module as a whole; of a nested step, `prep__nums__scale`, a part is enough."""
+    border = r"[A-Za-z0-9]" if loose else r"[\w./:]"
+    if re.search(rf"(?<!{border}){re.escape(name)}(?!{border})", text):
+        return True
+    member = re.fullmatch(r"(\w+)_\[(\d+)\]", name)  # estimators_[2]: also told as estimator 2, estimators_.2
+    if member is None:
+        return False
+    word, number = member[1].rstrip("s"), member[2]
+    return bool(re.search(rf"{word}s?_?\W{{0,2}}{number}(?!\d)", text))
+
+
+def table(results: Sequence[Result]) -> str:
+    """Figures by family."""
+    faults = [r for r in results if not r.clean]
+    clean = [r for r in results if r.clean]
+    lines = ["| family | faults | place | cause | both | silent | median s | longest s |", "|---|---|---|---|---|---|---|---|"]
+    for family in [*dict.fromkeys(r.family for r in faults), "all"]:
+        part = [r for r in faults if family in (r.family, "all")]
+        if not part:
+            continue
+        times = [r.seconds for r in part]
+        lines.append(
+            f"| {family} | {len(part)} | {share(r.place_right for r in part)} | {share(r.cause_right for r in part)} |"
+            f" {share(r.right for r in part)} | {sum(not r.cause for r in part)} | {statistics.median(times):.1f} |"
+            f" {max(times):.1f} |"
+        )
+    if clean:
+        alarms = [r for r in clean if r.cause]
+        passed = sum(r.outcome == "PASS" for r in clean)
+        lines.append(f"\nSound pairs: {len(clean)}, {passed} pass, {len(alarms)} false alarms.")
+    explaining = [r.explaining for r in faults]
+    if explaining:
+        lines.append(f"In explanation: median {statistics.median(explaining):.1f} s, longest {max(explaining):.1f} s.")
+    return "\n".join(lines)
+
+
+def share(values: Iterable[bool]) -> str:
+    told = list(values)
+    return f"{sum(told)} ({100 * sum(told) / max(len(told), 1):.0f}%)"
+
+
+def misses(results: Sequence[Result]) -> str:
+    """What was missed, grouped by what went wrong with it."""
+    lines = []
+    for title, wrong in (
+        ("Nothing said", [r for r in results if not r.clean and not r.cause]),
+        ("Place wrong, cause right", [r for r in results if not r.clean and r.cause and not r.place_right and r.cause_right]),
+        ("Cause wrong, place right", [r for r in results if not r.clean and r.cause and r.place_right and not r.cause_right]),
+        ("Both wrong", [r for r in results if not r.clean and r.cause and not r.place_right and not r.cause_right]),
+        ("False alarms", [r for r in results if r.clean and r.cause]),
+        ("Sound pairs that do not pass", [r for r in results if r.clean and r.outcome != "PASS"]),
+    ):
+        if not wrong:
+            continue
+        lines.append(f"## {title}: {len(wrong)}\n")
+        told = Counter(
+            f"{r.kind or r.name}: " + (f"said {r.cause}" if r.cause else f"{r.outcome}{', ' + r.note if r.note else ''}")
+            + (", the right one came later" if r.later else "")
+            for r in wrong
+        )  # fmt: skip
+        lines += [f"- {count} × {text}" if count > 1 else f"- {text}" for text, count in sorted(told.items())]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Planted faults whose place and cause are known: the exam of `benchmarks/locate.py`."""
