@@ -56,9 +56,11 @@ class Result:
     place_right: bool = False
     cause_right: bool = False
     later: bool = False
+    place: str = ""
     seconds: float = 0.0
     explaining: float = 0.0
     note: str = ""
+    word: str = ""
 
     @property
     def clean(self) -> bool:
@@ -167,7 +169,7 @@ def serve(pipe: Any) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 report.save(Path(folder) / "report.json")
                 said = json.loads((Path(folder) / "report.json").read_text())
-        except Exception as error:  # a check that fails says nothing: that is its score
+        except Exception as error:  # noqa: BLE001 - a check that fails says nothing: that is its score
             seconds, note = time.perf_counter() - started, f"{type(error).__name__}: {error}"[:200]
         pipe.send({"report": said, "seconds": seconds, "note": note})
 
@@ -184,7 +186,8 @@ def score(pair: Any, answer: dict[str, Any]) -> Result:
         first.get("cause", ""), first.get("culprit", ""), wanted,
         bool(said) and place_right(pair, first), first.get("cause") in wanted,
         any(place_right(pair, d) and d.get("cause") in wanted for d in said[1:]),
-        answer["seconds"], times.get("explaining") or 0.0, answer["note"],
+        json.dumps(first.get("place") or {}), answer["seconds"], times.get("explaining") or 0.0, answer["note"],
+        pair.word,
     )  # fmt: skip
 
 
@@ -202,16 +205,14 @@ def place_right(pair: Any, diagnosis: dict[str, Any]) -> bool:
     source = place.get("source", "")
     if any(name in source for name in true if ".py:" in name):
         return True
-    loose = pair.family == "scikit-learn"
-    if not loose:
-        true |= {f"{path}.{part}" for path in pair.paths for part in ("weight", "bias")}
-    return any(names(text, name, loose) for text in texts if text for name in true)
+    nested = pair.family == "scikit-learn"
+    return any(names(text, name, nested=nested) for text in texts if text for name in true)
 
 
-def names(text: str, name: str, loose: bool) -> bool:
-    """Whether a text names a node, tensor or module as a whole; of a nested step, `prep__nums__scale`, a part is enough."""
-    border = r"[A-Za-z0-9]" if loose else r"[\w./:]"
-    if re.search(rf"(?<!{border}){re.escape(name)}(?!{border})", text):
+def names(text: str, name: str, *, nested: bool) -> bool:
+    """Whether a text names a node, tensor or module as a whole; of a nested step (`prep__nums__scale`) its own name."""
+    border = r"[A-Za-z0-9]" if nested else r"[\w./:]"
+    if re.search(rf"(?<!{border}){re.escape(name)}(\.(weight|bias)\w*)?(?!{border})", text):
         return True
     member = re.fullmatch(r"(\w+)_\[(\d+)\]", name)  # estimators_[2]: also told as estimator 2, estimators_.2
     if member is None:
@@ -221,17 +222,20 @@ def names(text: str, name: str, loose: bool) -> bool:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Figures by family."""
+    """Figures by family, then by what went wrong."""
     faults = [r for r in results if not r.clean]
     clean = [r for r in results if r.clean]
-    lines = ["| family | faults | place | cause | both | silent | median s | longest s |", "|---|---|---|---|---|---|---|---|"]
-    for family in [*dict.fromkeys(r.family for r in faults), "all"]:
-        part = [r for r in faults if family in (r.family, "all")]
-        if not part:
-            continue
-        times = [r.seconds for r in part]
+    lines = [
+        "| family | faults | place | cause | both | silent | median s | longest s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    groups = [(family, [r for r in faults if r.family == family]) for family in dict.fromkeys(r.family for r in faults)]
+    groups.append(("**all**", faults))
+    groups += [(word, [r for r in faults if r.word == word]) for word in sorted({r.word for r in faults})]
+    for title, part in groups:
+        times = [r.seconds for r in part] or [0.0]
         lines.append(
-            f"| {family} | {len(part)} | {share(r.place_right for r in part)} | {share(r.cause_right for r in part)} |"
+            f"| {title} | {len(part)} | {share(r.place_right for r in part)} | {share(r.cause_right for r in part)} |"
             f" {share(r.right for r in part)} | {sum(not r.cause for r in part)} | {statistics.median(times):.1f} |"
             f" {max(times):.1f} |"
         )
@@ -255,8 +259,14 @@ def misses(results: Sequence[Result]) -> str:
     lines = []
     for title, wrong in (
         ("Nothing said", [r for r in results if not r.clean and not r.cause]),
-        ("Place wrong, cause right", [r for r in results if not r.clean and r.cause and not r.place_right and r.cause_right]),
-        ("Cause wrong, place right", [r for r in results if not r.clean and r.cause and r.place_right and not r.cause_right]),
+        (
+            "Place wrong, cause right",
+            [r for r in results if not r.clean and r.cause and not r.place_right and r.cause_right],
+        ),
+        (
+            "Cause wrong, place right",
+            [r for r in results if not r.clean and r.cause and r.place_right and not r.cause_right],
+        ),
         ("Both wrong", [r for r in results if not r.clean and r.cause and not r.place_right and not r.cause_right]),
         ("False alarms", [r for r in results if r.clean and r.cause]),
         ("Sound pairs that do not pass", [r for r in results if r.clean and r.outcome != "PASS"]),
@@ -264,14 +274,17 @@ def misses(results: Sequence[Result]) -> str:
         if not wrong:
             continue
         lines.append(f"## {title}: {len(wrong)}\n")
-        told = Counter(
-            f"{r.kind or r.name}: " + (f"said {r.cause}" if r.cause else f"{r.outcome}{', ' + r.note if r.note else ''}")
-            + (", the right one came later" if r.later else "")
-            for r in wrong
-        )  # fmt: skip
+        told = Counter(f"{r.kind or r.name}: {said(r)}" for r in wrong)
         lines += [f"- {count} × {text}" if count > 1 else f"- {text}" for text, count in sorted(told.items())]
         lines.append("")
     return "\n".join(lines)
+
+
+def said(result: Result) -> str:
+    """What a miss was told to be."""
+    if not result.cause:
+        return f"{result.outcome} {result.note}".strip()
+    return f"said {result.cause}" + (", the right one came later" if result.later else "")
 
 
 if __name__ == "__main__":

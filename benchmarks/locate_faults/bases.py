@@ -96,7 +96,7 @@ def answers(net: nn.Module, rows: Rows) -> list[np.ndarray]:
     return [t.numpy() for t in (out if isinstance(out, tuple) else (out,))]
 
 
-def export(net: nn.Module, rows: Rows, exporter: str, path: Path, training: bool = False) -> onnx.ModelProto:
+def export(net: nn.Module, rows: Rows, exporter: str, path: Path, *, training: bool = False) -> onnx.ModelProto:
     """A file by one of torch's exporters, with a free batch axis."""
     few = tuple(torch.from_numpy(v[:4]) for v in rows.values())
     count = len(answers(copy.deepcopy(net).eval(), {k: v[:2] for k, v in rows.items()}))

@@ -48,7 +48,7 @@ def plant(fault: Fault, family: str, store: bases.Store, place: Path) -> Built:
     if fault.module is not None:
         net = copy.deepcopy(bases.module(name))
         fault.module(net)
-        model = bases.export(net, bases.data(name), exporter, path, fault.training)
+        model = bases.export(net, bases.data(name), exporter, path, training=fault.training)
         truth = Truth()
         for part in fault.paths:
             here = nodes_of(model, part)
@@ -88,5 +88,3 @@ def clean(name: str, exporter: str, store: bases.Store, place: Path) -> Built:
     assert not beyond(bases.answers(bases.module(name), rows), run(path, rows))
     options = {"reference_options": {"factory": f"{bases.FACTORY}:{bases.NETS[name][0].__name__}"}}
     return Built(f"clean-{name}", "clean", str(store.weights(name)), str(path), str(store.rows(name)), options=options)
-
-

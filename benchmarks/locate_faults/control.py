@@ -61,7 +61,7 @@ def refiner() -> onnx.ModelProto:
     extra = [
         held(rng, "enc_w", 10, 8), held(rng, "enc_b", 8), held(rng, "step_w", 8, 8),
         numpy_helper.from_array(np.float32(0.5), "rate"), numpy_helper.from_array(np.int64(5), "trips"),
-        numpy_helper.from_array(np.array(True), "go"), numpy_helper.from_array(np.int64(1), "one"),
+        numpy_helper.from_array(np.ones((), bool), "go"), numpy_helper.from_array(np.int64(1), "one"),
         numpy_helper.from_array(np.int64(6), "limit"),
     ]  # fmt: skip
     return model(nodes, [info("x", F32, ["n", 10])], [info("answer", F32, ["n", 6])], extra)
@@ -104,7 +104,9 @@ def scanner() -> onnx.ModelProto:
 
 def model(nodes: list, inputs: list, outputs: list, extra: list) -> onnx.ModelProto:
     made = helper.make_model(
-        helper.make_graph(nodes, "hand", inputs, outputs, extra), opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        helper.make_graph(nodes, "hand", inputs, outputs, extra),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
     )
     onnx.checker.check_model(made)
     return made
@@ -117,11 +119,23 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, tuple[int, ...]
 FAULTS: list[tuple[str, str, str, Edit, tuple[str, ...]]] = [
     ("loop-weight", "refiner", "weight edited", weight("MatMul", 0, 1, lambda w: w.T), ()),
     ("loop-tanh", "refiner", "operator replaced", replace("Tanh", 0, "Softsign"), ()),
-    ("loop-trips", "refiner", "constant edited", weight("Loop", 0, 0, lambda w: w - 1), ("model-part-dropped", "traced-branch")),
+    (
+        "loop-trips",
+        "refiner",
+        "constant edited",
+        weight("Loop", 0, 0, lambda w: w - 1),
+        ("model-part-dropped", "traced-branch"),
+    ),
     ("loop-rate", "refiner", "constant edited", weight("Mul@step_rate", 0, 1, lambda w: w * 0 + 0.45), ()),
     ("loop-residual", "refiner", "wiring", rewire("Add@step_residual", 0, 0, ("Add@step_add", 0)), ()),
     ("if-slope", "refiner", "attribute changed", attribute("LeakyRelu", 0, "alpha", 0.01), ()),
-    ("if-frozen", "refiner", "frozen by trace", freeze("Greater", 0, np.array(False)), ("wrong-wiring", "operator-semantics")),
+    (
+        "if-frozen",
+        "refiner",
+        "frozen by trace",
+        freeze("Greater", 0, np.zeros((), bool)),
+        ("wrong-wiring", "operator-semantics"),
+    ),
     ("if-bias", "refiner", "part left out", weight("Gemm@wide", 0, 2, np.zeros_like), ("weight-corruption",)),
     ("if-no-activation", "refiner", "activation left out", leave_out("LeakyRelu", 0), ()),
     ("scan-reverse", "scanner", "attribute changed", attribute("Scan", 0, "scan_input_directions", [1]), ()),
@@ -129,7 +143,7 @@ FAULTS: list[tuple[str, str, str, Edit, tuple[str, ...]]] = [
     ("scan-change", "scanner", "wiring", swap_inputs("Sub", 0), ("operator-semantics",)),
     ("scan-peak", "scanner", "operator replaced", replace("ReduceMax", 0, "ReduceMin"), ("aggregation",)),
     ("scan-cell-bias", "scanner", "weights stale", weight("Gemm@cell", 0, 2, lambda w: w + 0.01), ()),
-]  # fmt: skip
+]
 
 
 def makers(store: object) -> Iterator[tuple[str, Callable[[Path], Built]]]:
@@ -159,7 +173,8 @@ def plant(name: str, base: str, word: str, edit: Edit | None, also: tuple[str, .
     edit(faulty)
     onnx.save(faulty, paths[1])
     truth = truth_of(sound, faulty)
-    assert truth.nodes and beyond(run(paths[0], rows), run(paths[1], rows)), name
+    assert truth.nodes, name
+    assert beyond(run(paths[0], rows), run(paths[1], rows)), name
     return Built(
         name, "control flow", *paths, word, (*WORDS[word], *also), tuple(truth.nodes), tuple(truth.tensors), (), {},
         f"{word} inside {base}, reference onnx",

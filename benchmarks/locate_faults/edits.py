@@ -32,7 +32,9 @@ def node_at(model: onnx.ModelProto, operator: str, position: int = 0) -> tuple[o
     operator, _, part = operator.partition("@")
     found = [(g, n) for g in graphs(model.graph) for n in g.node if n.op_type == operator and part in n.name]
     if not -len(found) <= position < len(found):
-        raise LookupError(f"{len(found)} {operator} in {sorted({n.op_type for g in graphs(model.graph) for n in g.node})}")
+        raise LookupError(
+            f"{len(found)} {operator} in {sorted({n.op_type for g in graphs(model.graph) for n in g.node})}"
+        )
     return found[position]
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812
 
 
 class Mlp(nn.Module):
@@ -141,7 +141,7 @@ class GruForecast(nn.Module):
 class Attention(nn.Module):
     """Multi-head attention written out, with a padding mask."""
 
-    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
         self.query = nn.Linear(width, width)

@@ -88,7 +88,8 @@ def finish(
     if not word:
         assert not failing, name
         return Built(name, "clean", *paths, options=options)
-    assert failing and truth.nodes, f"{name}: {failing} beyond {tolerance}"
+    assert truth.nodes, name
+    assert failing, f"{name}: {failing} beyond {tolerance}"
     return Built(
         name, family, *paths, word, (*WORDS[word], *also), tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)),
         tuple(sorted(truth.paths)), options, f"{word}, {net}, {family}, reference float onnx",
@@ -115,7 +116,16 @@ def around(model: onnx.ModelProto, truth: Truth) -> Truth:
     return Truth(named, tensors | plain, truth.paths)
 
 
-def edited(name: str, kind: str, base: str, word: str, edit: Edit | None, also: tuple[str, ...], store: bases.Store, place: Path) -> Built:  # fmt: skip
+def edited(
+    name: str,
+    kind: str,
+    base: str,
+    word: str,
+    edit: Edit | None,
+    also: tuple[str, ...],
+    store: bases.Store,
+    place: Path,
+) -> Built:
     """A soundly quantised file with one slip."""
     net = base.split("/")[0]
     reference = stripped(store.sound(base), place / "reference.onnx")
@@ -135,7 +145,9 @@ def edited(name: str, kind: str, base: str, word: str, edit: Edit | None, also: 
     return finish(name, f"int8 {kind}", net, word, reference, answers, truth, place, also)
 
 
-def taken_by(operator: str, position: int, slot: int, change: Callable[[np.ndarray], np.ndarray], part: int = 1) -> Edit:
+def taken_by(
+    operator: str, position: int, slot: int, change: Callable[[np.ndarray], np.ndarray], part: int = 1
+) -> Edit:
     """The scale (1) or zero point (2) of what a node takes, changed in both Q and DQ."""
 
     def edit(model: onnx.ModelProto) -> None:
@@ -148,7 +160,9 @@ def taken_by(operator: str, position: int, slot: int, change: Callable[[np.ndarr
     return edit
 
 
-def one_side(operator: str, position: int, slot: int, change: Callable[[np.ndarray], np.ndarray], part: int = 2) -> Edit:
+def one_side(
+    operator: str, position: int, slot: int, change: Callable[[np.ndarray], np.ndarray], part: int = 2
+) -> Edit:
     """Only DQ has another scale or zero point than Q."""
 
     def edit(model: onnx.ModelProto) -> None:
@@ -161,7 +175,14 @@ def one_side(operator: str, position: int, slot: int, change: Callable[[np.ndarr
 
 EDITED: list[tuple[str, str, str, str, Edit | None, tuple[str, ...]]] = [
     ("qdq-clipped-range", "qdq", "cnn/legacy", "quantisation", taken_by("Conv", 2, 0, lambda s: s * 0.15), ()),
-    ("qdq-weight-scale", "qdq", "cnn/legacy", "quantisation", taken_by("Conv", 1, 1, lambda s: s * 1.3), ("weight-corruption",)),
+    (
+        "qdq-weight-scale",
+        "qdq",
+        "cnn/legacy",
+        "quantisation",
+        taken_by("Conv", 1, 1, lambda s: s * 1.3),
+        ("weight-corruption",),
+    ),
     ("qdq-zero-point", "qdq", "cnn/legacy", "quantisation", one_side("Conv", 1, 0, lambda z: z + 25), ()),
     ("qdq-coarse-scale", "qdq", "resnet/legacy", "quantisation", taken_by("Conv", 4, 0, lambda s: s * 30), ()),
     ("qdq-one-side", "qdq", "resnet/legacy", "quantisation", one_side("Conv", 6, 0, lambda s: s * 1.5, 1), ()),
@@ -170,16 +191,49 @@ EDITED: list[tuple[str, str, str, str, Edit | None, tuple[str, ...]]] = [
     ("clean-qdq-resnet", "qdq", "resnet/legacy", "", None, ()),
     ("qop-output-scale", "qoperator", "cnn/legacy", "quantisation", weight("QLinearConv", 0, 6, lambda s: s * 0.3), ()),
     ("qop-input-zero", "qoperator", "cnn/legacy", "quantisation", weight("QLinearConv", 1, 2, lambda z: z + 12), ()),
-    ("qop-weights", "qoperator", "cnn/legacy", "weight edited", weight("QLinearConv", 2, 3, lambda w: np.roll(w, 1, 0)), ("quantization",)),
-    ("qop-weight-scale", "qoperator", "resnet/legacy", "quantisation", weight("QLinearConv", 5, 4, lambda s: s * 1.6), ("weight-corruption",)),
+    (
+        "qop-weights",
+        "qoperator",
+        "cnn/legacy",
+        "weight edited",
+        weight("QLinearConv", 2, 3, lambda w: np.roll(w, 1, 0)),
+        ("quantization",),
+    ),
+    (
+        "qop-weight-scale",
+        "qoperator",
+        "resnet/legacy",
+        "quantisation",
+        weight("QLinearConv", 5, 4, lambda s: s * 1.6),
+        ("weight-corruption",),
+    ),
     ("clean-qop-cnn", "qoperator", "cnn/legacy", "", None, ()),
-    ("dynamic-weight-scale", "dynamic", "encoder/legacy", "quantisation",
-     weight("Mul@layers.1/up", 0, 1, lambda s: s * 1.3), ("weight-corruption",)),
-    ("dynamic-weights", "dynamic", "encoder/legacy", "weight edited",
-     weight("MatMulInteger@layers.2/down", 0, 1, lambda w: w[:, ::-1]), ("quantization",)),
-    ("dynamic-zero-point", "dynamic", "gnn/legacy", "quantisation", weight("MatMulInteger", 2, 3, lambda z: z + 9), ("weight-corruption",)),
+    (
+        "dynamic-weight-scale",
+        "dynamic",
+        "encoder/legacy",
+        "quantisation",
+        weight("Mul@layers.1/up", 0, 1, lambda s: s * 1.3),
+        ("weight-corruption",),
+    ),
+    (
+        "dynamic-weights",
+        "dynamic",
+        "encoder/legacy",
+        "weight edited",
+        weight("MatMulInteger@layers.2/down", 0, 1, lambda w: w[:, ::-1]),
+        ("quantization",),
+    ),
+    (
+        "dynamic-zero-point",
+        "dynamic",
+        "gnn/legacy",
+        "quantisation",
+        weight("MatMulInteger", 2, 3, lambda z: z + 9),
+        ("weight-corruption",),
+    ),
     ("clean-dynamic-encoder", "dynamic", "encoder/legacy", "", None, ()),
-]  # fmt: skip
+]
 
 
 def uneven(store: bases.Store, place: Path) -> Built:
@@ -250,7 +304,9 @@ def outlier(store: bases.Store, place: Path) -> Built:
     return finish("dynamic-outlier", "int8 dynamic", "encoder", "quantisation", reference, answers, truth, place)
 
 
-def half(name: str, base: str, operator: str, position: int, tolerance: float, store: bases.Store, place: Path) -> Built:
+def half(
+    name: str, base: str, operator: str, position: int, tolerance: float, store: bases.Store, place: Path
+) -> Built:
     """The output of one node goes through half precision, as mixed precision leaves it."""
     net = base.split("/")[0]
     reference = stripped(store.sound(base), place / "reference.onnx")
@@ -265,7 +321,9 @@ def half(name: str, base: str, operator: str, position: int, tolerance: float, s
     truth = truth_of(sound, faulty)
     truth.nodes.add(node.name)
     truth.tensors |= set(node.output)
-    return finish(name, "fp16", net, "half precision", reference, [], truth, place, ("nonfinite", "float32-compute"), tolerance)
+    return finish(
+        name, "fp16", net, "half precision", reference, [], truth, place, ("nonfinite", "float32-compute"), tolerance
+    )
 
 
 def overflow(store: bases.Store, place: Path) -> Built:
