@@ -195,13 +195,15 @@ def place_right(pair: Any, diagnosis: dict[str, Any]) -> bool:
     """A name of the truth is named as the place, and few others are."""
     place = diagnosis.get("place") or {}
     nodes = place.get("nodes") or []
-    if len(nodes) > FEW_NODES and not set(nodes) <= set(pair.nodes):
+    text = diagnosis.get("culprit", "")
+    told = len(nodes) or text.count("node '") + sum(map(int, re.findall(r"and (\d+) more", text)))
+    if told > FEW_NODES and not (nodes and set(nodes) <= set(pair.nodes)):
         return False
     true = {*pair.nodes, *pair.tensors, *pair.paths} - {""}
     named = {*nodes, *(place.get("tensors") or [])}
     if named & true:
         return True
-    texts = [diagnosis.get("culprit", ""), place.get("path", ""), place.get("name", ""), *(place.get("details") or [])]
+    texts = [text, place.get("path", ""), place.get("name", ""), *(place.get("details") or [])]
     source = place.get("source", "")
     if any(name in source for name in true if ".py:" in name):
         return True
