@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism explain-score remedies screens newcomer clean
+.PHONY: demo test docs lint format bench atlas conformance determinism explain-score locate remedies screens newcomer clean
 
 demo: $(READY)
 	rm -rf .demo

@@ -1,4 +1,4 @@
-"""How often the place and the cause of a planted fault are found: `python benchmarks/locate.py`.
+"""How often the place and the cause of a planted fault are found: `make locate`, or `python benchmarks/locate.py`.
 
 The faults of benchmarks/locate_faults lie in networks of fifteen architectures (exported by both of torch's exporters,
 quantised, in half precision, with If, Loop and Scan) and in nested scikit-learn models. Each pair is checked as

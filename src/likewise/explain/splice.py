@@ -313,7 +313,13 @@ def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
     graph, twin_graph, given = both.candidate, both.twin, both.given
     node = graph.node(index)
     # What the twin calls the same may be found among the candidate's tensors, in another place.
-    called = [other for other in twin_graph.computing if node.name and twin_graph.node(other).name == node.name]
+    called = [
+        other
+        for other in twin_graph.computing
+        if node.name
+        and twin_graph.node(other).name == node.name
+        and all(name in given for name in twin_graph.reads[other] if both.theirs.get(name) is not None)
+    ]
     both_named = dict.fromkeys([*called, *yours])
     named = [other for other in both_named if twin_graph.node(other).op_type == node.op_type]
     for other in named:

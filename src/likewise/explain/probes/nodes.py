@@ -65,7 +65,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Expla
         cause = "weight-corruption"
     # What a probe of its own knows a cause by is told in better words than that two nodes differ.
     single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how == "inserted" for culprit in culprits)
-    exact = single and not fitted
+    known = all(culprit.graft.how != "replaced" or culprit.differing for culprit in culprits)
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
     more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     place = _place(culprits)
@@ -74,7 +74,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Expla
         place,
         f"{said}{more}; with the reference's part put there, {effect.told} agree",
         remedy if len(culprits) == 1 else AGAIN,
-        simplicity=3 if exact else 5,
+        simplicity=5 if fitted or not single else 3 if known else 4,
         fixes=Change(target=culprits[-1].graft.target).fixes(f"the reference's part put in the place of {place}"),
     )
 
