@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import likewise
 from likewise.contracts.report import Diagnosis
+from likewise.explain import splice
 
 CAUSES = ("operator-attribute", "wrong-wiring", "model-part-dropped", "operator-semantics", "traced-branch")
 
@@ -211,3 +212,22 @@ def test_a_graph_is_repaired_at_the_node(sound: Path, tmp_path: Path) -> None:
     onnx.checker.check_model(str(tmp_path / "fixed.onnx"), full_check=True)
     wanted, given = (onnxruntime.InferenceSession(path).run(None, ROWS)[0] for path in (sound, tmp_path / "fixed.onnx"))
     np.testing.assert_allclose(given, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_a_sketch_tells_one_number_of_many(dtype: type) -> None:
+    values = np.random.default_rng(1).normal(scale=100, size=(3, 200_000)).astype(dtype)
+    changed = values.copy()
+    changed[2, 150_000] += 300
+    known = splice.sketch(values)
+    assert splice.apart(known, splice.sketch(values.copy())) == 0
+    wanted = 300 / np.linalg.norm(values.astype(np.float64))
+    assert splice.apart(known, splice.sketch(changed)) == pytest.approx(wanted, rel=0.05)
+    assert splice.apart(known, splice.sketch(values.T)) == float("inf")
+
+
+def test_a_sketch_of_what_is_not_finite() -> None:
+    one = np.array([1.0, np.nan, np.inf], np.float32)
+    assert splice.apart(splice.sketch(one), splice.sketch(one.copy())) == 0
+    assert splice.apart(splice.sketch(one), splice.sketch(np.array([1.0, np.inf, np.nan], np.float32))) > 0.1
+    assert splice.apart(splice.sketch(np.array(["a"])), splice.sketch(np.array(["b"]))) > 0.1

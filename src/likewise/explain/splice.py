@@ -54,7 +54,7 @@ MOST_ROUNDS = 4
 """Culprits that are looked for one after the other."""
 
 
-PROJECTIONS = 4
+PROJECTIONS, BLOCK = 4, 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,12 +80,22 @@ def sketch(array: Array) -> Sketch:
         broken = ~np.isfinite(flat)
         flat = np.where(broken, np.where(np.isnan(flat), 3e3, np.sign(np.nan_to_num(flat)) * 7e3), flat)
         size = float(np.linalg.norm(flat))
-    return Sketch(array.shape, size, (_directions(len(flat), flat.dtype) @ flat).astype(np.float64))
+    return Sketch(array.shape, size, _marks(flat))
 
 
-@lru_cache(maxsize=16)
-def _directions(length: int, dtype: Any) -> Array:
-    bits = np.random.default_rng(length).integers(0, 2, (PROJECTIONS, length), dtype=np.int8)
+def _marks(flat: Array) -> Array:
+    """What is left of numbers in each direction, a block at a time."""
+    directions, found = _directions(flat.dtype), np.zeros(PROJECTIONS)
+    for number, start in enumerate(range(0, len(flat), BLOCK)):
+        part = flat[start : start + BLOCK]
+        turned = 2 * np.random.default_rng(number).integers(0, 2, PROJECTIONS) - 1
+        found += turned * (directions[:, : len(part)] @ part)
+    return found
+
+
+@lru_cache(maxsize=2)
+def _directions(dtype: Any) -> Array:
+    bits = np.random.default_rng(0).integers(0, 2, (PROJECTIONS, BLOCK), dtype=np.int8)
     return (2 * bits - 1).astype(dtype)
 
 
