@@ -231,3 +231,12 @@ def test_a_sketch_of_what_is_not_finite() -> None:
     assert splice.apart(splice.sketch(one), splice.sketch(one.copy())) == 0
     assert splice.apart(splice.sketch(one), splice.sketch(np.array([1.0, np.inf, np.nan], np.float32))) > 0.1
     assert splice.apart(splice.sketch(np.array(["a"])), splice.sketch(np.array(["b"]))) > 0.1
+
+
+def test_inspect_tells_that_a_file_names_sources(sound: Path, tmp_path: Path) -> None:
+    assert "build_paths" not in likewise.inspect(sound)["details"]
+    proto = onnx.load(sound)
+    trace = 'File "/home/somebody/net.py", line 7, in forward\n    h = torch.relu(x)'
+    proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    onnx.save(proto, tmp_path / "traced.onnx")
+    assert "/home/somebody/net.py:7" in likewise.inspect(tmp_path / "traced.onnx")["details"]["build_paths"]

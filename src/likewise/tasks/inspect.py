@@ -22,5 +22,18 @@ def inspect(model: Any, *, trusted: Sequence[str] = (), options: Mapping[str, An
             "bytes": artefact.bytes,
             "sha256": artefact.sha256,
             **signature,
-            "details": dict(runner.details),
+            "details": {**runner.details, **_build_paths(described.framework, runner.native)},
         }
+
+
+def _build_paths(framework: str, native: Any) -> dict[str, str]:
+    """Whether a graph names files of the machine that exported it, which whoever gets the file can read."""
+    if framework != "onnx":
+        return {}
+    from likewise.models.onnx import edits
+
+    found = [source for node in edits.all_nodes(native.graph) if (source := edits.source_of(node))]
+    if not found:
+        return {}
+    told = f"{len(found):,} nodes name source files of the machine that exported them, such as {found[0]}"
+    return {"build_paths": f"{told}; take metadata_props out of the nodes if nobody else should read that"}
