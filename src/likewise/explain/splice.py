@@ -41,6 +41,9 @@ TENSORS = 512
 CLOSE = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)
 """How far a tensor may be from the reference's, as a part of it, to be taken for the same: the strictest that tells."""
 
+COARSE = (2e-1, 5e-2, 1e-2)
+"""The same of a quantised graph: first what is beyond any rounding."""
+
 MOST_BEGINNINGS = 6
 """If a difference begins at more nodes than this, it is noise that is seen."""
 
@@ -285,7 +288,7 @@ def _next(
     tried: set[tuple[Any, ...]] = set()
     partly: tuple[Culprit, float, bool] | None = None
     trial = Trial.few(case)
-    for close in CLOSE:
+    for close in COARSE if case.comparison.quantized_nodes else CLOSE:
         both = beside(graph, known, ours, theirs, close)
         for graft in _grafts(both, outputs):
             key = (graft.how, graft.nodes, graft.others, graft.tensor)

@@ -56,6 +56,24 @@ def nodes(case: Case) -> Explained | None:
     return None if found is None else _explained(case, *found)
 
 
+@probe(
+    "quantization",
+    when=lambda case: (
+        case.graph() is not None
+        and case.framework("reference") in ("onnx", "torch")
+        and case.comparison.quantized_nodes > 0
+    ),
+    slow=True,
+)
+def quantized_nodes(case: Case) -> Explained | None:
+    """Put the reference's part where a quantised graph leaves it by more than rounding."""
+    found = splice.culprits(case)
+    if found is None:
+        return None
+    few = sum(len(culprit.graft.nodes) for culprit in found[0]) <= SHOWN
+    return replace(_explained(case, *found), cause="quantization", simplicity=1 if few else 5)
+
+
 def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Explained:
     """What was put right, by the cause of the first."""
     told = [_told(culprit) for culprit in culprits]
@@ -168,4 +186,4 @@ def _tensors(culprit: Culprit) -> Iterator[str]:
     yield from (entry.name for entry in culprit.differing if entry.kind in ("weights", "constant") and not entry.inner)
 
 
-EXTENSION = nodes
+EXTENSIONS = (nodes, quantized_nodes)
