@@ -306,8 +306,6 @@ CLONED = "likewise[sklearn] @ git+https://git.example.com/your-organisation/like
     ],
 )
 def test_what_init_writes_installs_the_likewise_that_wrote_it(main, tmp_path, monkeypatch, noted, origin, installed):
-    from likewise.cli.commands import init
-
     if noted == "clone":
         clone = tmp_path / "my clone"
         subprocess.run(["git", "init", "-q", clone], check=True)
@@ -315,7 +313,7 @@ def test_what_init_writes_installs_the_likewise_that_wrote_it(main, tmp_path, mo
             subprocess.run(["git", "-C", clone, "remote", "add", "origin", origin], check=True)
         noted = {"url": clone.as_uri(), "dir_info": {}}
     text = None if noted is None else json.dumps(noted)
-    monkeypatch.setattr(init, "distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: SimpleNamespace(read_text=lambda file: text))
     said = main("init", "--github", "--gitlab").expect(0).stdout
     (github,) = yaml.safe_load((tmp_path / ".github/workflows/likewise.yml").read_text())["jobs"].values()
     (gitlab,) = yaml.safe_load((tmp_path / "likewise.gitlab-ci.yml").read_text()).values()

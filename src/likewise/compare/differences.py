@@ -267,12 +267,20 @@ def same_labels(reference: Array, candidate: Array) -> Array:
     if reference.dtype.kind == candidate.dtype.kind == "U":
         return np.asarray(reference == candidate)
     reference, candidate = reference.astype(object), candidate.astype(object)
-    same = np.asarray(reference == candidate, dtype=bool)
+    try:
+        same = np.asarray(reference == candidate, dtype=bool)
+    except ValueError:  # cells that hold arrays of their own
+        return np.asarray(np.frompyfunc(_same_cells, 2, 1)(reference, candidate), dtype=bool)
     doubtful = ~same
     ours, theirs = reference[doubtful], candidate[doubtful]
     # Only NaN differs from itself.
     same[doubtful] = np.asarray(ours != ours, dtype=bool) & np.asarray(theirs != theirs, dtype=bool)
     return same
+
+
+def _same_cells(one: Any, other: Any) -> bool:
+    ours, theirs = np.asarray(one), np.asarray(other)
+    return bool(np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == theirs.dtype.kind == "f"))
 
 
 def _same_numbers(reference: Array, candidate: Array) -> Array:
