@@ -71,7 +71,7 @@ def quantized_nodes(case: Case) -> Explained | None:
     if found is None:
         return None
     few = sum(len(culprit.graft.nodes) for culprit in found[0]) <= SHOWN
-    return replace(_explained(case, *found), cause="quantization", simplicity=1 if few else 5)
+    return replace(_explained(case, *found), cause="quantization", simplicity=3 if few else 5)
 
 
 def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect) -> Explained:
