@@ -359,7 +359,8 @@ def _in_floats(graph: _Quantized) -> Explained | None:
             told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
             # What costs nothing in size comes first.
             remedy, fixes = _remedy(graph.case, place), (*quantised_again(graph.case), *graph.fixes())
-            return effect.explained("quantization", place, told, remedy, fixes=fixes)
+            simplicity = 4 if place is WHOLE else 2
+            return effect.explained("quantization", place, told, remedy, simplicity=simplicity, fixes=fixes)
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
     graph.bounded = "relu"
     centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
