@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism explain-score locate remedies screens newcomer clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle remedies screens newcomer clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -41,6 +41,10 @@ bench: $(READY)
 determinism: $(READY)
 	$(BIN)/python benchmarks/determinism.py $(if $(RUNS),--runs $(RUNS))
 
+# 300 kills, 100 commands at once, 10,000 checks in one process. PART=kills for one of them, COUNT=20 for fewer
+endurance: $(READY)
+	for part in $(or $(PART),kills crowd life); do $(BIN)/python benchmarks/endurance.py $$part $(if $(COUNT),--count $(COUNT)) || exit 1; done
+
 # Every case of ONNX's backend suite through the gate, beside an oracle; `make test` runs a part of them.
 conformance: $(READY)
 	LIKEWISE_CONFORMANCE=all $(BIN)/python -m pytest -q tests/conformance
@@ -54,6 +58,19 @@ atlas: $(READY)
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
+
+# Random answers under random policies, judged by the gate and by a page of plain Python. N=1000000 for more, SEED=1 for others
+oracle: $(READY)
+	$(BIN)/python benchmarks/oracle.py $(if $(N),--pairs $(N)) $(if $(SEED),--seed $(SEED))
+
+# Damaged files of every kind that is read: no exception, hang, crash or wrong PASS. COUNT=5000 files, SEED=1 others, ONLY=onnx
+# for a part. What breaks a promise is kept in .fuzz
+fuzz: $(READY)
+	$(BIN)/python benchmarks/fuzz.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+# One place of what judges and measures changed at a time: do the tests notice? SAMPLE=200 mutants, SEED=1 others, ONLY=judge
+mutants: $(READY)
+	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 # Every fault repaired by `likewise fix`, and what explanations call a verified remedy done again by hand. ONLY=trees for some
 remedies: $(READY)
@@ -69,7 +86,7 @@ screens: $(READY)
 	$(BIN)/python benchmarks/screens.py $(if $(ONLY),--only "$(ONLY)")
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

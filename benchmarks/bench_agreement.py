@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from likewise.contracts.report import BenchResult
+    from likewise.contracts.results import BenchResult
 
 WIDTH, LAYERS = 768, 4
 MODELS = ("net.onnx", "net.int8.onnx")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import compileall
 import fcntl
 import functools
 import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+import likewise
 from planting import here
 
 pytest_plugins = ["pytester"]
@@ -23,6 +27,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # boosters have as many thr
 # The configurations of these tests are their own; what a stranger's may do is tested without it.
 os.environ.setdefault("LIKEWISE_TRUST_CONFIG", "1")
 
+# Hypothesis reads the source of all that is loaded at the first number it draws: seconds, in the whole suite.
+settings.register_profile("whole suite", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("whole suite")
+
 COLOURS = ("blue", "green", "red")
 COLUMNS = ["width", "age", "height"]
 ROWS = 300
@@ -32,6 +40,12 @@ LISTINGS = (
     ("torch._export.utils", "", "_materialize_cpp_cia_ops"),
     ("skl2onnx.common._container", "", "get_all_schemas_with_history"),
 )
+
+
+def pytest_configure():
+    """Compile likewise before hundreds of processes start with it: one behind walls cannot keep what it compiles."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        compileall.compile_dir(Path(likewise.__file__).parent, quiet=2)
 
 
 def pytest_runtest_setup():

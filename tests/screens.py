@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from likewise import Report
-from likewise.report.files import render
+from likewise.report import render
 
 SAYS_NOTHING = re.compile(
     r"fewer than 100%|\b0 of [\d,]+ rows|\b0 rows|\b1 (rows|labels|values|notes|warnings)\b|\(real\)"

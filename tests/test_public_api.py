@@ -22,6 +22,7 @@ PROMISED = {
     "quantize",
     "record",
     "stress",
+    "verify",
 }
 
 

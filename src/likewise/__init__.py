@@ -12,41 +12,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from likewise.contracts.report import ParityError, Report
-    from likewise.contracts.verdict import Outcome, Policy
-    from likewise.errors import LikewiseError
-    from likewise.report.files import load
-    from likewise.tasks.bench import bench
-    from likewise.tasks.check import check, explain
-    from likewise.tasks.export import export
-    from likewise.tasks.fix import fix
-    from likewise.tasks.inspect import inspect
-    from likewise.tasks.judge import judge
-    from likewise.tasks.noise import noise
-    from likewise.tasks.quantize import quantize
-    from likewise.tasks.record import record
-    from likewise.tasks.stress import stress
+    from likewise.contracts.report import ParityError as ParityError
+    from likewise.contracts.report import Report as Report
+    from likewise.contracts.verdict import Outcome as Outcome
+    from likewise.contracts.verdict import Policy as Policy
+    from likewise.errors import LikewiseError as LikewiseError
+    from likewise.report import load as load
+    from likewise.tasks.bench import bench as bench
+    from likewise.tasks.check import check as check
+    from likewise.tasks.check import explain as explain
+    from likewise.tasks.export import export as export
+    from likewise.tasks.fix import fix as fix
+    from likewise.tasks.judge import judge as judge
+    from likewise.tasks.noise import noise as noise
+    from likewise.tasks.quantize import quantize as quantize
+    from likewise.tasks.record import inspect as inspect
+    from likewise.tasks.record import record as record
+    from likewise.tasks.stress import stress as stress
+    from likewise.tasks.verify import verify as verify
 
-
-__all__ = [
-    "LikewiseError",
-    "Outcome",
-    "ParityError",
-    "Policy",
-    "Report",
-    "bench",
-    "check",
-    "explain",
-    "export",
-    "fix",
-    "inspect",
-    "judge",
-    "load",
-    "noise",
-    "quantize",
-    "record",
-    "stress",
-]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -60,19 +44,21 @@ _HOMES = {
     "explain": "likewise.tasks.check",
     "export": "likewise.tasks.export",
     "fix": "likewise.tasks.fix",
-    "inspect": "likewise.tasks.inspect",
+    "inspect": "likewise.tasks.record",
     "judge": "likewise.tasks.judge",
-    "load": "likewise.report.files",
+    "load": "likewise.report",
     "noise": "likewise.tasks.noise",
     "quantize": "likewise.tasks.quantize",
     "record": "likewise.tasks.record",
     "stress": "likewise.tasks.stress",
+    "verify": "likewise.tasks.verify",
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     # Imported when used, so that `import likewise` costs next to nothing.
-    if name in __all__:
+    if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'likewise' has no attribute {name!r}")
 
@@ -86,7 +72,7 @@ class _Door(ModuleType):
 
     def __setattr__(self, name: str, value: object) -> None:
         # The import system would put a room in the place of the function as soon as something in it is imported.
-        if not (name in __all__ and isinstance(value, ModuleType)):
+        if not (name in _HOMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

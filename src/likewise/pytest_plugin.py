@@ -57,7 +57,7 @@ def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> 
     report = check(reference, candidate, data, **options)
     saved = _keep(report, _running[-1]) if _running else None
     if not report.passed:
-        from likewise.report.files import render
+        from likewise.report import render
 
         told = options.get("report") or saved
         pytest.fail(render(report, "terminal", width=WIDTH, saved=None if told is None else str(told)), pytrace=False)
@@ -72,7 +72,7 @@ def parity() -> Callable[..., Report]:
 
 def _keep(report: Report, item: pytest.Item) -> Path:
     """Write the report beside the files of the test; the second of a test has a number."""
-    from likewise.report.files import render, save
+    from likewise.report import render, save
 
     count = item.stash[_COUNT] = item.stash.get(_COUNT, 0) + 1
     saved = _folder(item) / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")

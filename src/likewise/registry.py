@@ -200,16 +200,15 @@ def _framework(target: object, named: object) -> str:
 def open_source(target: object) -> Source:
     """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
     readers: Iterator[Reader] = each("data.readers")
+    name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
     for reader in readers:
         if reader.claims(target):
-            name = target if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
             with foreign(
                 DataError, f"{name} cannot be read", remedy="Write it again: it is damaged, or something else"
             ):
                 return reader.open(target)
     if hasattr(target, "batches") and hasattr(target, "shards"):
         return target  # type: ignore[return-value]
-    name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
     raise DataError(
         f"nothing here can read {name!r} as data",
         remedy="Give a .parquet, .csv, .arrow, .feather, .jsonl, .npz or .npy file, a folder or glob of "

@@ -77,12 +77,10 @@ def rows_for(
 
 def _least_and_most(rows: Any) -> tuple[int, int]:
     bounds = (rows, rows) if isinstance(rows, int) else rows
-    if not (isinstance(bounds, tuple) and len(bounds) == 2 and all(isinstance(n, int) for n in bounds)):
+    numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(isinstance(n, int) for n in bounds)
+    if not (numbers and 0 < bounds[0] <= bounds[1]):
         raise UsageError(f"rows is {rows!r}", remedy="Give a number above zero, or the least and the most")
-    least, most = bounds
-    if not 0 < least <= most:
-        raise UsageError(f"rows is {rows!r}", remedy="Give a number above zero, or the least and the most")
-    return least, most
+    return bounds
 
 
 def _strategy(model: Model, least: int, most: int) -> SearchStrategy[Any]:

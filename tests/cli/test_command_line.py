@@ -50,6 +50,22 @@ def test_the_report_begins_with_the_fields_teams_already_read(failed):
     assert names[:7] == ["samples", "max_abs_diff", "mean_abs_diff", "abs_tol", "mean_tol", "passed", "outcome"]
 
 
+@pytest.mark.parametrize("forged", [{}, {"closeness": {"magnitudes": [{"exponent": {}}] * 2}}, None, "deep"])
+@pytest.mark.parametrize(
+    "words", [("judge", "f.json", "--abs-tol", "9"), ("diff", "f.json", "f.json"), ("report", "f.json")]
+)
+def test_a_report_that_somebody_changed_is_told(failed, tmp_path, words, forged):
+    report = json.loads(failed[1].read_text())
+    for output in report["outputs"]:
+        output["details"] = forged
+    deep = '{"schema_version": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (tmp_path / "f.json").write_text(deep if forged == "deep" else json.dumps(report))
+    ran = here(*words, folder=tmp_path)
+    told = "a report holds what likewise did not write" in ran.stderr or "f.json is not" in ran.stderr
+    assert told or ran.returncode in (0, 1), ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_a_finished_run_is_judged_again_without_the_models(failed, tmp_path):
     _, report = failed
     before = report.read_bytes()

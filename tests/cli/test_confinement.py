@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import warnings
@@ -14,7 +17,7 @@ import pandas as pd
 import pytest
 from onnx import TensorProto
 
-from likewise.cli import gates
+from likewise.cli import gates, supervisor
 from likewise.models import confinement, remote
 from planting import command, graph
 
@@ -26,6 +29,7 @@ ATTACK = """
 import ctypes, os, pathlib, socket, subprocess, sys, tempfile
 
 OUT = pathlib.Path({outside!r})
+X86 = os.uname().machine == "x86_64"
 
 def in_a_child(attempt):
     if (child := os.fork()) == 0:
@@ -60,15 +64,24 @@ TRIES = {{
     "list": lambda: os.listdir(OUT),
     "read through a link": lambda: pathlib.Path("linked.txt").read_text(),
     "read what is hidden": lambda: pathlib.Path(".env").read_text(),
+    "read what is hidden in a folder": lambda: pathlib.Path("notes/deep/.env").read_text(),
+    "read in a hidden folder": lambda: pathlib.Path("notes/.git/config").read_text(),
     "write where we are": lambda: pathlib.Path("conftest.py").write_text("x"),
     "internet": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
     "datagrams": lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM),
     "local sockets": lambda: socket.socket(socket.AF_UNIX),
+    "datagrams to a local name": lambda: socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b"x", str(OUT / "daemon")),
+    "queues of others": lambda: call(70 if X86 else 188, {queue}, ctypes.create_string_buffer(64), 32, 0, 0x800),
+    "watching a folder": lambda: call(294 if X86 else 26, 0),
     "program": lambda: subprocess.run([sys.executable, "-c", ""]),
     "shell": lambda: subprocess.run("true", shell=True),
     "program in its place": lambda: in_a_child(lambda: os.execv(sys.executable, [sys.executable, "-c", ""])),
     "outliving us": lambda: in_a_child(os.setsid),
     "signal": lambda: os.kill({parent}, 0),
+    "priority of others": lambda: os.setpriority(os.PRIO_PROCESS, {parent}, os.getpriority(os.PRIO_PROCESS, {parent})),
+    "priority of all": lambda: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0)),
+    "scheduling of others": lambda: os.sched_setscheduler({parent}, os.SCHED_OTHER, os.sched_param(0)),
+    "disk of others": lambda: call(251 if X86 else 30, 1, {parent}, 0),
     "environment of others": lambda: pathlib.Path("/proc/{parent}/environ").read_bytes(),
     "command of others": lambda: pathlib.Path("/proc/{parent}/cmdline").read_bytes(),
     "terminal": lambda: open("/dev/tty", "w"),
@@ -93,6 +106,9 @@ def leaks(frame):
     return {{"y": frame["x"].to_numpy() + len((OUT / "secret").read_text())}}
 
 def right(frame):
+    os.nice(0)
+    assert pathlib.Path("notes/read.txt").read_text() == pathlib.Path("notes/deep/read.txt").read_text() == "x"
+    assert sorted(os.listdir("notes")) == [".git", "deep", "read.txt"]
     return {{"y": frame["x"].to_numpy()}}
 """
 
@@ -107,8 +123,22 @@ def outside(tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path, outside):
-    (tmp_path / "attack.py").write_text(ATTACK.format(outside=str(outside), parent=os.getpid()))
-    (tmp_path / ".env").write_text("TOKEN=1")
+    libc = ctypes.CDLL(None)
+    queue = libc.msgget(0, 0o1600)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(outside / "daemon"))
+        for _ in range(8):  # one for every time that a model is asked
+            libc.msgsnd(queue, ctypes.create_string_buffer(struct.pack("l", 1) + b"private"), 7, 0)
+        words = {"outside": str(outside), "parent": os.getpid(), "queue": queue}
+        yield filled(tmp_path, outside, ATTACK.format(**words))
+    libc.msgctl(queue, 0, 0)
+
+
+def filled(tmp_path, outside, attack):
+    (tmp_path / "attack.py").write_text(attack)
+    for path in (".env", "notes/deep/.env", "notes/.git/config", "notes/read.txt", "notes/deep/read.txt"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
     (tmp_path / "linked.txt").symlink_to(outside / "secret")
     pd.DataFrame({"x": np.arange(8.0)}).to_parquet(tmp_path / "rows.parquet")
     return tmp_path
@@ -128,7 +158,7 @@ def test_code_of_a_model_reaches_nothing(place, outside, models):
     assert confined(ran).startswith(f"landlock abi {confinement._abi()}, ")
     assert confined(ran).endswith("no network, no exec")
     assert sorted(os.listdir(place)) == sorted([*before, "parity_report.json"])
-    assert os.listdir(outside) == ["secret"]
+    assert sorted(os.listdir(outside)) == ["daemon", "secret"]
     assert (outside / "secret").read_text() == "the key"
     assert stat.S_IMODE((outside / "secret").stat().st_mode) == 0o600
 
@@ -153,8 +183,9 @@ def test_a_folder_of_a_command_that_was_killed_is_removed_by_the_next(place, tmp
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for owner in (gone.pid, os.getpid()):
-        (rooms / f"likewise.{owner}.abc").mkdir()
-        (place / f".likewise.{owner}.abc").mkdir()
+        for room in (rooms / f"likewise.{owner}.abc", place / f".likewise.{owner}.abc"):
+            room.mkdir()
+            supervisor._marked(str(room))
     words = ("record", "attack.py:right", "--data", "rows.parquet", "-o", "deep/answers.parquet")
     command(*words, folder=place, environment={"TMPDIR": str(rooms)}).expect(0, "8 rows")
     assert os.listdir(rooms) == [f"likewise.{os.getpid()}.abc"]
@@ -206,6 +237,30 @@ def test_what_lies_beside_a_model_is_read_with_it_unless_it_is_hidden_or_elsewhe
     monkeypatch.setenv("HOME", str(models))
     told = {os.path.relpath(path, tmp_path) for path in confinement.beside(str(models / "model.bin"))}
     assert told == {"models/model.bin"}
+
+
+def test_a_folder_with_something_hidden_is_read_in_parts(tmp_path, monkeypatch):
+    for name in (
+        "m.onnx",
+        "clean/deep/a",
+        "mixed/.env",
+        "mixed/a",
+        "mixed/clean/a",
+        "mixed/other/.git/a",
+        "mixed/other/b",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    def told():
+        return {os.path.relpath(path, tmp_path) for path in confinement.beside(str(tmp_path / "m.onnx"))}
+
+    assert told() == {"m.onnx", "clean", "mixed/a", "mixed/clean", "mixed/other/b"}
+    # What was not looked at may hide something: the folders above it are open in parts, and it is closed.
+    monkeypatch.setattr(confinement, "MOST_LOOKED", 7)
+    assert told() <= {"m.onnx", "mixed/a", "mixed/clean", "clean/deep"}
+    monkeypatch.setattr(confinement, "MOST_BESIDE", 1)
+    assert len(told()) <= 2
 
 
 def test_the_parent_writes_only_what_it_was_asked_for(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import joblib
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import data_only
 from data_only import FLAGS
-from likewise.report.files import save
+from likewise.report import save
 from planting import command, expect, here, planted, rows
 
 
@@ -183,7 +184,18 @@ def test_a_stale_pass_is_not_left_behind(models, tmp_path):
     stale = tmp_path / "parity_report.json"
     stale.write_text('{"passed": true, "samples": 1}')
     ran = here("check", *FLAGS, models.onnx.columns, "gone.onnx", "--data", models.data, folder=tmp_path)
-    assert ran.expect(3).report["passed"] is False
+    assert ran.expect(3, "is kept as parity_report.before.json").report["passed"] is False
+    assert json.loads((tmp_path / "parity_report.before.json").read_text()) == {"passed": True, "samples": 1}
+
+
+@pytest.mark.parametrize("text", ["notes of mine", '{"passed": 10, "failed": 0}', "[true]"])
+def test_what_is_no_verdict_stays_where_a_report_would_go(models, tmp_path, text):
+    (tmp_path / "parity_report.json").write_text(text)
+    words = ["check", *FLAGS, models.onnx.columns, "gone.onnx", "--data", models.data]
+    with mock.patch("planting._written", return_value={}):
+        ran = here(*words, folder=tmp_path)
+    assert (ran.returncode, "the verdict is shown and not kept" in ran.stderr) == (3, True)
+    assert (tmp_path / "parity_report.json").read_text() == text
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -29,6 +31,12 @@ def late(frame):
 
 def segfault(frame):
     if late(frame):
+        ctypes.string_at(0)
+    return right(frame)
+
+def together(frame):
+    """Crash on rows that single calls get over."""
+    if late(frame) and len(frame) > 20:
         ctypes.string_at(0)
     return right(frame)
 
@@ -86,6 +94,40 @@ def forges(frame):
         except OSError:
             pass
     return {"value": right(frame)["value"] + 1}
+
+def channel():
+    import gc
+    return next(entry for entry in gc.get_objects() if type(entry).__name__ == "Channel")
+
+def garbles(frame):
+    for line in (b"\\xff\\xfe", b"[" * 100_000, b'{"token": 1}', b"9" * 5000):
+        os.write(channel()._file.fileno(), line + b"\\n")
+    return right(frame)
+
+def mistypes(frame):
+    channel().send(type="progress", phase=["x"], side=None, first=0, last=0, done=0, total=None, finished=False)
+    return right(frame)
+
+def misnames(frame):
+    channel().send(type="orders", result=0)
+    return right(frame)
+
+def misreports(frame):
+    channel().send(type="result", result={"outcome": "PASS", "json": 3})
+    return right(frame)
+
+def endless(frame):
+    line = b"x" * 1_000_000
+    while True:
+        os.write(channel()._file.fileno(), line)
+
+def chatters(frame):
+    while True:
+        channel().send(type="confined", told="nothing at all")
+
+def closes(frame):
+    os.close(channel()._file.fileno())
+    time.sleep(60)
 '''
 BREAKS = """
 import os
@@ -110,7 +152,7 @@ def place(folder, tmp_path):
     return tmp_path
 
 
-def check(place, *models, options=()):
+def check(place, *models, options=("--no-explain",)):
     """Run the gate and make sure that nothing of it is left."""
     mark = new_mark()
     began = time.monotonic()
@@ -123,7 +165,7 @@ def check(place, *models, options=()):
     return ran
 
 
-def check_dead(place, name, *words, options=()):
+def check_dead(place, name, *words, options=("--no-explain",)):
     """A candidate that takes its process along: inconclusive, with the model and the rows."""
     ran = check(place, "models.py:right", f"models.py:{name}", options=options)
     ran.expect(3, "INCONCLUSIVE", f"models.py:{name}", *words)
@@ -132,6 +174,13 @@ def check_dead(place, name, *words, options=()):
     assert ran.report["provenance"]["candidate"]["name"] == f"models.py:{name}"
     assert len(ran.report["provenance"]["candidate"]["sha256"]) == 64
     return ran
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("segfault", "row 151 alone is enough"), ("together", "rows 150 to 174 are enough")]
+)
+def test_rows_on_which_a_model_crashes_are_narrowed_down(place, name, told):
+    check_dead(place, name, "ran rows 0 to 199", told, options=())
 
 
 def test_a_segmentation_fault_is_inconclusive(place):
@@ -230,6 +279,63 @@ def test_what_a_model_writes_into_the_channel_is_not_taken_for_an_answer(place):
     check(place, "models.py:right", "models.py:forges").expect(1, "models.py:forges")
 
 
+def test_what_is_no_text_in_the_channel_is_passed_over(place):
+    check(place, "models.py:right", "models.py:garbles").expect(0, "PASS")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mistypes", "the worker said a message 'progress' whose phase is none"),
+        ("misnames", "the worker said a message 'orders' whose type is none"),
+        ("misreports", "the worker's answer is no report"),
+        ("closes", "the worker said nothing more and did not end"),
+    ],
+)
+def test_a_worker_that_says_anything_is_not_believed(place, name, told):
+    check_dead(place, name, told)
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(place, monkeypatch):
+    from likewise.cli import messages
+    from likewise.cli.supervisor import CrashError, supervise
+
+    monkeypatch.setattr(messages, "MOST_BYTES", 5_000_000)
+    monkeypatch.chdir(place)
+    arguments = {"reference": "models.py:right", "candidate": "models.py:endless", "data": "data.parquet"}
+    with pytest.raises(CrashError, match="the worker said a message of more than 4 MiB"):
+        supervise({"do": "check", "settings": arguments, "formats": [], "look": None})
+
+
+def test_a_worker_that_talks_all_the_time_is_ended_by_the_timeout(place):
+    ran = check_dead(place, "chatters", "no answer within 5 seconds", options=("--no-explain", "--timeout", "5"))
+    assert "nothing at all" not in json.dumps(ran.report)
+
+
+def test_what_a_worker_says_moves_no_cursor(capsys):
+    from likewise.cli import messages
+
+    said = {"phase": "a\x1b]0;b\x07", "side": "candidate", "first": 0, "last": 0, "done": 0, "total": None}
+    sent = [
+        {"type": "progress", "finished": False, **said},
+        {"type": "judged", "result": "{}", "before": "", "within": None, "outcome": "PASS\x1b[2J"},
+        {"type": "error", "code": "usage", "message": "", "traceback": "\x1b[2J\n::set-output name=x::y"},
+    ]
+    pipe, found = io.BytesIO(b"".join(json.dumps({**m, "token": "t"}).encode() + b"\n" for m in sent)), queue.Queue()
+    messages.read(pipe, found, "t")
+    progress, judged, error, end = (found.get() for _ in range(4))
+    assert (progress["phase"], judged["outcome"], end) == ("a\ufffd]0;b\ufffd", "PASS\ufffd[2J", None)
+    assert "\x1b" not in error["traceback"]
+    assert "\n::" not in error["traceback"]
+    tail = messages.Tail(
+        io.BytesIO(b"\x1b[31mred\x1b[0m \x1b]0;title\x07\n::stop-commands::x\n" + b"y" * 10**6), echo=True
+    )
+    assert len(tail.text()) == messages.LAST_WORDS
+    shown = capsys.readouterr().err
+    assert "\x1b[31mred\x1b[0m \ufffd]0;title\ufffd\n" in shown
+    assert "\n::" not in shown
+
+
 def start(place, mark, *options):
     """A check that hangs, once it does hang."""
     running = subprocess.Popen(
@@ -295,7 +401,7 @@ def test_the_answer_of_a_worker_that_is_gone_is_waited_for(place, monkeypatch):
     """On a busy machine the worker may have ended before anybody here has read what it wrote."""
     from likewise.cli import supervisor
 
-    reading = supervisor._read
+    reading = supervisor.read
 
     def late(*given):
         while psutil.Process().children():
@@ -304,7 +410,7 @@ def test_the_answer_of_a_worker_that_is_gone_is_waited_for(place, monkeypatch):
         time.sleep(0.5)
         reading(*given)
 
-    monkeypatch.setattr(supervisor, "_read", late)
+    monkeypatch.setattr(supervisor, "read", late)
     monkeypatch.chdir(place)
     found = supervisor.supervise({"do": "inspect", "arguments": {"model": "models.py:right"}})
     assert found

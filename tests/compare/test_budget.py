@@ -15,7 +15,7 @@ import likewise
 from likewise.errors import UsageError
 from likewise.judge.diff import diff
 from likewise.registry import extensions
-from likewise.report.files import render
+from likewise.report import render
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
 from likewise.tasks.settings import load_gates

@@ -22,7 +22,7 @@ from likewise.data.random_values import Between, Cells, Column, Normal, OneOf, P
 from likewise.data.readers.generated import GeneratedSource
 from likewise.errors import UsageError
 from likewise.registry import describe_model, open_source
-from likewise.report.files import render
+from likewise.report import render
 from likewise.tasks.judge import judge
 
 CITIES = ("Oslo", "Paris", "Rome")

@@ -17,11 +17,11 @@ from torch import nn
 
 import data_only
 import likewise
-from likewise.compare.variations.axes import Axis, at_length
+from likewise import report as report_files
+from likewise.compare.variations.lengths import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError
-from likewise.report import files as report_files
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
 from planting import here

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import data_only
-from likewise.compare import session
+from likewise.compare import engines
 from likewise.contracts.models import Model
 from likewise.models.onnx.open import EXTENSION as ONNX
 from likewise.models.python import EXTENSION as PYTHON
@@ -57,8 +57,8 @@ def test_a_failure_is_explained_with_the_models_that_are_open(opened):
 
 
 def test_no_more_than_the_rows_that_were_kept_are_looked_at(monkeypatch):
-    monkeypatch.setattr(session, "FIRST_ROWS", 100)
-    monkeypatch.setattr(session, "FAILING_ROWS", 40)
+    monkeypatch.setattr(engines, "FIRST_ROWS", 100)
+    monkeypatch.setattr(engines, "FAILING_ROWS", 40)
     report = data_only.explain(Asked(np.inf), Asked(500.0), {"x": np.arange(float(ROWS))})
     explanation = report.explanation
     assert not explanation.complete
@@ -86,7 +86,7 @@ def test_two_models_that_take_turns_do_not_keep_the_cores_from_each_other(said):
         with original(self, model) as runner:
             yield runner
 
-    with pytest.MonkeyPatch.context() as patch, session.Session(model, model) as both:
+    with pytest.MonkeyPatch.context() as patch, engines.Session(model, model) as both:
         patch.setattr(type(ONNX), "open", watched)
         both.both()
     assert found == [said or "0"] * 2

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import data_only
 import likewise
-from likewise.compare.variations import matrix, settings
+from likewise import report as report_files
+from likewise.compare.variations import settings
 from likewise.contracts.verdict import Outcome, Severity, SuiteVerdict
 from likewise.errors import UsageError
 from likewise.judge.variations import setting_findings
-from likewise.report import files as report_files
 from likewise.tasks.settings import load_gates
 from planting import here
 
@@ -217,12 +217,12 @@ def test_recorded_answers_have_no_settings(images, tmp_path):
 
 def test_both_forms_of_the_option_say_the_same():
     expected = {"optimization": ("disable", "all"), "threads": ("1", "2")}
-    assert matrix.axes_from(["optimization=disable,all threads=1,2"]) == expected
-    assert matrix.axes_from(["optimization=disable,all", "threads=1,2"]) == expected
-    assert matrix.axes_from(["threads=1", "threads=2"]) == {"threads": ("1", "2")}
+    assert settings.axes_from(["optimization=disable,all threads=1,2"]) == expected
+    assert settings.axes_from(["optimization=disable,all", "threads=1,2"]) == expected
+    assert settings.axes_from(["threads=1", "threads=2"]) == {"threads": ("1", "2")}
     for wrong in ("threads", "=1", "threads=", "threads=,"):
         with pytest.raises(UsageError, match="NAME=VALUE"):
-            matrix.axes_from([wrong])
+            settings.axes_from([wrong])
 
 
 def suites(outcomes):
@@ -265,7 +265,7 @@ def test_a_gate_of_the_configuration_has_a_matrix(tmp_path):
         'matrix = {optimization = ["disable", "all"], threads = [1, 2]}\n'
     )
     gate = load_gates(tmp_path / "likewise.toml")["net"]
-    assert [matrix.name_of(setting) for setting in matrix.settings_of(gate.matrix)] == [
+    assert [settings.name_of(setting) for setting in settings.settings_of(gate.matrix)] == [
         "optimization=disable, threads=1",
         "optimization=disable, threads=2",
         "optimization=all, threads=1",

@@ -20,9 +20,9 @@ from likewise.data.columns import (
     CaseColumns,
     FrameColumns,
     arrow_to_array,
-    concatenate,
     plain,
 )
+from likewise.data.readers import concatenate
 
 NAN = float("nan")
 TIMES = [dt.datetime(2024, 1, 1, 12), None]

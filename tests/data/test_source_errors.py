@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 
 import numpy as np
@@ -111,6 +112,24 @@ def test_truncated_arrow(tmp_path, open_writer, cut):
     refusal(tmp_path / "a.arrow", "a.arrow")
 
 
+@pytest.mark.parametrize("open_writer", [pa.ipc.new_file, pa.ipc.new_stream], ids=["file", "stream"])
+def test_arrow_texts_that_lie_outside_the_file(tmp_path, open_writer):
+    whole, offsets = arrow_bytes(open_writer), np.arange(50, 53) * len("Rome")
+    assert offsets.tobytes() in whole
+    (tmp_path / "a.arrow").write_bytes(whole.replace(offsets.tobytes(), (offsets + np.array([0, 2**40, 0])).tobytes()))
+    refusal(tmp_path / "a.arrow", "a.arrow cannot be read")
+
+
+def test_arrow_codes_without_a_category(tmp_path):
+    table = pa.table({"city": pa.array(["Rome", "Oslo", "Rome"]).dictionary_encode()})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    whole, codes = (tmp_path / "a.arrow").read_bytes(), np.array([0, 1, 0], dtype=np.int32)
+    assert codes.tobytes() in whole
+    (tmp_path / "a.arrow").write_bytes(whole.replace(codes.tobytes(), (codes * 2**20).tobytes()))
+    refusal(tmp_path / "a.arrow", "a.arrow cannot be read")
+
+
 def test_feather_version_1(tmp_path):
     (tmp_path / "a.feather").write_bytes(b"FEA1" + b"\x00" * 50)
     refusal(tmp_path / "a.feather", "a.feather is Feather version 1")
@@ -196,6 +215,46 @@ def test_json_field_that_changes_type_among_the_first_lines(tmp_path):
 def test_json_field_that_comes_late(tmp_path, small_blocks):
     (tmp_path / "a.jsonl").write_text('{"age": 1}\n' * 30 + '{"age": 1, "height": 3}\n')
     refusal(tmp_path / "a.jsonl", "line 31 brings a field 'height'")
+
+
+@pytest.mark.parametrize(
+    ("before", "opening", "closing"),
+    [
+        ("", "[", "]"),
+        ("", '{"y":', "}"),
+        ("", "[\n", "]\n"),
+        ('{"x": null}\n' * 50, "[", "]"),
+        ("", '["\\"]]]]", ', "]"),
+        ("\n \n", '["]]", ', "]"),
+    ],
+    ids=["lists", "objects", "over many lines", "after other rows", "beside text with brackets", "after blank lines"],
+)
+def test_json_nested_without_end(tmp_path, before, opening, closing):
+    text = before + '{"x": ' + opening * 100_000 + "1" + closing * 100_000 + "}\n"
+    (tmp_path / "a.jsonl").write_text(text)
+    refusal(tmp_path / "a.jsonl", "a.jsonl, lines from 1 on: more than 100 lists or objects within each other")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_json_with_many_lists_and_brackets_in_text_is_read(tmp_path, ending):
+    row = {"image": [[1, 2]] * 300, "note": "[{" * 200 + '"\\', "deep": [[[[[1]]]]]}
+    (tmp_path / "a.jsonl").write_text((json.dumps(row) + ending) * 3 + ending + json.dumps(row), newline="")
+    assert sum(map(len, open_source(tmp_path / "a.jsonl").batches(100))) == 4
+
+
+@pytest.mark.parametrize("pattern", ["**/*.csv", "part/*.csv", "part", "**/*.npz", "part/*.npz"])
+def test_a_file_counts_once_whatever_leads_to_it(tmp_path, pattern):
+    kind = pattern if pattern == "part" else pattern[-3:]
+    (tmp_path / "part").mkdir()
+    if kind == "npz":
+        np.savez(tmp_path / "part" / "b.npz", x=np.arange(1000))
+    else:
+        FRAME.to_csv(tmp_path / "part" / "b.csv", index=False)
+    suffix = "csv" if kind == "part" else kind
+    (tmp_path / "part" / "again").symlink_to(".." if kind != "part" else "b.csv")
+    (tmp_path / "part" / f"a.{suffix}").symlink_to(f"b.{suffix}")
+    source = open_source(str(tmp_path / pattern))
+    assert sum(map(len, source.batches(100))) == (1 if kind == "npz" else 1000)
 
 
 def test_folder_of_mixed_formats(tmp_path):

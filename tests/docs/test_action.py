@@ -103,7 +103,7 @@ def test_the_action_passes_and_leaves_every_report(folder):
     report = json.loads((folder / github.output("report")).read_text())
     assert (report["samples"], report["abs_tol"], report["passed"]) == (200, 0.0001, True)
     assert github.summary.read_text().startswith("## ✅ PASS: trained.onnx")
-    endings = {"json", "md", "junit.xml", "sarif", "html"}
+    endings = {"json", "md", "junit.xml", "sarif", "html", "intoto.json"}
     assert {path.name for path in (folder / "likewise-reports").iterdir()} == {f"parity_report.{e}" for e in endings}
 
 
@@ -129,10 +129,13 @@ def test_the_action_runs_the_gates_of_a_project_in_a_folder(folder):
     github = Runner(folder, {"config": "gates.toml", "working-directory": "project"})
     assert github.run() == 3
     assert (github.output("outcome"), github.output("report")) == ("INCONCLUSIVE", "project/likewise-reports")
-    found = {
-        path.name: json.loads(path.read_text())["outcome"] for path in (folder / github.output("report")).glob("*.json")
+    written = {path.name: json.loads(path.read_text()) for path in (folder / github.output("report")).glob("*.json")}
+    stated = {name: written.pop(name)["predicate"]["result"] for name in [*written] if name.endswith(".intoto.json")}
+    assert stated == {"export.intoto.json": "PASSED", "gone.intoto.json": "FAILED"}
+    assert {name: report["outcome"] for name, report in written.items()} == {
+        "export.json": "PASS",
+        "gone.json": "INCONCLUSIVE",
     }
-    assert found == {"export.json": "PASS", "gone.json": "INCONCLUSIVE"}
 
 
 @pytest.mark.parametrize(

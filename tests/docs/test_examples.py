@@ -55,8 +55,8 @@ def clean_copy(folder, **changes):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A clean copy, trained, exported and quantised as the README says."""
-    folder = clean_copy(tmp_path_factory.mktemp("examples") / "tabular")
+    """A clean copy, trained, exported and quantised as the README says, with one fold less."""
+    folder = clean_copy(tmp_path_factory.mktemp("examples") / "tabular", **{"folds: 3": "folds: 2"})
     for words in (["-m", "src.train"], ["deployment/export_onnx.py"], ["deployment/quantize_onnx.py"]):
         done = started(folder, *words)
         assert done.returncode == 0, done.stderr

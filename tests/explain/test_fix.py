@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 
 import data_only
 import likewise
-from likewise.models.onnx import interface
+from likewise.models.onnx import edits, rewrites
 from planting import command, here
 
 OF_CORPUS = {
@@ -233,12 +233,12 @@ def test_what_moves_scales_and_shifts_is_written_as_nodes(way, tmp_path):
         opset_imports=[helper.make_opsetid("", 17)],
         ir_version=9,
     )
-    nodes = interface.rearranged(way, (3, 4))
+    nodes = rewrites.rearranged(way, (3, 4))
     rows = np.random.default_rng(0).normal(size=(5, 3, 4)).astype(np.float32)
-    onnx.save(interface.behind(proto, "y", nodes), tmp_path / "behind.onnx")
+    onnx.save(edits.behind(proto, "y", nodes), tmp_path / "behind.onnx")
     np.testing.assert_allclose(answers(tmp_path / "behind.onnx", x=rows)[0], way(rows), rtol=1e-6)
 
 
 def test_what_does_more_is_not():
-    assert interface.rearranged(np.exp, (3,)) is None
-    assert interface.rearranged(lambda x: x - x.mean(axis=1, keepdims=True), (3,)) is None
+    assert rewrites.rearranged(np.exp, (3,)) is None
+    assert rewrites.rearranged(lambda x: x - x.mean(axis=1, keepdims=True), (3,)) is None

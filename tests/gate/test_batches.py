@@ -7,7 +7,7 @@ import pytest
 
 import data_only
 import likewise
-from likewise.report import files as report_files
+from likewise import report as report_files
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst

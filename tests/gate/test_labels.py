@@ -212,6 +212,16 @@ def test_boolean_labels_equal_zero_and_one(models):
     assert measures(report, "label")["label_flips"] == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_labels_given_as_floats_equal_the_same_numbers(dtype):
+    for labels in (NUMBERS, NUMBERS > 0):
+        floats = labels.astype(dtype)
+        for ours, theirs in ((labels, floats), (floats, labels)):
+            expect(data_only.check(planted(label=ours), planted(label=theirs), rows(COUNT)), "PASS")
+            other = data_only.check(planted(label=ours), planted(label=theirs[::-1]), rows(COUNT))
+            expect(other, "FAIL", "label.mismatch_rate is")
+
+
 def test_boolean_labels_turned_round_fail():
     truth = NUMBERS > 0
     report = data_only.check(planted(label=truth), planted(label=(~truth).astype(np.int64)), rows(COUNT))

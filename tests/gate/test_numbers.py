@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import data_only
+import likewise
 from planting import codes, expect, measures, planted, rows, worst
 
 COUNT = 60
@@ -162,6 +163,20 @@ def test_numbers_are_not_paired_with_text_unless_asked_and_then_fail():
 def test_complex_numbers_are_not_cut_to_their_real_part():
     report = check(VALUES, VALUES + 1j)
     expect(report, "FAIL", "'value'", "complex128 in the candidate")
+
+
+def test_a_difference_too_large_for_a_double_is_judged_as_it_is():
+    ours, theirs = np.array([1.7e308, 1.0, 2.0]), np.array([-1.7e308, 1.0, 2.0])
+    report = data_only.check(planted(value=ours), planted(value=theirs), rows(3), rel_tol=1.5)
+    expect(report, "FAIL", "1 of 3 rows differs")
+    assert measures(report, "value")["max_rel_diff"] == 2.0
+    twice = data_only.check(planted(value=ours), planted(value=theirs), rows(3), rel_tol=2.0)
+    expect(twice, "PASS")
+    # The stored facts tell that it is too large, not how large it is.
+    assert likewise.judge(twice, rel_tol=0.5).outcome == "FAIL"
+    assert likewise.judge(twice, rel_tol=1.5).outcome == "INCONCLUSIVE"
+    assert likewise.judge(report, rel_tol=2.5).outcome == "INCONCLUSIVE"
+    assert likewise.judge(report, rel_tol=4.0).outcome == "PASS"
 
 
 def test_minus_zero_is_not_zero_under_exact_alone():

@@ -29,6 +29,13 @@ def test_an_output_the_reference_lacks_fails():
     assert "extra-output" in codes(report, "failure")
 
 
+def test_what_cannot_be_paired_is_no_failure_beside_an_inconclusive_verdict():
+    report = data_only.check(planted(a=VALUES, b=TABLE), planted(a=VALUES + 1, c=VALUES, d=VALUES), rows(COUNT))
+    expect(report, "INCONCLUSIVE", "output 'b' of the reference", "output 'c' of the candidate", "a.mismatch_rate is 1")
+    assert not codes(report, "failure")
+    assert {"extra-output", "mismatch_rate"} <= set(codes(report, "warning"))
+
+
 def test_two_outputs_of_one_shape_are_never_paired_by_position():
     report = data_only.check(planted(a=VALUES, b=VALUES), planted(c=VALUES, d=VALUES), rows(COUNT))
     expect(report, "INCONCLUSIVE", "'a' (value)", "'c' (value)", "--pair")

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import data_only
-from likewise.data.files import atomically
+from likewise.cli import supervisor
+from likewise.data.files import another, atomically
 from likewise.errors import UsageError
 from planting import here
 
@@ -128,6 +129,38 @@ def test_nothing_that_a_run_reads_is_replaced_not_even_by_force(own, data, victi
     assert (own / victim).read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "# 🚀 My project\n\nyears of work\n"),
+        ("guide.md", "## (draft) chapter\n"),
+        ("samples.json", '{"samples": [1, 2, 3]}'),
+        ("settings.json", '{"schema_version": 2, "mine": true}'),
+        ("package.json", '{"name": "likewise", "version": "1"}'),
+        ("tests.json", '{"passed": 10, "failed": 0}'),
+        ("columns.json", '{"features": ["a", "b"], "target": "y"}'),
+        ("notes.txt", 'see "opsets" in the docs, and "found_worst"'),
+        ("other.onnx", "\x08whatever this is"),
+    ],
+)
+def test_what_only_looks_a_little_like_ours_is_not_replaced(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert another(tmp_path / name) == "what it holds was not written by likewise"
+
+
+def test_only_folders_of_our_own_commands_are_swept(tmp_path):
+    for name in ("likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("x")
+    (tmp_path / "likewise.99999999.a_friend" / supervisor.NOTE).write_text("another machine")
+    (tmp_path / "likewise.99999998.ours").mkdir()
+    supervisor._marked(str(tmp_path / "likewise.99999998.ours"))
+    supervisor._sweep(tmp_path, "likewise.")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend",
+    }  # fmt: skip
+
+
 def test_what_is_no_report_is_replaced_by_force_only(own):
     (own / "notes.json").write_text('{"mine": 1}')
     (own / "away").mkdir()
@@ -212,6 +245,48 @@ def test_a_full_disk_is_told_and_leaves_the_old_report(own):
     assert "File too large" in done.stderr
     assert (own / "parity_report.json").read_bytes() == before
     assert not [path for path in own.iterdir() if path.suffix == ".tmp"]
+
+
+def kept_as(own, *words):
+    """What is said of the old report when another pair of models is checked in its place."""
+    code, shown = run(own, "check", "models.py:other", "models.py:steady", *PAIR[3:], *words)
+    assert code in (0, 1), shown
+    assert "models.py:other is kept as " in shown
+    return shown.partition("is kept as ")[2].split()[0]
+
+
+def test_an_old_report_is_moved_over_nothing_of_yours(own):
+    first, second = "parity_report.models.py_other.json", "parity_report.models.py_other.2.json"
+    run(own, *PAIR)
+    (own / first).write_text("notes of mine")
+    assert kept_as(own) == second
+    assert (own / first).read_text() == "notes of mine"
+    assert json.loads((own / second).read_text())["provenance"]["candidate"]["name"] == "models.py:other"
+
+
+@pytest.mark.parametrize("how", ["baseline", "page", "link", "folder"])
+def test_an_old_report_is_moved_over_nothing_that_a_run_reads_or_writes(own, how):
+    first, second = "parity_report.models.py_other.json", "parity_report.models.py_other.2.json"
+    run(own, *PAIR, "--report", "accepted.json")
+    accepted = (own / "accepted.json").read_bytes()
+    run(own, *PAIR)
+    if how == "link":
+        (own / first).symlink_to("accepted.json")
+    elif how == "folder":
+        (own / first).mkdir()
+    else:
+        (own / first).write_bytes(accepted)
+    words = {"baseline": ("--baseline", first), "page": ("--markdown", first)}.get(how, ())
+    assert kept_as(own, *words) == second
+    assert (own / "accepted.json").read_bytes() == accepted
+    assert how != "baseline" or (own / first).read_bytes() == accepted
+
+
+def test_an_old_report_takes_the_place_of_an_older_one(own):
+    run(own, *PAIR)
+    name = kept_as(own)
+    run(own, *PAIR)
+    assert kept_as(own) == name == "parity_report.models.py_other.json"
 
 
 def test_two_formats_do_not_replace_each_other(folder):
@@ -345,7 +420,14 @@ PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parque
         ('reference = "models.py:steady"', "names code to run (reference = 'models.py:steady')"),
         ('candidate = "models:steady"', "names code to run (candidate = 'models:steady')"),
         ('trusted = ["*"]', "names code to run (trusted = ['*'])"),
-        ('reference_options = {factory = "models.py:build"}', "names code to run (factory = 'models.py:build')"),
+        (
+            'reference_options = {factory = "models.py:build"}',
+            "names code to run (reference_options.factory = 'models.py:build')",
+        ),
+        ('matrix = {factory = ["models.py:build"]}', "names code to run (matrix.factory = 'models.py:build')"),
+        ('data = "../private.csv"', "reads outside its repository (../private.csv)"),
+        ('data = "../priv*.csv"', "reads outside its repository (../priv*.csv)"),
+        ('candidate_options = {x = "../private.csv"}', "reads outside its repository (../private.csv)"),
         ('report = "../outside.json"', "writes outside its folder (../outside.json)"),
         ('html = "out/page.html"', "writes outside its folder (out/page.html)"),
     ],
@@ -354,6 +436,7 @@ def test_the_configuration_of_a_stranger_runs_no_code(own, monkeypatch, said, to
     monkeypatch.delenv("LIKEWISE_TRUST_CONFIG")
     (own / "models.py").write_text(f"open({str(own / 'ran')!r}, 'w')\n{MODELS}")
     (own / "out").symlink_to(own.parent)
+    (own.parent / "private.csv").write_text("x\n1\n")
     lines = [line for line in PLAIN.splitlines() if line.split()[0] != said.split()[0]]
     (own / "likewise.toml").write_text("\n".join([*lines[:0], "[gates.g]", *lines, said]))
     code, shown = run(own, "check", "-q")

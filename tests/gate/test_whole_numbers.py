@@ -48,12 +48,56 @@ def test_ids_that_are_all_off_by_one_fail_and_the_right_ones_pass():
     expect(check(shop(1_000)), "PASS")
 
 
-def test_ids_given_as_floats_are_as_exact_as_floats_are():
+def test_ids_given_as_floats_are_held_to_the_same_rule():
     expect(check(shop(1_001, FLOAT)), "FAIL", "mismatch_rate is 1")
     expect(check(shop(1_000, FLOAT)), "PASS")
-    large = 3.0 * 2**24 + 2.0 * np.arange(COUNT)
+    # No float32 holds these: the number of an item has become that of another one.
+    large = 3 * 2**24 + 1 + 2 * np.arange(COUNT)
     rounded = planted(total=large.astype(np.float32))
-    expect(data_only.check(planted(total=large.astype(np.int64) + 1), rounded, rows(COUNT)), "PASS")
+    expect(data_only.check(planted(total=large), rounded, rows(COUNT)), "FAIL", "total.mismatch_rate is 1")
+    expect(data_only.check(planted(total=large), rounded, rows(COUNT), rel_tol=1e-6), "PASS")
+
+
+PRESETS = ["float32", "strict", "standard", "quantized", "exact"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (np.int32([7, 8]), np.float32([7.00001, 8])),
+        (np.int32([1912244330, 8]), np.float32([1912244480, 8])),
+        (np.array([-8769504594271552125, 8]), np.array([-8.769504594271553e18, 8])),
+        (np.array([2**53 + 1, 8]), np.array([2.0**53, 8])),
+        (np.array([True, False]), np.array([0.9999999, 0.0])),
+    ],
+    ids=["fraction", "float32", "float64", "beyond 2**53", "bool"],
+)
+def test_no_preset_lets_a_whole_number_become_another(reference, candidate, preset):
+    for ours, theirs in ((reference, candidate), (candidate, reference)):
+        report = data_only.check(planted(count=ours), planted(count=theirs), rows(2), preset=preset)
+        assert report.outcome == "FAIL"
+        assert likewise.judge(report, preset="quantized").outcome == "FAIL"
+    same = data_only.check(
+        planted(count=reference), planted(count=reference.astype(np.int64)), rows(2), preset="strict"
+    )
+    assert same.passed
+
+
+def test_a_tolerance_of_ones_own_is_held_against_the_difference_as_it_is():
+    ours, theirs = planted(count=np.array([-8769504594271552125])), planted(count=np.array([-8.769504594271553e18]))
+    expect(data_only.check(ours, theirs, rows(1), abs_tol=1e-12), "FAIL", "max_abs_diff is 387")
+    expect(data_only.check(ours, theirs, rows(1), abs_tol=387), "PASS")
+
+
+@pytest.mark.parametrize("preset", PRESETS[:4])
+def test_who_says_how_far_is_heard_under_every_preset_and_who_says_how_much_on_average_is_not(preset):
+    counts = np.arange(COUNT) + 5_000
+    ours, theirs = planted(count=counts), planted(count=counts + 1)
+    report = data_only.check(ours, theirs, rows(COUNT), preset=preset, limits={"count.max_abs_diff": 1})
+    expect(report, "PASS")
+    report = data_only.check(ours, theirs, rows(COUNT), preset=preset, limits={"mean_abs_diff": 2})
+    expect(report, "FAIL")
 
 
 @pytest.mark.parametrize("options", [{"abs_tol": 1.0}, {"rel_tol": 1e-3}, {"limits": {"max_abs_diff": 1}}], ids=str)

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 import data_only
 import likewise
 from likewise import registry
-from likewise.compare.session import Session
-from likewise.report.files import render
+from likewise.compare.engines import Session
+from likewise.report import render
 
 ROOT = Path(__file__).parents[2]
 ROWS = {"x": np.arange(1.0, 61.0)}
@@ -358,7 +358,7 @@ def test_a_move_of_the_search(add):
 
 import numpy as np
 
-from likewise.tasks.stress.search import Move
+from likewise.tasks.stress.moves import Move
 
 
 def _one_number(search):
@@ -385,7 +385,7 @@ def test_an_edge_suite(add):
         '''
 """Rows of sevens."""
 
-from likewise.compare.variations.edge.rows import all_features
+from likewise.compare.variations.edge import all_features
 from likewise.contracts.comparison import Suite
 from likewise.data.cells import Variant, varied
 

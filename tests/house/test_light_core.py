@@ -59,7 +59,7 @@ def test_adapters_recognise_targets_without_loading_their_frameworks():
 
 def test_a_graph_is_read_without_the_package_onnx_which_has_the_same_messages():
     code = (
-        "import sys\nfrom likewise.models.onnx.external_data import messages\nfound = messages()\n"
+        "import sys\nfrom likewise.models.onnx.describe import messages\nfound = messages()\n"
         "assert 'onnx' not in sys.modules\nimport onnx\n"
         "assert onnx.onnx_ml_pb2.ModelProto is onnx.ModelProto is found.ModelProto"
     )

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import data_only
 import likewise
+from likewise import report as report_files
 from likewise.cli.commands import diff as command_line
 from likewise.contracts.comparison import Stratum, SuiteFacts, Tolerance
 from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Direction, Finding, Outcome, Severity
@@ -25,7 +26,6 @@ from likewise.errors import UsageError
 from likewise.judge.diff import diff, told
 from likewise.judge.diff.measures import Scale, moved, weigh
 from likewise.judge.verdict import against_baseline
-from likewise.report import files as report_files
 from likewise.report.diff import markdown, terminal
 from likewise.report.formats.json import loads
 from likewise.tasks import check as verify

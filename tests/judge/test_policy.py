@@ -179,7 +179,7 @@ def test_a_faithful_candidate_that_fails_is_not_called_quantised(models):
 
 def stored(report, tmp_path):
     """The report as it comes back from its file."""
-    from likewise.report.files import save
+    from likewise.report import save
 
     path = tmp_path / "report.json"
     save(report, path)

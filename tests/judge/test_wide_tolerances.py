@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 
 import data_only
 import likewise
+from planting import planted
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,14 @@ def test_answers_that_move_more_than_the_tolerance_are_compared(tiny):
     frame = pd.DataFrame({"x": rows[:, 0]})
     model = lambda table: table["x"].to_numpy() / 100  # noqa: E731
     assert data_only.check(model, model, frame).passed
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(9, "PASS"), (10, "INCONCLUSIVE")])
+def test_ten_rows_that_lie_close_together_do_so_for_a_reason(count, outcome):
+    answers = np.linspace(1, 6, count) * 1e-6
+    report = data_only.check(planted(value=answers), planted(value=1.5 * answers), {"X": np.arange(count) * 1.0})
+    assert report.outcome == outcome
+    assert "wide-tolerance" in {finding.code for finding in report.verdict.findings}
 
 
 def test_rows_that_are_few_or_all_alike_are_no_reason():

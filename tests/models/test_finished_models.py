@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import copyreg
 import functools
 import io
 import itertools
+import operator
 import pickle
 import pickletools
 import struct
+import warnings
 
 import joblib
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import scipy.spatial
+import scipy.stats._unuran.unuran_wrapper
+from joblib.numpy_pickle import NumpyArrayWrapper
+from scipy.optimize import OptimizeResult
 from sklearn.cluster import KMeans
 from sklearn.ensemble import (
     GradientBoostingClassifier,
@@ -27,16 +35,19 @@ from sklearn.ensemble import (
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectFromModel
 from sklearn.frozen import FrozenEstimator
+from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics._scorer import _MultimetricScorer, _PassthroughScorer
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.neighbors import BallTree, KDTree, KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, SplineTransformer, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
 
-from likewise.errors import UntrustedModelError
+from likewise.errors import ModelError, UntrustedModelError
 from likewise.models.pickles import load, refuse_what_no_model_holds
 
 RNG = np.random.default_rng(0)
@@ -207,8 +218,8 @@ def test_the_fields_of_a_dtype_are_not_changed_after_they_were_checked(tmp_path)
         + b"tb."
     )
     (tmp_path / "m.pkl").write_bytes(array)
-    loaded = load(tmp_path / "m.pkl")
-    assert loaded.dtype == np.dtype([("a", "f8")])
+    with pytest.raises(UntrustedModelError, match=r"changing builtins\.dict"):
+        load(tmp_path / "m.pkl")
 
 
 def _shifted(body, by):
@@ -231,8 +242,8 @@ def test_a_dtype_does_not_grow_after_an_array_was_made_with_it(tmp_path):
     start, end = operations[made][2], operations[made + 1][2]
     body = body[:start] + body[start:end] + _shifted(state, 100) + b"b" + body[end:]
     (tmp_path / "m.pkl").write_bytes(body)
-    array, _ = load(tmp_path / "m.pkl")
-    assert array.nbytes == 8
+    with pytest.raises(UntrustedModelError, match="changing numpy"):
+        load(tmp_path / "m.pkl")
 
 
 def sparse_beyond(kind):
@@ -422,3 +433,210 @@ def test_the_state_of_a_skops_file_is_looked_at_too(tmp_path):
     assert "child is not in the tree" in refused_skops(changed_tree("left_child", 1 << 40))
     assert "index beyond" in refused_skops(FunctionTransformer(kw_args={"w": SPARSE[0]}))
     assert "Pipeline.fit" in refused_skops(FunctionTransformer(Pipeline([("a", StandardScaler())]).fit))
+
+
+class Called:
+    """Pickled as a call of something on some arguments."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def answering(marker):
+    """What runs a command when it is called, whatever with: a scorer of the attack by `DataFrame.eval`."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    stacked = StackingRegressor([("a", Ridge())], Ridge(), cv=2).fit(X, X[:, 0])
+    stacked.estimators_ = [FrozenEstimator(pd.DataFrame({"a": [1.0]}))]
+    stacked.stack_method_ = ["eval"]
+    code = f"@np.lib._npyio_impl.os.system('touch {marker}')"
+    model = make_pipeline(FunctionTransformer(functools.partial(max, code, key=len)), stacked)
+    return functools.partial(_PassthroughScorer(None), model, np.zeros((2, 3)), np.zeros(2))
+
+
+def holding(model, **attributes):
+    for name, value in attributes.items():
+        setattr(model, name, value)
+    return model
+
+
+ROWS, LABELS = np.random.default_rng(1).normal(size=(50, 2)), np.arange(50) % 2
+
+
+class Writer(pickle._Pickler):
+    """Writes what is made by a call, or a class, as an object that is then given a state."""
+
+    def save(self, obj, save_persistent_id=True):
+        if not (isinstance(obj, tuple) and obj[:1] == ("filled",)):
+            return super().save(obj, save_persistent_id)
+        _, made, state = obj
+        self.save(made)
+        self.write(b")\x81" if isinstance(made, type) else b"")
+        self.save(state)
+        return self.write(b"b")
+
+
+def filled(made, state):
+    out = io.BytesIO()
+    Writer(out, 2).dump(("filled", made, state))
+    return out.getvalue()
+
+
+def disguised(value, name="sum"):
+    """An object that says of itself that it is a function of numpy."""
+    vars(value).update(__module__="numpy", __qualname__=name, __name__=name)
+    return value
+
+
+def stacking(estimators, methods):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    model = StackingRegressor([("a", Ridge())], Ridge(), cv=2).fit(X, X[:, 0])
+    return holding(model, estimators_=estimators, stack_method_=methods)
+
+
+def told(text):
+    """Steps that make a text of any rows."""
+    return (
+        FunctionTransformer(functools.partial(np.where, np.True_, text)),
+        FunctionTransformer(operator.itemgetter((0, 0))),
+    )
+
+
+FRAME = pd.DataFrame({"a": [1.0]})
+ASKED = {
+    "names of methods in an array": lambda ran: make_pipeline(
+        *told(ran), stacking([np.zeros(1)], np.array(["tofile"]))
+    ),
+    "names of methods as numpy's text": lambda ran: make_pipeline(
+        *told(ran), stacking([np.zeros(1)], [np.str_("tofile")])
+    ),
+    "names of methods as keys": lambda ran: make_pipeline(*told(ran), stacking([np.zeros(1)], {"tofile": 1})),
+    "names of methods in an index": lambda ran: make_pipeline(
+        *told(ran), stacking([np.zeros(1)], pd.Index(["tofile"], dtype=object))
+    ),
+    "a table that was seen elsewhere before": lambda ran: holding(
+        make_pipeline(*told(ran), stacking([FrozenEstimator(FRAME)], ["predict"])), zzz=FRAME
+    ),
+    "a class that was seen elsewhere before": lambda ran: holding(
+        make_pipeline(FunctionTransformer(pd.DataFrame), Ridge()), _baseclass=pd.DataFrame
+    ),
+    "an object called numpy.sum": lambda ran: make_pipeline(
+        FunctionTransformer(disguised(_MultimetricScorer(scorers={"a": answering(ran)}))), Ridge()
+    ),
+    "a list of names that holds itself": lambda ran: stacking([1], endless()),
+}
+
+
+def endless():
+    found = []
+    found.append(found)
+    return [found, "eval"]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_model_that_would_do_more_than_answer_is_not_asked(tmp_path, name):
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(ASKED[name](str(tmp_path / "ran"))))
+    with pytest.raises(UntrustedModelError, match="holds what no fitted model holds"):
+        load(path)
+
+
+CALLING = {
+    "the text of a version": lambda run: filled(
+        Ridge, {"_sklearn_version": holding(ConstantKernel(), constant_value=Bunch(sqrt=run))}
+    ),
+    "objects in records": lambda run: filled(
+        Called(np._core.multiarray._reconstruct, np.ndarray, (0,), b"b"),
+        (1, (1,), np.dtype([("a", "O"), ("b", "f8", (2,))]), False, [(None, Bunch(__array__=run))]),
+    ),
+    "a sparse matrix of a list": lambda run: Called(
+        copyreg._reconstructor, scipy.sparse.coo_array, scipy.sparse.coo_array, [Bunch(__array__=run)]
+    ),
+    "the shape of an array on disk": lambda run: filled(
+        NumpyArrayWrapper, {"shape": Bunch(__array__=run), "order": "C", "dtype": np.dtype("f8")}
+    ),
+    "a seed's `squeeze`": lambda run: Called(np.random.RandomState, Bunch(squeeze=run)),
+    "`__array__` of an index": lambda run: Called(pd.Index, Bunch(__array__=run)),
+    "`__array__` of moments": lambda run: Called(pd.DatetimeIndex, Bunch(__array__=run)),
+    "`keys` of a dict": lambda run: Called(dict, Bunch(keys=run)),
+    "`items` of a result": lambda run: holding(OptimizeResult(x=1), items=run),
+    "a density": lambda run: Called(
+        scipy.stats._unuran.unuran_wrapper.TransformedDensityRejection, Bunch(pdf=run, dpdf=run, support=run)
+    ),
+    "row pointers": lambda run: holding(scipy.sparse.csr_matrix(np.eye(3)), indptr=Bunch(__array__=run)),
+    "coordinates": lambda run: holding(
+        scipy.sparse.coo_matrix(np.eye(3)), coords=(Bunch(min=run, max=run, size=1, shape=(3,)),) * 2
+    ),
+    "features of a forest": lambda run: holding(
+        IsolationForest(n_estimators=2).fit(ROWS), estimators_features_=[Bunch(size=1, min=run, max=run)] * 2
+    ),
+    "support vectors": lambda run: holding(
+        SVC(kernel="precomputed").fit(np.eye(4), [0, 1, 0, 1]), support_=holding(Ridge(), size=1, min=run, max=run)
+    ),
+    "stages": lambda run: holding(
+        GradientBoostingClassifier(n_estimators=1).fit(ROWS, LABELS), estimators_=Bunch(ndim=2, shape=(1, 1), ravel=run)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_neither_reading_nor_looking_calls_what_a_file_holds(tmp_path, name):
+    marker = tmp_path / "ran"
+    path = tmp_path / "model.pkl"
+    made = CALLING[name](answering(marker))
+    path.write_bytes(made if isinstance(made, bytes) else pickle.dumps(made))
+    with pytest.raises((UntrustedModelError, ModelError)):
+        load(path)
+    assert not marker.exists()
+
+
+def test_the_call_that_is_not_made_would_run(tmp_path):
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception):
+        answering(tmp_path / "ran")()
+    assert (tmp_path / "ran").exists()
+
+
+def test_an_object_is_filled_once(tmp_path):
+    """A second state would reach whoever looked at the first."""
+    array = b"\x80\x02" + pickle.dumps(np.zeros(2), 2)[2:-1]
+    path = tmp_path / "model.pkl"
+    path.write_bytes(
+        array + b"(K\x01K\x02\x85" + pickle.dumps(np.dtype("f8"), 2)[2:-1] + b"\x89U\x10" + bytes(16) + b"tb."
+    )
+    with pytest.raises(UntrustedModelError, match=r"changing numpy\.ndarray"):
+        load(path)
+
+
+def test_bytes_of_an_arrow_array_are_looked_at_as_it_is_made(tmp_path):
+    restore, (state,) = pa.array(np.arange(4.0)).__reduce__()
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(Called(pd.Index, Called(restore, (state[0], 4000, *state[2:])))))
+    with pytest.raises(ModelError, match="too small"):
+        load(path)
+
+
+def test_data_that_was_handed_over_stays_as_it_was(tmp_path):
+    """A list is put into an index while it is empty, and gets its content afterwards."""
+    content = b"\x80\x02(]q\x01cpandas\nIndex\nh\x01\x85R" + b"h\x01K\x01at."
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(UntrustedModelError, match=r"changing builtins\.list"):
+        load(tmp_path / "model.pkl")
+
+
+def test_the_bytes_of_records_are_no_addresses(tmp_path):
+    records = np.dtype([("a", "O")])
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(Called(np._core.multiarray.scalar, records, np.zeros(0, records))))
+    with pytest.raises(UntrustedModelError, match="calling numpy"):
+        load(path)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.large_binary()])
+def test_an_arrow_array_without_its_buffers_is_not_made(tmp_path, kind):
+    restore, _ = pa.array([1]).__reduce__()
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(Called(restore, (kind, 3, 0, 0, [], None, None))))
+    with pytest.raises(UntrustedModelError, match="calling pyarrow"):
+        load(path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import pickle
 import sys
+from copy import copy
 
 import joblib
 import lightgbm
@@ -243,6 +245,21 @@ def test_what_is_no_model_is_refused_by_name(content, tmp_path):
 def test_a_model_that_was_not_fitted_is_refused():
     with pytest.raises(ModelError, match="not fitted"), opened(LGBMClassifier()):
         pass
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("handle", [None, ctypes.c_void_p(), 4242])
+def test_a_booster_without_trees_is_damaged_and_not_asked(handle, wrapped, models):
+    model = copy(models["two classes"])
+    damaged = lightgbm.Booster.__new__(lightgbm.Booster)
+    damaged.__dict__ = {**model.booster_.__dict__, "_handle": handle}
+    model._Booster = damaged
+    try:
+        with pytest.raises(ModelError, match="damaged: its booster holds no trees"):
+            opened(model if wrapped else damaged).__enter__()
+    finally:
+        # Its own end would give the address back.
+        damaged._handle = None
 
 
 def test_without_lightgbm_one_line_says_what_to_install(models, tmp_path, monkeypatch):

@@ -74,6 +74,53 @@ def test_a_file_of_another_kind_is_refused_by_name(tmp_path, content):
         pass
 
 
+def node(operator, reads, makes, **attributes):
+    return helper.make_node(operator, [reads] if reads else [], [makes], **attributes)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
+@pytest.mark.parametrize(
+    ("nodes", "tensor"),
+    [
+        ([node("Cast", "y", "y", to=TensorProto.FLOAT)], "y"),
+        ([node("Identity", "b", "y"), node("Identity", "y", "b")], "[by]"),
+        ([node("Identity", "x", "y"), node("Identity", "y", "y")], "y"),  # made twice, the second time from the first
+    ],
+    ids=["itself", "two", "twice"],
+)
+def test_a_graph_that_feeds_itself_is_refused_not_followed_for_ever(nodes, tensor, runtime, tmp_path):
+    proto = graph(nodes, [("x", TensorProto.FLOAT, ("n", 2))], [("y", TensorProto.FLOAT, ("n", 2))])
+    path = tmp_path / "circle.onnx"
+    path.write_bytes(proto.SerializeToString())
+    for target in (proto, path):
+        with pytest.raises(ModelError, match=f"'{tensor}' is made from itself"), opened(target, runtime=runtime):
+            pass
+
+
+def test_a_branch_that_feeds_itself_is_refused():
+    declared = [helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)]
+    branch = helper.make_graph([node("Identity", "inner", "inner")], "branch", [], declared)
+    chosen = node("If", "flag", "y", then_branch=branch, else_branch=branch)
+    proto = graph([chosen], [("flag", TensorProto.BOOL, ())], [("y", TensorProto.FLOAT, ("n", 2))])
+    with pytest.raises(ModelError, match="'inner' is made from itself"), opened(proto):
+        pass
+
+
+@pytest.mark.parametrize("reads", ["", "nobody"])
+def test_a_node_without_anything_to_read_is_refused_by_the_runtime(reads):
+    made = [node("Identity", reads, "y")]
+    proto = graph(made, [("x", TensorProto.FLOAT, ("n", 2))], [("y", TensorProto.FLOAT, ("n", 2))])
+    with pytest.raises(ModelError, match="ONNX Runtime cannot load"), opened(proto):
+        pass
+
+
+def test_nodes_may_stand_before_what_they_read():
+    made = [node("Neg", "minus", "y"), node("Neg", "x", "minus")]
+    proto = graph(made, [("x", TensorProto.FLOAT, ("n", 2))], [("y", TensorProto.FLOAT, ("n", 2))])
+    with opened(proto) as runner:
+        assert runner.run(batch(x=np.float32([[1, 2]])))["y"].tolist() == [[1, 2]]
+
+
 def test_half_a_file_is_refused(tmp_path):
     constant = ("w", np.ones((2, 50), np.float32))
     proto = graph(
@@ -108,6 +155,40 @@ def test_weights_outside_the_models_folder_are_refused(tmp_path, location):
         pass
 
 
+@pytest.mark.parametrize("part", ["function", "branch of a function", "default of a function", "sparse", "training"])
+def test_weights_outside_the_models_folder_are_refused_wherever_they_are_named(tmp_path, part):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"0" * 64)
+    proto = graph(
+        [helper.make_node("Double", ["x"], ["y"], domain="own")],
+        [("x", TensorProto.FLOAT, ("n", 2))],
+        [("y", TensorProto.FLOAT, ("n", 2))],
+    )
+    weights = TensorProto(name="w", dims=[2], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value="../secret.bin")
+    constant = helper.make_node("Constant", [], ["w"], value=weights)
+    branch = helper.make_graph([constant], "b", [], [helper.make_tensor_value_info("w", TensorProto.FLOAT, [2])])
+    inner = {"branch of a function": helper.make_node("If", ["x"], ["w"], then_branch=branch, else_branch=branch)}
+    nodes = [inner.get(part, constant), helper.make_node("Mul", ["x", "w"], ["y"])] if "function" in part else []
+    nodes = nodes or [helper.make_node("Identity", ["x"], ["y"])]
+    opsets = [helper.make_opsetid("", 18)]
+    function = helper.make_function("own", "Double", ["x"], ["y"], nodes, opsets)
+    if part == "default of a function":
+        named = {"name": "value", "ref_attr_name": "default", "type": onnx.AttributeProto.TENSOR}
+        function.node[0].attribute[0].CopyFrom(onnx.AttributeProto(**named))
+        function.attribute_proto.append(helper.make_attribute("default", weights))
+    proto.functions.append(function)
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    if part == "sparse":
+        proto.graph.sparse_initializer.add(values=weights, indices=TensorProto(dims=[1], data_type=7), dims=[4])
+    if part == "training":
+        proto.training_info.add().algorithm.initializer.append(weights)
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match=r"'w' in '\.\./secret\.bin', outside its own"), opened(folder / "m.onnx"):
+        pass
+
+
 def test_weights_beside_the_model_are_used(tmp_path):
     proto = graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
@@ -127,6 +208,13 @@ def test_weights_beside_the_model_are_used(tmp_path):
 def test_a_fixed_batch_is_declared():
     with opened(doubling((4, 2))) as runner:
         assert runner.signature.batch == 4
+
+
+def test_a_size_below_zero_is_one_that_is_left_open():
+    with opened(doubling((-1, 2))) as runner:
+        assert runner.signature.batch is None
+        assert runner.signature.inputs[0].shape == (None, 2)
+        assert runner.run(batch(x=np.float32([[1, 1], [2, 2], [3, 3]])))["twice"].shape == (3, 2)
 
 
 def test_one_block_a_target_is_turned_so_that_rows_come_first():

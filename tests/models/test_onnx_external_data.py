@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import data_only
 from likewise.contracts.models import Model
 from likewise.errors import ModelError
-from likewise.models.onnx import describe, edits, external_data, inside, widen
+from likewise.models.onnx import describe, edits, inside, widen
 from likewise.models.onnx.open import OrtSession
 
 WIDTH, LAYERS = 160, 4
@@ -64,7 +64,7 @@ def saved(folder, model, *, beside):
 
 @pytest.fixture(params=["beside the file", "in the file"])
 def path(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(external_data, "LARGE_FILE", 2**16)
+    monkeypatch.setattr(describe, "LARGE_FILE", 2**16)
     return saved(tmp_path / "model", network(), beside=request.param == "beside the file")
 
 
@@ -75,11 +75,11 @@ def answered(target, **options):
 def test_a_graph_is_read_without_its_large_weights_and_none_is_lost(path):
     found = describe.read(path)
     assert found.ByteSize() < 10_000
-    assert external_data.size(found) >= LAYERS * WIDTH * WIDTH * 4
+    assert describe.size(found) >= LAYERS * WIDTH * WIDTH * 4
     wanted = onnx.load(path)
     for tensor in wanted.graph.initializer:
         tensor.ClearField("data_location")
-    assert external_data.whole(found) == wanted
+    assert describe.whole(found) == wanted
     arrays = edits.constants(found.graph)
     for tensor in network().graph.initializer:
         np.testing.assert_array_equal(arrays[tensor.name], numpy_helper.to_array(tensor))
@@ -139,11 +139,11 @@ def test_a_damaged_row_of_a_large_model_is_named_without_a_copy_of_it(path, tmp_
     candidate = saved(tmp_path / "candidate", network(flipped), beside=(path.parent / "weights.bin").exists())
     handed_over = []
 
-    def watched(proto, before=external_data.serialised):
+    def watched(proto, before=describe.serialised):
         handed_over.append(before(proto))
         return handed_over[-1]
 
-    monkeypatch.setattr(external_data, "serialised", watched)
+    monkeypatch.setattr(describe, "serialised", watched)
     report = data_only.explain(str(path), str(candidate), {"x": ROWS})
     assert not report.comparison.same_bytes
     assert report.diagnoses[0].cause == "weight-corruption"

@@ -433,3 +433,14 @@ def test_damage_anywhere_is_an_error_and_nothing_worse(tmp_path):
         with warnings.catch_warnings(), contextlib.suppress(ModelError):
             warnings.simplefilter("ignore")  # a damaged version number is none
             load(tmp_path / "model")
+
+
+def test_a_part_that_says_it_is_longer_than_it_is_ends_early(tmp_path):
+    content = bytearray(pickle.dumps([1.5] * 100, 4))
+    assert content[2:3] == pickle.FRAME
+    content[3] += 2
+    (tmp_path / "model.pkl").write_bytes(content)
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(bytes(content))
+    with pytest.raises(ModelError, match="ends early"):
+        load(tmp_path / "model.pkl")

@@ -24,8 +24,19 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from likewise.models.sklearn.inside import parameters, visit_steps, with_changes
-from likewise.models.sklearn.walk import Role, followed, innermost, outermost, parts, steps_before, walk, with_model
+from likewise.models.sklearn.inside import parameters
+from likewise.models.sklearn.walk import (
+    Role,
+    followed,
+    innermost,
+    outermost,
+    parts,
+    steps_before,
+    visit_steps,
+    walk,
+    with_changes,
+    with_model,
+)
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(60, 3)), np.arange(60) % 3

@@ -886,6 +886,8 @@ def test_a_program_with_a_pickle_that_runs_is_refused(program, tmp_path):
         ("torch.ops.aten.relu.default", "torch.ops.aten.from_file.default"),
         ("Symbol('s77', positive=True, integer=True)", "__import__('os').system('true')"),
         ("Symbol('s77', positive=True, integer=True)", "().__class__.__mro__"),
+        ("Symbol('s77', positive=True, integer=True)", "S('os.system')"),
+        ("Symbol('s77', positive=True, integer=True)", "Lambda(Symbol('x'), Symbol('x'))"),
         ('guards_code": [', 'guards_code": ["print(1)"'),
         ('"name": "x', '"name": "x=print(1)'),
     ],

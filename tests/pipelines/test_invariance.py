@@ -25,9 +25,8 @@ from sklearn.tree import DecisionTreeClassifier
 import data_only
 import likewise
 from likewise.compare.call import answers
-from likewise.compare.engines import local
+from likewise.compare.engines import Session, local
 from likewise.compare.observe import Partial, finish, observe, prepare
-from likewise.compare.session import Session
 from likewise.contracts.comparison import Comparison, Plan, Tolerance
 from likewise.contracts.data import Batch, Source
 from likewise.registry import adapter, describe_model, extensions, open_source

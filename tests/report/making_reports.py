@@ -6,20 +6,8 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 
 from likewise.contracts.comparison import Comparison, Stratum, SuiteFacts
-from likewise.contracts.report import (
-    BatchTiming,
-    BenchResult,
-    Diagnosis,
-    Explanation,
-    Footprint,
-    GraphEdge,
-    GraphNode,
-    GraphView,
-    Latency,
-    Round,
-    Slice,
-    Unusual,
-)
+from likewise.contracts.report import Diagnosis, Explanation, GraphEdge, GraphNode, GraphView, Slice, Unusual
+from likewise.contracts.results import BatchTiming, BenchResult, Footprint, Latency, Round
 from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{ 7*7 }} </script><!-- \x01'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 import numpy as np
@@ -10,9 +11,9 @@ import pandas as pd
 import pytest
 
 import data_only
+from likewise import report as report_files
 from likewise.data.files import atomically
-from likewise.report import files as report_files
-from likewise.report.console import drawn, printable
+from likewise.report.console import drawn, printable, styled
 
 HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
 
@@ -20,6 +21,22 @@ HOSTILE = "income\x1b[8m\x1b]0;owned\x07\r\x9b2J\u202e"
 def test_a_name_moves_no_cursor_and_changes_no_colour():
     assert printable("Größe, 価格, x→y\n") == "Größe, 価格, x→y\n"
     assert printable(HOSTILE) == "income�[8m�]0;owned���2J�"
+
+
+def test_a_name_gives_no_order_to_a_ci_system_that_reads_along():
+    assert (
+        printable("a\n  ::set-output name=passed::true\n##vso[task]")
+        == "a\n  : :set-output name=passed::true\n## vso[task]"
+    )
+    name = "p\n::stop-commands::x\n##[error]y"
+    report = data_only.check(lambda x: {name: x["a"]}, lambda x: {name: x["a"] + 1}, pd.DataFrame({"a": [1.0, 2.0]}))
+    text = report_files.render(report, "terminal", full=True)
+    assert "stop-commands" in text
+    assert not re.search(r"(?m)^\s*::|##\[", text)
+
+
+def test_what_a_worker_draws_keeps_its_colours_and_nothing_else_that_a_terminal_obeys():
+    assert styled("\x1b[1;31mFAIL\x1b[0m\x1b]0;title\x07\n::x") == "\x1b[1;31mFAIL\x1b[0m�]0;title�\n: :x"
 
 
 @pytest.mark.parametrize("colour", [False, True])

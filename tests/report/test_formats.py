@@ -15,7 +15,7 @@ import data_only
 import likewise
 from likewise.contracts.verdict import Check, Outcome
 from likewise.registry import extensions
-from likewise.report.files import render
+from likewise.report import render
 from planting import here
 
 HOSTILE = '"><script>alert(1)</script> | `x` *b* [link](http://a.example) @someone \x01\n# heading'
@@ -152,7 +152,7 @@ def test_github_gets_a_summary_and_an_annotation(example_folder, tmp_path, monke
 
 
 def test_a_finished_run_is_rendered_again(reports, tmp_path):
-    from likewise.report.files import save
+    from likewise.report import save
 
     save(reports["fail"], tmp_path / "report.json")
     shown = here("report", "report.json", "--markdown", "-", folder=tmp_path).expect(0).stdout
@@ -165,7 +165,7 @@ def test_a_finished_run_is_rendered_again(reports, tmp_path):
 
 
 def test_a_run_that_is_judged_again_is_written_in_every_format(reports, tmp_path):
-    from likewise.report.files import save
+    from likewise.report import save
 
     save(reports["fail"], tmp_path / "report.json")
 

@@ -20,11 +20,10 @@ import likewise
 from likewise.contracts.comparison import Stratum
 from likewise.contracts.report import GraphNode, GraphView
 from likewise.errors import DataError
-from likewise.report import bench as stored
-from likewise.report.files import render
+from likewise.report import render
 from likewise.report.formats.html import FOLDER
 from likewise.report.formats.html.charts import NODES_DRAWN, OUTPUTS_DRAWN, embedded
-from likewise.report.formats.json import dumps, loads
+from likewise.report.formats.json import dumps, loads, loads_bench
 from planting import here
 
 ROWS = 400
@@ -322,7 +321,7 @@ def test_a_finished_run_becomes_a_page_with_its_bench(stored_report):
 )
 def test_what_is_no_bench_is_an_error_that_says_so(text, told):
     with pytest.raises(DataError, match=told):
-        stored.loads(text, name="bench.json")
+        loads_bench(text, name="bench.json")
 
 
 def test_a_bench_of_other_models_does_not_go_into_a_report(stored_report):

@@ -13,7 +13,7 @@ import pytest
 import data_only
 from likewise.contracts.comparison import GeneratedColumn, Tolerance
 from likewise.contracts.report import GraphNode, GraphView
-from likewise.report.files import render
+from likewise.report import render
 from likewise.report.formats.html.cells import telling_digits, value_cell
 from likewise.report.formats.html.charts import graph_data
 from likewise.report.formats.json import loads

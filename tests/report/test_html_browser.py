@@ -14,7 +14,7 @@ from browsing import every, one, size
 from making_reports import HOSTILE, hostile, with_everything
 
 import data_only
-from likewise.report.files import render
+from likewise.report import render
 
 
 @pytest.fixture(scope="module")

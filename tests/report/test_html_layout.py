@@ -9,7 +9,7 @@ from browsing import every, one, size
 from making_reports import with_everything
 
 import data_only
-from likewise.report.files import render
+from likewise.report import render
 
 LAPTOP, PHONE = 1280, 390
 

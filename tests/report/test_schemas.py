@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xmlschema
+from making_reports import hostile
 
 import data_only
 import likewise
@@ -19,7 +21,7 @@ from likewise.contracts.comparison import Mismatch, Stratum, SuiteFacts
 from likewise.contracts.report import Diagnosis, Explanation
 from likewise.contracts.verdict import Outcome
 from likewise.judge import verdict
-from likewise.report.files import render, save
+from likewise.report import render, save
 
 SCHEMAS = Path(__file__).parent / "schemas"
 HOSTILE = '"><script>alert(1)</script> ]]> <!-- & \x00\x01\x1f\ufffe \ud800 [a](b) {0} %s\n\t\u202e'
@@ -149,6 +151,29 @@ def test_the_schema_of_junit_does_refuse(reports, junit_schema):
     root = ET.fromstring(render(reports["fail"], "junit"))
     del root[0].attrib["tests"]
     assert not junit_schema.is_valid(root)
+
+
+@pytest.mark.parametrize("format", ["junit", "sarif", "markdown"])
+def test_no_text_of_a_forged_report_gives_orders(reports, format, tmp_path):
+    evil = "a\x1b]0;x\x07\x9b2J\u202e\u2066 `![b](http://c)` <script>"
+    text = render(hostile(reports["blocking suites"], evil), format)
+    shown = ET.fromstring(text) if format == "junit" else json.loads(text) if format == "sarif" else text
+    words = [*_texts(shown)]
+    assert any("]0;x" in word for word in words)
+    assert not [word for word in words if re.search("[\x1b\x07\x9b\u202e\u2066]", word)]
+    assert format != "markdown" or not re.search(r"(?<!\\\\)!\[|<script>", text)
+
+
+def _texts(shown):
+    """Every text of a document, whatever it is made of."""
+    if isinstance(shown, ET.Element):
+        for entry in shown.iter():
+            yield from (entry.text or "", *entry.attrib.values())
+    elif isinstance(shown, dict | list):
+        for entry in shown.values() if isinstance(shown, dict) else shown:
+            yield from _texts(entry)
+    else:
+        yield str(shown)
 
 
 @pytest.mark.parametrize("name", NAMES)

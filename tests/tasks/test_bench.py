@@ -18,10 +18,10 @@ from onnx import TensorProto, helper
 import likewise
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model
-from likewise.contracts.report import BenchResult, Round
+from likewise.contracts.results import BenchResult, Round
 from likewise.data.columns import ArrayColumns
 from likewise.errors import DataError, LikewiseError, ModelError, UsageError
-from likewise.report import bench
+from likewise.report import tables
 from likewise.report.formats.json import dumps, read
 from likewise.tasks import bench as measuring
 from likewise.tasks.bench import measure
@@ -119,10 +119,10 @@ def test_noise_that_hits_both_sides_does_not_hide_a_difference():
     assert 1 < low <= 2 <= high < 4
     same = measuring.timed(16, rounds(factor=1.0), seed=0)
     assert same.interval[0] <= 1 <= same.interval[1]
-    assert bench.faster(same) == "as fast"
-    assert bench.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
+    assert tables.faster(same) == "as fast"
+    assert tables.summary_line(timing).startswith(f"{timing.ratio:.2f}× faster at batch 16 (")
     slower = measuring.timed(16, rounds(factor=0.5), seed=0)
-    assert "slower" in bench.faster(slower)
+    assert "slower" in tables.faster(slower)
     assert measuring.timed(1, rounds(count=2), seed=0).interval is None
 
 
@@ -232,7 +232,7 @@ def test_a_live_object_that_cannot_travel_is_timed_here_without_memory():
     assert found.reference.file_bytes is None
     assert sum("live object" in note for note in found.notes) == 2
     assert any("20 rows" in note for note in found.notes)
-    assert "not measured" in bench.table(found)
+    assert "not measured" in tables.bench_table(found)
 
 
 def test_a_live_model_that_can_travel_gets_a_process_of_its_own(example_folder):
@@ -287,6 +287,21 @@ def test_a_model_that_dies_is_named(tmp_path, example_folder):
     assert caught.value.side == "candidate"
 
 
+def test_a_process_that_is_killed_before_it_was_asked_is_named(monkeypatch):
+    from likewise.tasks.bench import subject
+
+    def killed(code):
+        process = start("import time; time.sleep(60)")
+        process.kill()
+        process.wait()
+        return process
+
+    start = subject.start
+    monkeypatch.setattr(subject, "start", killed)
+    with pytest.raises(ModelError, match=r"the process of the reference \(m\.onnx\) was ended by SIGKILL"):
+        subject.open_station("reference", Model("onnx", "m.onnx"))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -317,18 +332,18 @@ def test_what_cannot_be_opened_or_fed_is_said_with_its_side(example_folder, tmp_
 
 def test_the_table_fits_eighty_columns_and_names_are_text(result):
     named = replace(result, reference=replace(result.reference, name="[red]a[/red].joblib"))
-    text = bench.table(named)
+    text = tables.bench_table(named)
     assert max(map(len, text.splitlines())) <= 80
     assert "[red]a[/red].joblib → " in text
     assert "\x1b" not in text
-    assert "\x1b[" in bench.table(named, colour=True)
+    assert "\x1b[" in tables.bench_table(named, colour=True)
     for timing in result.timings:
-        assert bench.faster(timing) in text
+        assert tables.faster(timing) in text
 
 
 def test_the_plot_is_xml_with_a_title_and_a_line_for_every_size(result):
     named = replace(result, candidate=replace(result.candidate, name='a<b>&"c".onnx'))
-    root = ElementTree.fromstring(bench.plot(named))
+    root = ElementTree.fromstring(tables.bench_plot(named))
     space = "{http://www.w3.org/2000/svg}"
     assert root.get("role") == "img"
     assert {root.find(f"{space}title").get("id"), root.find(f"{space}desc").get("id")} == set(
@@ -337,7 +352,7 @@ def test_the_plot_is_xml_with_a_title_and_a_line_for_every_size(result):
     assert 'a<b>&"c".onnx' in root.find(f"{space}title").text
     circles = [float(circle.get("cx")) for circle in root.iter(f"{space}circle")]
     assert len(circles) == len(result.timings)
-    assert all(bench.LEFT <= x <= bench.WIDTH - bench.RIGHT for x in circles)
+    assert all(tables.LEFT <= x <= tables.WIDTH - tables.RIGHT for x in circles)
     labels = [text.text for text in root.iter(f"{space}text")]
     assert {"batch 1", "batch 8", "1×"} <= set(labels)
 

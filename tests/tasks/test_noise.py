@@ -19,11 +19,11 @@ from torch import nn
 import data_only
 import likewise
 from likewise.contracts.data import Array
+from likewise.contracts.results import NoiseResult
 from likewise.contracts.verdict import Outcome, Severity
 from likewise.errors import DataError, LikewiseError, UsageError
-from likewise.report import noise as table
+from likewise.report import tables
 from likewise.report.formats.json import read
-from likewise.report.noise import NoiseResult
 from likewise.tasks.noise import movements
 from planting import here
 
@@ -178,7 +178,7 @@ def test_nothing_is_proposed_that_a_wrong_model_would_pass(network, graph, tmp_p
     assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
     (why,) = result.refused
     assert f"move by {moved:.2g}; 10 times that, rounded up, is" in why
-    shown = table.table(result)
+    shown = tables.noise_table(result)
     assert "No tolerance can be proposed" in shown
     assert "--abs-tol" not in shown
     np.savez(tmp_path / "rows.npz", x=x)
@@ -226,7 +226,7 @@ def test_outputs_that_one_tolerance_does_not_suit_get_a_limit_each(numbers):
     assert limits["large"] == 10
     assert limits["small"] < 1e-5
     assert result.options.startswith("--limit ")
-    assert result.options in " ".join(table.table(result, width=200).split())
+    assert result.options in " ".join(tables.noise_table(result, width=200).split())
 
 
 def test_inputs_rounded_to_float32(numbers):
@@ -276,7 +276,7 @@ def test_threads_are_as_before(network, numbers):
 def test_labels_alone_need_no_tolerance(numbers):
     result = likewise.noise(lambda x: np.where(x[:, 0] > 0, "yes", "no"), {"x": numbers})
     assert (result.abs_tol, result.rel_tol, result.options, result.limits) == (None, None, "", ())
-    assert "no tolerance to propose" in table.table(result)
+    assert "no tolerance to propose" in tables.noise_table(result)
 
 
 def test_trees_that_the_runtime_computes_in_float32_only(numbers):
@@ -349,7 +349,7 @@ def test_the_command(example_folder, tmp_path):
     assert done.returncode == 0, done.stderr
     result = read(NoiseResult, json.loads(done.stdout))
     assert (result.framework, result.rows, result.margin) == ("onnx", 300, 10.0)
-    shown = table.table(result)
+    shown = tables.noise_table(result)
     assert result.options in shown
     assert all(found.name in shown for found in result.sources)
     here("noise", "nowhere.onnx", "--data", example_folder / "test.parquet", folder=tmp_path).expect(3)

@@ -14,12 +14,13 @@ import pytest
 
 import data_only
 import likewise
+from likewise.contracts.results import StressResult
 from likewise.contracts.verdict import Outcome
 from likewise.errors import UsageError
 from likewise.registry import extensions
-from likewise.report import stress
+from likewise.report import tables
 from likewise.report.formats.json import dumps, read
-from likewise.tasks.stress import search
+from likewise.tasks.stress import moves as search
 from planting import here
 
 
@@ -184,7 +185,7 @@ def test_a_difference_that_depends_on_the_call_is_told_and_fails(shifted):
     assert worst.abs_diff == pytest.approx(expected)
     assert worst.severity < 0.1 * worst.severity_in_search
     assert any("depend on what else is in the call" in note for note in found.notes)
-    assert "the same in the file" in stress.table(found)
+    assert "the same in the file" in tables.stress_table(found)
 
 
 def test_where_nothing_is_worse_the_real_row_is_reported_and_written(frame, tmp_path):
@@ -200,7 +201,7 @@ def test_where_nothing_is_worse_the_real_row_is_reported_and_written(frame, tmp_
     assert found.rows[0].severity_in_search == found.data_worst
     assert found.data_abs_diff == pytest.approx(1e-3 * frame["amount"].max())
     pd.testing.assert_series_equal(pd.read_parquet(output).iloc[0], frame.loc[top], check_names=False)
-    lines = stress.table(found).splitlines()
+    lines = tables.stress_table(found).splitlines()
     assert next(line for line in lines if line.startswith("factor")).split() == ["factor", "1×"]
 
 
@@ -302,7 +303,7 @@ def test_what_cannot_be_searched_is_inconclusive(frame, tmp_path, example_folder
     recorded = likewise.stress(str(golden), str(example_folder / "model.onnx"), str(example_folder / "test.parquet"))
     assert recorded.outcome is Outcome.INCONCLUSIVE
     assert "recorded" in recorded.headline
-    assert stress.table(recorded).startswith(" INCONCLUSIVE")
+    assert tables.stress_table(recorded).startswith(" INCONCLUSIVE")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +336,7 @@ def test_the_command_finds_writes_and_tells(example_folder, tmp_path):
     assert max(map(len, shown)) <= 80
     assert "worst input found" in done.stdout
     assert (tmp_path / "stress.parquet").exists()
-    found = read(stress.StressResult, json.loads((tmp_path / "report.json").read_text()))
+    found = read(StressResult, json.loads((tmp_path / "report.json").read_text()))
     assert found.outcome is Outcome.FAIL
     assert found.rows[0].changes
 

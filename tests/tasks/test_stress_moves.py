@@ -13,7 +13,7 @@ import data_only
 import likewise
 from likewise.contracts.verdict import Outcome
 from likewise.registry import open_source
-from likewise.tasks.stress import pools
+from likewise.tasks.stress import space as pools
 from likewise.tasks.stress.moves import trees as forests
 from likewise.tasks.stress.space import number_column
 
@@ -69,7 +69,7 @@ def test_a_leaf_that_no_real_row_reaches_is_reached(numbers, trees):
 
 def test_rows_made_for_a_node_reach_it(numbers, trees):
     """scikit-learn itself says where the rows end."""
-    pool = pools.read(open_source(numbers))
+    pool = pools.read_pool(open_source(numbers))
     space = pools.space_for(pool, list(numbers), widen=0.0)
     sample = pools.batch_of(pool, space, space.real(np.arange(600)))
     case = _case(trees, sample)
@@ -232,7 +232,7 @@ def odd_table():
 
 
 def test_rows_taken_apart_come_back_as_they_were(odd_table):
-    pool = pools.read(open_source(odd_table))
+    pool = pools.read_pool(open_source(odd_table))
     space = pools.space_for(pool, odd_table.column_names, widen=0.0)
     again = pools.batch_of(pool, space, space.real(np.arange(120))).inputs.table
     assert again.schema == odd_table.schema

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import CODES, INCONCLUSIVE, USAGE
-from likewise.cli.supervisor import CrashError, supervise, watched
+from likewise.cli.supervisor import ALONE, CrashError, supervise, watched
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
-from likewise.report.console import plain, printable
+from likewise.report.console import plain, printable, styled
 
 if TYPE_CHECKING:
-    from likewise.contracts.report import BatchTiming, Report
+    from likewise.contracts.report import Report
+    from likewise.contracts.results import BatchTiming
     from likewise.tasks.settings import Settings
 
 
@@ -31,6 +34,12 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 REPRO = ("model.onnx", "inputs.npz", "repro.py", "issue.md")
 """What is in a folder that shows a difference (`tasks/repro.py`)."""
+
+PIECES = (16, 4, 2, 1)
+"""Into how many calls rows on which a model crashed are cut, to find those that are enough: fewer, if none does."""
+
+NARROWING = 30.0
+"""Seconds in which they are looked for."""
 
 FILES_TOLD = 3
 """Files in one folder that are told by their names."""
@@ -122,13 +131,12 @@ def carry_out(
         require_outputs(read, *(os.path.join(repro, name) for name in REPRO))
     try:
         found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
-        # Only what was asked for is written, whatever the worker says.
-        made = {path: found["files"][path] for _, path in formats}
-        pieces = found.pop("repro", {})
-        carried = Carried(**{**found, "outcome": Outcome(found["outcome"]), "files": made})
+        carried, pieces = _answered(found, formats)
     except UsageError:
         raise
     except LikewiseError as error:
+        if isinstance(error, CrashError) and error.judged is None and error.rows is not None:
+            error.message += _narrowed(settings, error.side or "candidate", *error.rows)
         carried = drawn(_without_worker(settings, error), None if for_machines else look, formats)
     if repro is not None:
         _put_pieces(Path(repro), pieces, passed=carried.outcome == Outcome.PASS and not carried.fixed)
@@ -138,6 +146,19 @@ def carry_out(
         carried = replace(carried, code=carried.exit_code or INCONCLUSIVE)
     _annotate(carried.outcome, carried.headline if settings.gate is None else f"{settings.gate}: {carried.headline}")
     return carried
+
+
+def _answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, str]]:
+    """What a worker answered, and the folder that shows a difference. Only what was asked for, whatever it says."""
+    try:
+        text = {**{name: found[name] for name in ("headline", "json", "shown")}, "remedy": found.get("remedy", "")}
+        made, pieces = {path: found["files"][path] for _, path in formats}, {**found.get("repro", {})}
+        if not all(isinstance(entry, str) for entry in (*text.values(), *made.values(), *pieces.values())):
+            raise TypeError("no text")
+        carried = Carried(outcome=Outcome(found["outcome"]), files=made, fixed={**found.get("fixed", {})}, **text)
+        return carried, {name: pieces[name] for name in REPRO if pieces}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CrashError("the worker's answer is no report", remedy=ALONE) from error
 
 
 def _put_pieces(folder: Path, pieces: Mapping[str, str], *, passed: bool) -> None:
@@ -162,7 +183,9 @@ def _writable(settings: Settings) -> Settings:
     unasked = (REPORT, f"parity_report.{settings.gate}.json")
     if settings.report not in unasked:
         require_writable([settings.report])
-    elif why := unwritable(Path(settings.report)) or (None if REPLACE.get() else another(Path(settings.report))):
+    elif why := unwritable(Path(settings.report)) or (
+        None if REPLACE.get() or _tells_a_verdict(Path(settings.report)) else another(Path(settings.report))
+    ):
         told = f"{settings.report} cannot be written ({why}): the verdict is shown and not kept; --report FILE keeps it"
         click.echo(told, err=True)
         return replace(settings, report=None)
@@ -184,19 +207,59 @@ def _written(files: Mapping[str, str]) -> bool:
 
 def _keep_anothers(settings: Settings, text: str) -> None:
     """Move the report of other models or data out of the way of one that is written where nobody said it should be."""
+    from likewise.data.files import REPLACE, another
     from likewise.tasks.settings import REPORT
 
-    if settings.report != REPORT or not Path(REPORT).is_file():
+    if settings.report is None or not (place := Path(settings.report)).is_file():
+        return
+    if not REPLACE.get() and another(place) is not None and _tells_a_verdict(place):
+        kept = _moved(place, "parity_report.before", settings)
+        click.echo(printable(f"{place} was not written by likewise and is kept as {kept}"), err=True)
+        return
+    if settings.report != REPORT:
         return
     try:
-        before, now = (json.loads(content)["provenance"] for content in (Path(REPORT).read_bytes(), text))
+        before, now = (json.loads(content)["provenance"] for content in (place.read_bytes(), text))
         old, new = ([found[part]["name"] for part in ("reference", "candidate", "data")] for found in (before, now))
-        kept = re.sub(r"[^\w.-]", "_", f"parity_report.{Path(old[1]).name}.json")
         if old != new:
-            os.replace(REPORT, kept)
+            name = re.sub(r"[^\w.-]", "_", f"parity_report.{Path(old[1]).name}")
+            kept = _moved(place, name, settings)
             click.echo(printable(f"The report of {old[0]} → {old[1]} is kept as {kept}"), err=True)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
+
+
+def _tells_a_verdict(path: Path) -> bool:
+    """Is this taken for a verdict by who reads `passed` in it, whoever wrote it? It must not outlive the next one."""
+    try:
+        found = None if path.is_symlink() else json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("passed"), bool)
+
+
+def _moved(place: Path, name: str, settings: Settings) -> Path:
+    kept = next(path for path in _names(name) if _spare(path, settings))
+    # Taken first, so that nobody else's comes there in between.
+    os.close(os.open(kept, os.O_CREAT | os.O_WRONLY | (0 if kept.exists() else os.O_EXCL), 0o666))
+    os.replace(place, kept)
+    return kept
+
+
+def _names(name: str) -> Iterator[Path]:
+    yield Path(f"{name}.json")
+    yield from (Path(f"{name}.{number}.json") for number in itertools.count(2))
+
+
+def _spare(path: Path, settings: Settings) -> bool:
+    """Is this name free, or that of an old report which the run neither reads nor writes?"""
+    from likewise.data.files import another
+
+    try:
+        settings.require_own_files(str(path))
+    except UsageError:
+        return False
+    return not os.path.lexists(path) or (path.is_file() and another(path) is None)
 
 
 def carry_out_all(
@@ -213,7 +276,7 @@ def carry_out_all(
     `together` has the files that hold all gates, by format.
     """
     from likewise.data.files import require_writable
-    from likewise.report.files import render_gates, require_of_gates
+    from likewise.report import render_gates, require_of_gates
 
     for_machines = printed(together, as_json=as_json)
     for name in together:
@@ -240,7 +303,7 @@ def carry_out_all(
             carried = replace(drawn(could_not_run(gate, error), look), code=USAGE)
         found[name] = carried
         if not (for_machines or quiet):
-            click.echo(f"{name}:\n{carried.shown}")
+            click.echo(f"{printable(name)}:\n{styled(carried.shown)}")
     code = max(carried.exit_code for carried in found.values())
     wanted = [*together.items(), *([("json", "-")] if as_json else [])]
     wanted += [("markdown", SUMMARY)] if os.environ.get(SUMMARY) else []
@@ -266,7 +329,7 @@ def show_gates(found: Mapping[str, Carried], *, quiet: bool) -> None:
     """Finished gates, one after the other, and a table of them all."""
     if not quiet:
         for name, carried in found.items():
-            click.echo(f"{name}:\n{carried.shown}")
+            click.echo(f"{printable(name)}:\n{styled(carried.shown)}")
     _show_table(found, quiet=quiet)
 
 
@@ -289,9 +352,34 @@ def write(files: Mapping[str, str]) -> None:
             with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as summary:
                 summary.write(text + "\n")
         elif path == "-":
-            click.echo(text, nl=not text.endswith("\n"))
+            click.echo(styled(text), nl=not text.endswith("\n"))
         else:
             atomically(Path(path), text.encode())
+
+
+def _narrowed(settings: Settings, side: str, first: int, last: int) -> str:
+    """Which of the rows that a model crashed on are enough for it, as far as that is found in time; in words."""
+    if not settings.explain:
+        return ""
+    until, found = time.monotonic() + min(settings.explain_budget, NARROWING), False
+    pieces = list(PIECES)
+    while last > first and pieces and time.monotonic() < until:
+        size = max(1, -((first - last - 1) // pieces[0]))
+        arguments = {"side": side, "first": first, "last": last, "size": size}
+        job = {"do": "narrow", "settings": _plain(settings), "arguments": arguments}
+        try:
+            supervise(job, timeout=max(1.0, until - time.monotonic()))
+            pieces.pop(0)
+        except CrashError as again:
+            if again.rows is None:
+                break
+            pieces, found = list(PIECES) if again.rows != (first, last) else pieces[1:], True
+            first, last = again.rows
+        except LikewiseError:
+            break
+    if not found:
+        return ""
+    return f"; row {first} alone is enough" if first == last else f"; rows {first} to {last} are enough"
 
 
 def _without_worker(settings: Settings, error: LikewiseError) -> Report:
@@ -307,7 +395,7 @@ def _without_worker(settings: Settings, error: LikewiseError) -> Report:
 
 def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
     """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
-    from likewise.report.files import render
+    from likewise.report import render
     from likewise.report.words import remedy_of
 
     shown = "" if look is None else render(report, "terminal", **look)
@@ -318,22 +406,22 @@ def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tupl
 
 def show(carried: Carried, *, as_json: bool) -> None:
     """The report on standard output: for a person, or for a machine."""
-    click.echo(carried.json if as_json else carried.shown, nl=False)
+    click.echo(carried.json if as_json else styled(carried.shown), nl=False)
 
 
 def speed(
-    before: str, after: str, arguments: Mapping[str, Any], *, timeout: float | None, debug: bool
+    before: str, after: str, stated: Mapping[str, Any], *, timeout: float | None, debug: bool
 ) -> BatchTiming | None:
     """How much faster one file is than another; None where a model cannot be run, of which the report tells."""
-    from likewise.tasks.quantize import SPEED_BATCH, SPEED_SECONDS
+    from likewise.tasks.bench import QUICK, SELECTION
 
-    arguments = {**arguments, "batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS}
-    job = {"do": "bench", "arguments": {"reference": before, "candidate": after, **arguments}}
+    shared = {name: stated[name] for name in ("data", *SELECTION) if name in stated}
+    job = {"do": "bench", "arguments": {"reference": before, "candidate": after, **QUICK, **shared}}
     try:
         plain = supervise(job, timeout=timeout, debug=debug)
     except LikewiseError:
         return None
-    from likewise.contracts.report import BenchResult
+    from likewise.contracts.results import BenchResult
     from likewise.report.formats.json import read
 
     return read(BenchResult, plain).timings[0]

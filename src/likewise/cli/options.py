@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from likewise.errors import UsageError
+from likewise.errors import DataError, LikewiseError, UsageError, one_line
 from likewise.judge.policy import PRESETS
+
+if TYPE_CHECKING:
+    from likewise.tasks.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -58,7 +62,9 @@ def lengths(
 
 def axes(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """`name=value,value` words, several in one text or one text each."""
-    from likewise.compare.variations.matrix import axes_from
+    if not values:
+        return {}
+    from likewise.compare.variations.settings import axes_from
 
     return axes_from(values)
 
@@ -310,6 +316,9 @@ repro_option = click.option(
     metavar="FOLDER",
     help="Write the smallest piece of an ONNX candidate that shows the difference: model, inputs, script, text.",
 )
+gate_options = _stacked(
+    data_options, policy_options, comparison_options, trust_option, report_options, repro_option, gate_timeout_option
+)
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 
@@ -348,8 +357,34 @@ def stated(**options: Any) -> dict[str, Any]:
     return found
 
 
+def gate(reference: str, candidate: str, stated: Mapping[str, Any]) -> Settings:
+    """The gate that a command describes, with what it states beside the models."""
+    from likewise.tasks.settings import REPORT, settings_from
+
+    table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
+    return settings_from(table, where="the command")
+
+
 def required(value: Any, name: str, remedy: str) -> Any:
     """A value that must be there."""
     if value is None:
         raise UsageError(f"{name} is missing", remedy=remedy)
     return value
+
+
+def of_stored_reports(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that works on finished reports: one that somebody changed is told, whatever stumbles over it."""
+
+    @functools.wraps(command)
+    def told(*given: Any, **named: Any) -> None:
+        try:
+            command(*given, **named)
+        except LikewiseError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataError(
+                f"a report holds what likewise did not write: {one_line(error)}",
+                remedy="`likewise verify REPORT` says whether it is as it was written; else check again",
+            ) from error
+
+    return told

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import queue
 import secrets
 import shutil
@@ -22,10 +23,11 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import IO, Any
+from typing import Any
 
 import click
 
+from likewise.cli.messages import AHEAD, Message, Tail, read
 from likewise.data.files import replacing
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
@@ -36,7 +38,9 @@ WORKER = "likewise.cli.worker"
 WRITING = ("export", "fix", "quantize", "record", "stress")
 """Jobs that make a file."""
 
-ROOM = "likewise."
+ROOM, NOTE = "likewise.", ".of-likewise"
+"""How folders for one command are called, and the file in each that says whose it is."""
+
 NO_SANDBOX = "likewise.no_sandbox"
 """Where a command notes that nothing is to confine its models."""
 
@@ -46,15 +50,14 @@ GRACE = 15.0
 DEAD, FINISHED = 5.0, 30.0
 """Seconds after the worker's end in which what it wrote last is waited for: it died, or says that it was done."""
 
+ALONE = "Run the model alone on these rows to see it crash"
+
 HUNG = 600.0
 """Seconds without a sign of life after which a model hangs, where nobody said how long a run may take."""
 
 PATIENCE, BESIDE = 10.0, 2.0
 """A slow model is no model that hangs: a call may take so many times what its rows took before, and what is tried
 beside the data, which is not told call by call, so many times what the run took until then."""
-
-LAST_WORDS = 16_000
-"""Characters of the worker's own output that are kept to explain its death."""
 
 
 class CrashError(LikewiseError):
@@ -63,6 +66,8 @@ class CrashError(LikewiseError):
     code = "crash"
     judged: tuple[str, str] | None = None
     """The report as it stood, and what the worker was at when it died: nothing that could change the verdict."""
+    rows: tuple[int, int] | None = None
+    """The first and the last row that a model was given when it took the worker along."""
 
 
 class WorkerError(LikewiseError):
@@ -125,25 +130,42 @@ def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
     _sweep(gettempdir(), ROOM)
     output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
     with ExitStack() as stack:
-        rooms = [stack.enter_context(TemporaryDirectory(prefix=f"{ROOM}{os.getpid()}.", ignore_cleanup_errors=True))]
+        made = TemporaryDirectory(prefix=f"{ROOM}{os.getpid()}.", ignore_cleanup_errors=True)
+        rooms = [_marked(stack.enter_context(made))]
         if output is not None:
             # Where a file gets its place by a new name: in the same file system.
             near = next(above for above in output.absolute().parents if above.is_dir())
             _sweep(near, f".{ROOM}")
             made = TemporaryDirectory(prefix=f".{ROOM}{os.getpid()}.", dir=near, ignore_cleanup_errors=True)
-            rooms.append(stack.enter_context(made))
+            rooms.append(_marked(stack.enter_context(made)))
         yield rooms
         if output is not None:
             _put_in_place(Path(rooms[-1]), output)
 
 
+def _marked(room: str) -> str:
+    """A room with a note of the system whose process it belongs to: another one has other processes of that number."""
+    (Path(room) / NOTE).write_text(_system())
+    return room
+
+
+def _system() -> str:
+    """What tells this system from others that may share a folder with it: the boot, and who sees which processes."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    return platform.node()
+
+
 def _sweep(folder: str | Path, prefix: str) -> None:
-    """Remove the folders of commands that were killed."""
+    """Remove the folders of commands that were killed: those with our note, of processes that are no more."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             owner = entry.name.removeprefix(prefix).partition(".")[0]
-            if entry.name.startswith(prefix) and owner.isdecimal() and not _runs(int(owner)):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if not entry.name.startswith(prefix) or not owner.isdecimal() or _runs(int(owner)):
+                continue
+            with contextlib.suppress(OSError):
+                if (Path(entry.path) / NOTE).read_text() == _system():
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _runs(number: int) -> bool:
@@ -198,10 +220,10 @@ def _follow(
     assert worker.stdin is not None
     assert worker.stdout is not None
     assert worker.stderr is not None
-    messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    words = _Tail(worker.stderr, echo=debug)
+    messages: queue.Queue[Message | ValueError | None] = queue.Queue(AHEAD)
+    words = Tail(worker.stderr, echo=debug)
     token = secrets.token_hex(8)
-    threading.Thread(target=_read, args=(worker.stdout, messages, token), daemon=True).start()
+    threading.Thread(target=read, args=(worker.stdout, messages, token), daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         # The pipe stays open: the worker ends itself when it closes, so that no orphan outlives us.
         worker.stdin.write(json.dumps({**job, "token": token}).encode() + b"\n")
@@ -210,6 +232,7 @@ def _follow(
     asked = deadline = None if timeout is None else time.monotonic() + timeout
     doing: dict[str, dict[str, Any]] = {}
     died: float | None = None
+    confined = False
     while True:
         wait = 0.1 if deadline is None else max(0.0, min(0.1, deadline - time.monotonic()))
         try:
@@ -224,43 +247,51 @@ def _follow(
                 given_up = died + (FINISHED if worker.returncode == 0 else DEAD)
                 if time.monotonic() > min(given_up, given_up if deadline is None else deadline):
                     raise _death(worker.wait(), doing, names, words) from None
-            if deadline is not None and time.monotonic() >= deadline:
-                limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
-                raise CrashError(
-                    f"no answer {limit}: stopped {_where(doing, names)}",
-                    remedy="Give it more time with --timeout, or fewer rows with --samples",
-                    side=_side(doing),
-                ) from None
             if silence is not None and (quiet := silence.broken(doing)):
                 raise CrashError(
                     f"no answer for {quiet / 60:.0f} minutes: stopped {_where(doing, names)}",
                     remedy="If it is slow and does not hang, say how long it may take: --timeout 2h (none: no end)",
                     side=_side(doing),
                 ) from None
-            continue
-        if silence is not None and message is not None:
-            silence.end(doing, message)
-        if message is None:
-            raise _death(worker.wait(), doing, names, words)
-        if message["type"] == "progress":
-            _keep_track(doing, message)
-            if on_progress is not None:
-                on_progress(message)
-        elif message["type"] == "confined":
-            tell(message["told"])
-        elif message["type"] == "judged":
-            known.append((message["result"], message["before"]))
-            doing.clear()
-            if on_judged is not None:
-                on_judged(message["outcome"])
-            until = None if message["within"] is None else time.monotonic() + message["within"] + GRACE
-            deadline = min((end for end in (asked, until) if end is not None), default=None)
-            # What has a time of its own may be silent for all of it.
-            silence = silence if until is None else None
-        elif message["type"] == "result":
-            return message["result"]
         else:
-            raise _error(message, debug=debug)
+            if message is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    raise _death(worker.wait(DEAD), doing, names, words)
+                message = ValueError("nothing more and did not end")
+            if isinstance(message, ValueError):
+                raise CrashError(f"the worker said {message} {_where(doing, names)}", remedy=ALONE, side=_side(doing))
+            if silence is not None:
+                silence.end(doing, message)
+            if message["type"] == "progress":
+                _keep_track(doing, message)
+                if on_progress is not None:
+                    on_progress(message)
+            elif message["type"] == "confined":
+                # Said before it opens anything; what it says of its walls later on may be a model's word.
+                if not confined:
+                    tell(message["told"])
+                confined = True
+            elif message["type"] == "judged":
+                known[:] = [(message["result"], message["before"])]
+                doing.clear()
+                if on_judged is not None:
+                    on_judged(message["outcome"])
+                until = None if message["within"] is None else time.monotonic() + message["within"] + GRACE
+                deadline = min((end for end in (asked, until) if end is not None), default=None)
+                # What has a time of its own may be silent for all of it.
+                silence = silence if until is None else None
+            elif message["type"] == "result":
+                return message["result"]
+            else:
+                raise _error(message, debug=debug)
+        # Also of one that talks all the time.
+        if deadline is not None and time.monotonic() >= deadline:
+            limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
+            raise CrashError(
+                f"no answer {limit}: stopped {_where(doing, names)}",
+                remedy="Give it more time with --timeout, or fewer rows with --samples",
+                side=_side(doing),
+            )
 
 
 class _Silence:
@@ -302,39 +333,7 @@ def _keep_track(doing: dict[str, dict[str, Any]], message: dict[str, Any]) -> No
     doing[side] = message
 
 
-def _read(pipe: IO[bytes], messages: queue.Queue[dict[str, Any] | None], token: str) -> None:
-    with contextlib.suppress(ValueError, OSError):
-        for line in pipe:
-            with contextlib.suppress(json.JSONDecodeError):
-                message = json.loads(line)
-                # Whatever a model writes here is not a message of ours.
-                if isinstance(message, dict) and message.get("token") == token:
-                    messages.put(message)
-    messages.put(None)
-
-
-class _Tail:
-    """The end of what the worker writes on its own account: models print, runtimes warn."""
-
-    def __init__(self, pipe: IO[bytes], *, echo: bool) -> None:
-        self._pipe, self._echo, self._text = pipe, echo, ""
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(ValueError, OSError):
-            for line in self._pipe:
-                text = line.decode(errors="replace")
-                self._text = (self._text + text)[-LAST_WORDS:]
-                if self._echo:
-                    sys.stderr.write(text)
-
-    def text(self) -> str:
-        self._thread.join(timeout=1)
-        return self._text
-
-
-def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str, Any], words: _Tail) -> CrashError:
+def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str, Any], words: Tail) -> CrashError:
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -348,11 +347,15 @@ def _death(code: int, doing: Mapping[str, Mapping[str, Any]], names: Mapping[str
     side = _blamed(words.text()) or _side(doing)
     last = words.text().strip().splitlines()
     said = next((line for line in last if line.startswith("Fatal Python error")), last[-1] if last else "")
-    return CrashError(
+    error = CrashError(
         f"{how} {_where(doing, names, side)}" + (f"; its last output: {said.strip()[:200]}" if said else ""),
-        remedy="Run the model alone on these rows to see it crash",
+        remedy=ALONE,
         side=side,
     )
+    asked = doing.get(side or "")
+    if asked is not None and not asked["phase"].startswith("loading"):
+        error.rows = (asked["first"], asked["last"])
+    return error
 
 
 def _blamed(words: str) -> str | None:
@@ -388,7 +391,7 @@ def _error(message: Mapping[str, Any], *, debug: bool) -> LikewiseError:
     if debug and message.get("traceback"):
         sys.stderr.write(message["traceback"])
     kind = UsageError if message["code"] == "usage" else WorkerError
-    error = kind(message["message"], remedy=message.get("remedy", ""), side=message.get("side"))
+    error = kind(message["message"], remedy=str(message.get("remedy") or ""), side=message.get("side"))
     error.code = message["code"]
     return error
 

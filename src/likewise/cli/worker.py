@@ -92,7 +92,8 @@ def _confine(job: dict[str, Any]) -> str:
     walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
     if sys.platform == "linux":
         confinement.enclose()
-        free = openers[0] is not None and not openers[0].holds_interpreter and not table.get("reference_options")
+        first = openers[0] if openers else None
+        free = first is not None and not first.holds_interpreter and not table.get("reference_options")
         spares = {"check": int(remote.worthwhile() and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
         remote.keep_spares(spares, lambda: confinement.confine(walls))
     return confinement.confine(walls)
@@ -113,7 +114,8 @@ def _needed(table: Mapping[str, Any]) -> Iterator[str]:
             yield from confinement.beside(os.path.join(os.getcwd(), "anything"))
             if place.endswith(".py"):
                 yield from confinement.beside(place)
-    rows = [value for value in (table.get("data"), table.get("baseline")) if isinstance(value, str)]
+    named = [table.get(name) for name in ("data", "baseline", "report", "statement")]
+    rows = [value for value in named if isinstance(value, str)]
     for path in map(os.path.expanduser, rows):
         yield path
         if glob.has_magic(path):
@@ -170,7 +172,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     apart = remote.worthwhile()
     if apart:
         remote.prepare(job["settings"]["reference"])
-    from likewise.report.files import render
+    from likewise.report import render
     from likewise.tasks import check
     from likewise.tasks.settings import settings_from
 
@@ -227,9 +229,17 @@ def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str
 def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
     """The task of that name, called as from Python, and what it returns in plain values."""
     name = job["do"]
-    told = {} if name == "inspect" else {"progress": channel.progress}
-    found = getattr(import_module(f"likewise.tasks.{name}"), name)(**_tuples(job["arguments"]), **told)
+    told = {} if name in ("inspect", "verify") else {"progress": channel.progress}
+    home = import_module(f"likewise.tasks.{'record' if name == 'inspect' else name}")
+    found = getattr(home, name)(**_tuples(job["arguments"]), **told)
     return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
+
+
+def _narrow(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
+    from likewise.tasks.check import ask_again
+    from likewise.tasks.settings import settings_from
+
+    ask_again(settings_from(job["settings"], where="the command"), **job["arguments"], progress=channel.progress)
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
@@ -247,8 +257,9 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
     "fix": _fix,
+    "narrow": _narrow,
     "quantize": _quantize,
-    **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress"), _task),
+    **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress", "verify"), _task),
 }
 
 

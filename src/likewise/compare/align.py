@@ -1,16 +1,27 @@
-"""Both answers to one output in one shape, without broadcasting; or why they cannot be."""
+"""Both answers to one output in one shape, without broadcasting; and how sure the reference is of a label.
+
+A changed label is noise only where that was measured: the reference's two best classes are closer than the tolerance
+lets both move, and the candidate's own scores no longer put the reference's class first. Where the candidate gives no
+scores, or scores that say what the reference's say, nothing explains the label, and it is wrong.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 import numpy as np
 
-from likewise.compare.differences import is_numeric
-from likewise.contracts.comparison import Mismatch, PairSpec
-from likewise.contracts.data import Array
+from likewise.compare.differences import is_numeric, row_any, rows_of, same_labels
+from likewise.contracts.comparison import Mismatch, PairSpec, Tolerance
+from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
 
 ADDS_UP = 1e-3
 """How far rounding, also that of halves, may carry the sum of two columns of which one follows from the other."""
+
+ROUNDINGS = 2
+"""Last places by which scores may lead and still tie: a label is picked before they are rounded to what is shown."""
 
 
 def align(
@@ -72,3 +83,78 @@ def type_of(array: Array) -> str:
 def _row_shape(array: Array, *, stacked: bool) -> str:
     shape = ["n"] * stacked + [str(extent) for extent in array.shape[1:]]
     return "(" + ", ".join(shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def margins(scores: Array, kind: Kind, tolerance: Tolerance) -> tuple[Array, Array]:
+    """How far the best class is ahead of the next, and how much of that both scores may move."""
+    best = np.partition(_by_class(scores, kind), -2, axis=1)[:, -2:]
+    # What is infinite has no noise of its own: it would excuse any flip.
+    # Nor has what is too large for a double, which is why it ends at the largest one.
+    with np.errstate(over="ignore"):
+        size = np.minimum(np.where(np.isfinite(best), np.abs(best), 0.0).sum(axis=1), sys.float_info.max)
+        noise = np.minimum(2.0 * tolerance.absolute + tolerance.relative * size, sys.float_info.max)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ahead = np.where(best[:, 1] == best[:, 0], 0.0, best[:, 1] - best[:, 0])
+    return ahead, noise
+
+
+def margin_of(
+    spec: PairSpec, labels: tuple[Array, Array], reference: Tensors, candidate: Tensors, tolerance: Tolerance
+) -> tuple[Array | None, Array | None]:
+    """How sure the reference is of each label, NaN where no scores explain that it changed; and what may be noise."""
+    if spec.margin_from is None or spec.margin_kind is None or spec.margin_from not in reference:
+        return None, None
+    laid = []
+    for scores in spec.scores:
+        if scores.reference not in reference or scores.candidate not in candidate:
+            return None, None
+        both = align(scores, reference[scores.reference], candidate[scores.candidate])
+        if isinstance(both, Mismatch):
+            return None, None
+        laid.append((scores, *both))
+    flipped = np.flatnonzero(row_any(rows_of(~same_labels(*labels))))
+    margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
+    if not laid or not len(flipped):
+        return (margin, noise) if laid else (None, None)
+    known = _explained([(scores, ours[flipped], theirs[flipped]) for scores, ours, theirs in laid], labels[1][flipped])
+    margin[flipped[~known]] = np.nan
+    return margin, noise
+
+
+def _explained(scores: Sequence[tuple[PairSpec, Array, Array]], labels: Array) -> Array:
+    """Where the candidate's own scores may pick another class than the reference's, and pick its labels.
+
+    `scores` are pairs of the same rows in one form, either all classes or one class each.
+    """
+    spec = scores[0][0]
+    if len(scores) > 1:
+        scores = sorted(scores, key=lambda entry: entry[0].reference_column or 0)
+        ours = np.stack([own.reshape(-1) for _, own, _ in scores], axis=1)
+        theirs = np.stack([other.reshape(-1) for _, _, other in scores], axis=1)
+    else:
+        _, ours, theirs = scores[0]
+    types = [array.dtype for array in (ours, theirs) if array.dtype.kind == "f"]
+    rounding = max((float(np.finfo(dtype).eps) for dtype in types), default=0.0)
+    ours, theirs = _by_class(ours, spec.kind), _by_class(theirs, spec.kind)
+    rows = np.arange(len(ours))
+    first = ours.argmax(axis=1)
+    others = theirs.copy()
+    others[rows, first] = -np.inf
+    ahead, rival = theirs[rows, first], others.max(axis=1)
+    slack = ROUNDINGS * rounding * (np.abs(ahead) + np.abs(rival))
+    lost = ahead - rival <= slack
+    if spec.classes is None or len(spec.classes) != theirs.shape[1]:
+        return np.asarray(lost)
+    places = {label: place for place, label in enumerate(spec.classes)}
+    chosen = np.array([places.get(label, -1) for label in labels.reshape(-1).tolist()], dtype=np.int64)
+    picked = theirs.max(axis=1) - theirs[rows, chosen] <= slack
+    return np.asarray(lost & picked & (chosen >= 0))
+
+
+def _by_class(scores: Array, kind: Kind) -> Array:
+    """One column a class, the best class the largest."""
+    scores = rows_of(scores.astype(np.float64))
+    if scores.shape[1] == 1:
+        other = 1.0 - scores if kind is Kind.PROBABILITY else -scores
+        scores = np.concatenate([other, scores], axis=1)
+    return -scores if kind is Kind.DISTANCE else scores

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from likewise.compare.feed import Feed, plan, require_inputs
-from likewise.contracts.comparison import Cast
+from likewise.compare import feed as feeding
+from likewise.compare.feed import Feed, require_inputs
+from likewise.contracts.comparison import Cast, Incident, Plan
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.values import dataclass
@@ -18,7 +19,13 @@ from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
 from likewise.errors import DataError, LikewiseError, ModelError, foreign
 from likewise.models.remote import RemoteRunner
-from likewise.registry import open_model
+from likewise.registry import adapter, open_model
+
+
+def recorded(plan: Plan, side: str) -> bool:
+    """Are there only recorded answers of a side, and none to what was not recorded?"""
+    model = plan.reference if side == "reference" else plan.candidate
+    return adapter(model.framework).answers_only
 
 
 class RowCountError(LikewiseError):
@@ -49,12 +56,17 @@ class Side:
         return self.runner.signature.batch
 
 
+def incident(error: LikewiseError, code: str = "") -> Incident:
+    """What an error kept from being compared, under its own code or another."""
+    return Incident(code or error.code, error.message, error.remedy, error.side)
+
+
 @contextmanager
 def open_side(name: str, model: Model, first: Batch, mapping: Mapping[str, str]) -> Iterator[Side]:
     """One model alone, open and ready to be fed rows like the first ones."""
     with open_model(model) as runner:
         require_inputs(mapping, runner.signature)
-        side = Side(name, model.name, runner, plan(first, runner.signature, side=name, mapping=mapping))
+        side = Side(name, model.name, runner, feeding.plan(first, runner.signature, side=name, mapping=mapping))
         yield settled(side, first)[0]
 
 
@@ -197,22 +209,16 @@ def merged_casts(casts: Sequence[Cast]) -> tuple[Cast, ...]:
     for cast in casts:
         key = (cast.side, cast.input, cast.column, cast.source_dtype)
         before = totals.get(key)
-        totals[key] = cast if before is None else _sum(before, cast)
+        if before is not None:
+            cast = replace(
+                before,
+                values=before.values + cast.values,
+                changed=before.changed + cast.changed,
+                largest_relative_change=max(before.largest_relative_change, cast.largest_relative_change),
+                note=max(before.note, cast.note),
+            )
+        totals[key] = cast
     return tuple(totals[key] for key in sorted(totals))
-
-
-def _sum(one: Cast, other: Cast) -> Cast:
-    return Cast(
-        one.side,
-        one.input,
-        one.column,
-        one.source_dtype,
-        one.target_dtype,
-        one.values + other.values,
-        one.changed + other.changed,
-        max(one.largest_relative_change, other.largest_relative_change),
-        max(one.note, other.note),
-    )
 
 
 def columns_used(feeds: Sequence[Feed], available: Mapping[str, Array]) -> tuple[str, ...]:

@@ -31,16 +31,17 @@ SHARED = 2**19
 
 
 @dataclass(frozen=True, slots=True)
-class NumberMetric(Generic[Found]):
-    """A metric of numbers that are no labels: what it says of no rows, and what of a pair."""
+class PairMetric(Generic[Found]):
+    """A metric: what it says of no rows, and what of a pair; of numbers that are no labels unless it says so."""
 
     name: str
     empty: Callable[[], Found]
     observe: Callable[[Pair], Found]
     kinds: frozenset[Kind] = frozenset(Kind) - {Kind.LABEL}
+    numbers: bool = True
 
     def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
-        return numeric and spec.kind in self.kinds
+        return (numeric or not self.numbers) and spec.kind in self.kinds
 
 
 def rows_of(array: Array) -> Array:
@@ -74,7 +75,8 @@ class Differences:
     those are, `broken` which are non-finite on one side only or of opposite sign, and `nan` which are
     NaN on both. All are None when every element is finite. `precision` is the coarser float type of
     the two sides, if any; `short`: both are float32 or less. Of rows that are very wide it is a piece of one, which
-    begins at the element `start` of it.
+    begins at the element `start` of it. `overflown` says which differences are too large for a double, None where none
+    is: they are told as the largest double, and compared and added up in halves.
     """
 
     rows: int
@@ -89,6 +91,7 @@ class Differences:
     tolerance: Tolerance = _EXACTLY
     short: bool = False
     start: int = 0
+    overflown: Array | None = None
 
     @cached_property
     def distances(self) -> Array:
@@ -110,7 +113,43 @@ class Differences:
     def beyond(self) -> Array:
         """Which finite elements the tolerance does not cover."""
         beyond: Array = ~(self.distances <= self.allowed)
+        if self.overflown is not None:
+            beyond[self.overflown] = ~(np.abs(self.halves) <= self._half_allowed)
         return beyond
+
+    @cached_property
+    def halves(self) -> Array:
+        """Half of each difference that is too large for a double."""
+        halves: Array = self.candidate[self.overflown] / 2 - self.reference[self.overflown] / 2
+        return halves
+
+    def parts(self) -> list[tuple[Array, int]]:
+        """The differences to be added up, and how many times."""
+        if self.overflown is None:
+            return [(self.difference, 1)]
+        return [(self.difference[~self.overflown], 1), (self.halves, 2)]
+
+    @property
+    def _half_allowed(self) -> Array:
+        with np.errstate(over="ignore"):
+            allowed: Array = self.tolerance.absolute / 2 + self.tolerance.relative * (self.sizes[self.overflown] / 2)
+        return allowed
+
+    def over_sizes(self, floor: float) -> Array:
+        """Distances by the size of the reference, which counts as at least so much."""
+        with np.errstate(over="ignore"):
+            shares: Array = self.distances / np.maximum(self.sizes, floor)
+            if self.overflown is not None:
+                shares[self.overflown] = np.abs(self.halves) / np.maximum(self.sizes[self.overflown] / 2, floor / 2)
+        return shares
+
+    def over_allowed(self, floor: float) -> Array:
+        """Distances by what the tolerance allows, which counts as at least so much."""
+        with np.errstate(over="ignore"):
+            shares: Array = self.distances / np.maximum(self.allowed, floor)
+            if self.overflown is not None:
+                shares[self.overflown] = np.abs(self.halves) / np.maximum(self._half_allowed, floor)
+        return shares
 
     @property
     def values(self) -> int:
@@ -142,14 +181,14 @@ class Differences:
 
 
 def integer_rounding(reference: Array, candidate: Array) -> float | None:
-    """What rounding may change where one side at least holds whole numbers; None where both hold fractions.
+    """Zero where one side at least holds whole numbers; None where both hold fractions.
 
-    Whole numbers are equal or not; a whole number beside a float is as exact as the float is.
+    Whole numbers are equal or not, in whatever type the other side gives them: rounded to a float32, the number of an
+    item is that of another one.
     """
     if not (is_numeric(reference) and is_numeric(candidate)) or reference.dtype.kind == candidate.dtype.kind == "f":
         return None
-    precision = _precision(reference.dtype, candidate.dtype)
-    return 0.0 if precision is None else float(np.finfo(precision).eps)
+    return 0.0
 
 
 def asked_of(tolerance: Tolerance, reference: Array, candidate: Array) -> Tolerance:
@@ -202,21 +241,24 @@ def _differences(rows: int, reference: Array, candidate: Array, tolerance: Toler
     width, precision = reference.size // max(1, rows), _precision(reference.dtype, candidate.dtype)
     short = all(array.dtype.kind == "f" and array.dtype.itemsize <= 4 for array in (reference, candidate))
     own, other = _widened(reference), _widened(candidate)
-    if precision is None:
-        difference = _whole_difference(reference.ravel(), candidate.ravel(), own, other)
-        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance, start=start)
     with np.errstate(over="ignore", invalid="ignore"):
         difference = other - own
+    _correct_large(difference, reference.ravel(), candidate.ravel(), own, other)
+    if precision is None:
+        return Differences(rows, width, own, other, difference, precision, tolerance=tolerance, start=start)
     fits = np.isfinite(difference)
     if fits.all():
         return Differences(rows, width, own, other, difference, precision, None, None, None, tolerance, short, start)
     finite = np.isfinite(own) & np.isfinite(other)
     nan = np.isnan(own) & np.isnan(other)
     broken = ~(finite | nan | (own == other))
-    # The difference of two finite numbers may be too large for a double; it stays finite to be summed.
+    # The difference of two finite numbers may be too large for a double; what is told of it is the largest one.
+    overflown = np.isinf(difference[finite])
     difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
-    marks = finite, broken, nan
-    return Differences(rows, width, own[finite], other[finite], difference, precision, *marks, tolerance, short, start)
+    ours, theirs, far = own[finite], other[finite], overflown if overflown.any() else None
+    return Differences(
+        rows, width, ours, theirs, difference, precision, finite, broken, nan, tolerance, short, start, far
+    )
 
 
 def _widened(array: Array) -> Array:
@@ -228,16 +270,14 @@ def _precision(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
     return min(floats, key=lambda dtype: dtype.itemsize, default=None)
 
 
-def _whole_difference(reference: Array, candidate: Array, own: Array, other: Array) -> Array:
-    """The difference of whole numbers, rounded once: from the doubles where these are exact."""
-    difference = other - own
-    if max(reference.dtype.itemsize, candidate.dtype.itemsize) < 8:
-        return difference
-    large = (np.abs(own) >= _EXACT) | (np.abs(other) >= _EXACT)
-    if not large.any():
-        return difference
-    difference[large] = _large_difference(reference[large], candidate[large])
-    return difference
+def _correct_large(difference: Array, reference: Array, candidate: Array, own: Array, other: Array) -> None:
+    """Work out again, without rounding, what doubles do not tell: differences of whole numbers that no double holds."""
+    wide = [array for array in (reference, candidate) if array.dtype.kind in "iu" and array.dtype.itemsize == 8]
+    if not wide:
+        return
+    large = ((np.abs(own) >= _EXACT) | (np.abs(other) >= _EXACT)) & np.isfinite(difference)
+    if large.any():
+        difference[large] = _large_difference(reference[large], candidate[large])
 
 
 def _large_difference(reference: Array, candidate: Array) -> Array:
@@ -247,8 +287,10 @@ def _large_difference(reference: Array, candidate: Array) -> Array:
         back = reference.astype(np.uint64) - candidate.astype(np.uint64)
         signed: Array = np.where(candidate >= reference, apart.astype(np.float64), -back.astype(np.float64))
         return signed
-    exact = [int(theirs) - int(ours) for ours, theirs in zip(reference.tolist(), candidate.tolist(), strict=True)]
-    return np.array([float(value) for value in exact], dtype=np.float64)
+    from fractions import Fraction
+
+    pairs = zip(reference.tolist(), candidate.tolist(), strict=True)
+    return np.array([float(Fraction(theirs) - Fraction(ours)) for ours, theirs in pairs], dtype=np.float64)
 
 
 def _ordered(values: Array, precision: np.dtype[Any]) -> Array:

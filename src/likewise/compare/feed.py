@@ -17,7 +17,7 @@ from likewise.contracts.comparison import Cast
 from likewise.contracts.data import Array, Batch, Columns
 from likewise.contracts.models import InputSpec, Signature
 from likewise.contracts.values import dataclass
-from likewise.data.cells import cast, reading_of
+from likewise.data.cells import cast, listed, reading_of
 from likewise.data.columns import ArrayColumns, numpy_dtype, own_array
 from likewise.data.selection import require_column
 from likewise.errors import FeedingError, UsageError, nearest
@@ -348,9 +348,8 @@ def _common_dtype(parts: Sequence[Array]) -> str:
     return "object"
 
 
-def _listed(names: Iterable[str], limit: int = 12) -> str:
-    shown = [repr(name) for name in names]
-    return ", ".join(shown[:limit]) + (f" and {len(shown) - limit} more" if len(shown) > limit else "")
+def _listed(names: Iterable[str]) -> str:
+    return listed([repr(name) for name in names], limit=12)
 
 
 def _shape_text(shape: Sequence[int | str | None]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from likewise.compare import feed
 from likewise.compare import pair as pairing
-from likewise.compare.align import align, type_of
+from likewise.compare.align import align, margin_of, type_of
 from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts, settled
 from likewise.compare.differences import (
     SHARED,
@@ -28,7 +28,7 @@ from likewise.compare.differences import (
     is_numeric,
     row_distances,
 )
-from likewise.compare.margins import margin_of
+from likewise.compare.sums import merged
 from likewise.contracts.comparison import (
     ROWS,
     SAMPLES,
@@ -111,15 +111,12 @@ class Partial:
     inputs: Constancy = field(default_factory=Constancy)
 
     def merge(self, other: Partial) -> Partial:
-        return Partial(
-            rows=self.rows + other.rows,
-            rows_beyond=self.rows_beyond + other.rows_beyond,
+        return merged(
+            self,
+            other,
             summaries=_merged(self.summaries, other.summaries),
             casts=merged_casts([*self.casts, *other.casts]),
-            mismatches=self.mismatches | other.mismatches,
-            incidents=(*self.incidents, *other.incidents),
             strata=_merged_strata(self.strata, other.strata),
-            inputs=self.inputs.merge(other.inputs),
         )
 
 
@@ -217,7 +214,8 @@ def observe_rows(
             beyond[:] = True
             continue
         numeric = is_numeric(pair.reference) and is_numeric(pair.candidate)
-        named = [metric for metric in _metrics() if metrics is None or metric.name in metrics]
+        known: tuple[Metric, ...] = extensions("compare.metrics")
+        named = [metric for metric in known if metrics is None or metric.name in metrics]
         applying = [metric for metric in named if metric.applies_to(spec, numeric=numeric)]
         summaries[spec.name] = {metric.name: metric.observe(pair) for metric in applying}
         beyond |= rows_beyond(pair)
@@ -237,6 +235,7 @@ def observe_rows(
 def finish(prepared: Prepared, partial: Partial, plan: Plan, *, decided: bool = False) -> Comparison:
     """Plain facts. `decided`: the rest of the rows was left out on request."""
     incidents = [*partial.incidents, *prepared.pairing.incidents]
+    mismatches = {*prepared.pairing.mismatches, *partial.mismatches}
     stopped = (
         decided
         or bool(partial.incidents)
@@ -260,7 +259,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan, *, decided: bool = 
         outputs=outputs(prepared, partial),
         not_compared=prepared.pairing.not_compared,
         casts=merged_casts(partial.casts),
-        mismatches=_ordered([*prepared.pairing.mismatches, *partial.mismatches]),
+        mismatches=tuple(sorted(mismatches, key=lambda m: (m.output or "", m.code, m.message))),
         incidents=tuple(incidents),
         notes=(*prepared.notes, *_filled_up(prepared, partial.rows)),
         warnings=tuple(
@@ -409,20 +408,12 @@ def _facts(spec: PairSpec, summaries: Mapping[str, Summary]) -> OutputFacts:
 def _merged(
     one: Mapping[str, Mapping[str, Summary]], other: Mapping[str, Mapping[str, Summary]]
 ) -> dict[str, dict[str, Summary]]:
-    merged = {name: dict(summaries) for name, summaries in one.items()}
+    together = {name: dict(summaries) for name, summaries in one.items()}
     for name, summaries in other.items():
-        mine = merged.setdefault(name, {})
+        mine = together.setdefault(name, {})
         for metric, summary in summaries.items():
             mine[metric] = mine[metric].merge(summary) if metric in mine else summary
-    return merged
-
-
-def _metrics() -> tuple[Metric, ...]:
-    return extensions("compare.metrics")
-
-
-def _ordered(mismatches: list[Mismatch]) -> tuple[Mismatch, ...]:
-    return tuple(sorted(set(mismatches), key=lambda m: (m.output or "", m.code, m.message)))
+    return together
 
 
 def _counted_by_stratum(values: Array, beyond: Array, distances: Mapping[str, Array]) -> dict[str, Stratum]:
@@ -455,4 +446,4 @@ def _merged_stratum(one: Stratum, other: Stratum) -> Stratum:
         name: max(one.worst.get(name, 0.0), other.worst.get(name, 0.0))
         for name in sorted(one.worst.keys() | other.worst.keys())
     }
-    return Stratum(one.column, one.value, one.rows + other.rows, one.rows_beyond + other.rows_beyond, worst)
+    return merged(one, other, column=one.column, value=one.value, worst=worst)

@@ -154,6 +154,11 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
         rivals = [other for other in candidate.values() if fitting and _fits(fitting[0], other)]
         if len(fitting) == len(rivals) == 1:
             match(fitting[0], spec, "shape")
+    # Labels may be given as floats: 1.0 is 1. Nothing but the name says so, and only where nothing else fits.
+    for spec in list(candidate.values()):
+        ours = reference.get(spec.name)
+        if ours is not None and _numeric(ours) and _numeric(spec):
+            match(ours, spec, "name")
 
 
 def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,36 +29,41 @@ _HUGE = slice(1023 + 960, 2048)
 _HUGE_NEGATIVE = slice(2048 + 1023 + 960, 4096)
 
 
+Found = TypeVar("Found")
+
+
+def merged(one: Found, other: Found, **given: Any) -> Found:
+    """Two summaries of one kind as one, field by field: counts add up, sets unite, summaries in them merge.
+
+    What is `given` is taken as it is.
+    """
+    for name in one.__dataclass_fields__:  # type: ignore[attr-defined]
+        if name in given:
+            continue
+        ours, theirs = getattr(one, name), getattr(other, name)
+        if hasattr(ours, "merge"):
+            given[name] = ours.merge(theirs)
+        else:
+            given[name] = ours | theirs if isinstance(ours, frozenset) else ours + theirs
+    return type(one)(**given)
+
+
+def unpacked(types: str, *stored: bytes) -> tuple[Array, ...]:
+    """Arrays that are kept as bytes, which are immutable and can be compared: `q` is int64, `d` float64."""
+    return tuple(np.frombuffer(part, dtype=kind) for part, kind in zip(stored, types, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class ExactSum:
     """A sum of doubles without rounding, as a whole number of units of 2**-2304."""
 
     units: int = 0
 
-    @staticmethod
-    def of(values: Array) -> ExactSum:
-        """The sum of finite float64 values."""
-        adder = Adder()
-        adder.add(values)
-        return adder.total()
-
-    @staticmethod
-    def of_products(left: Array, right: Array) -> ExactSum:
-        """The sum of elementwise products, each rounded to 53 bits; none overflows or underflows."""
-        adder = Adder()
-        adder.add_products(left, right)
-        return adder.total()
-
     def merge(self, other: ExactSum, /) -> ExactSum:
         return ExactSum(self.units + other.units)
 
     def minus(self, other: ExactSum) -> ExactSum:
         return ExactSum(self.units - other.units)
-
-    @property
-    def value(self) -> float:
-        """The double nearest to the sum."""
-        return self.mean(1)
 
     def mean(self, count: int) -> float:
         """The double nearest to the sum divided by `count`, or infinity where no double is that large."""
@@ -200,11 +206,6 @@ class LogHistogram:
     @staticmethod
     def of(*blocks: Array) -> LogHistogram:
         """Count float64 values that are not negative and not NaN."""
-        return LogHistogram.of_blocks(blocks)
-
-    @staticmethod
-    def of_blocks(blocks: Iterable[Array]) -> LogHistogram:
-        """Count the values of many arrays."""
         found = Window.of([np.ascontiguousarray(block, dtype=np.float64).ravel() for block in blocks if block.size])
         counts = np.zeros(found.width, dtype=np.int64)
         for places in found.places:
@@ -258,8 +259,8 @@ class LogHistogram:
             for quarter, amount in amounts.items()
         ]
 
-    def _arrays(self) -> tuple[Array, Array]:
-        return np.frombuffer(self.buckets, dtype=np.int64), np.frombuffer(self.counts, dtype=np.int64)
+    def _arrays(self) -> tuple[Array, ...]:
+        return unpacked("qq", self.buckets, self.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -207,7 +207,7 @@ class OutputFacts:
 
     @property
     def integer_rounding(self) -> float | None:
-        """Of whole numbers, what rounding to the other side's type may change, relatively; None of fractions."""
+        """Zero where one side at least holds whole numbers, which no rounding excuses; None of fractions."""
         found: float | None = self.details.get("closeness", {}).get("integer_rounding")
         return found
 

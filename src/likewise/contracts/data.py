@@ -110,6 +110,10 @@ class Batch:
     def slice(self, start: int, stop: int) -> Batch:
         return Batch(self.rows.slice(start, stop), self.inputs.slice(start, stop), self.stacked)
 
+    def at(self, positions: Array) -> Batch:
+        """Some of the rows, in the order of the positions."""
+        return Batch(self.rows.at(positions), self.inputs.take(positions))
+
 
 class Source(Protocol):
     """Rows that can be read again and again, always with the same ids."""

@@ -1,4 +1,4 @@
-"""The audit record, how it is shown, and how fast two models are side by side."""
+"""The audit record, and how it is shown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from likewise.contracts.comparison import Comparison, Json
+from likewise.contracts.results import BenchResult
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome, Policy, Verdict
 
@@ -78,7 +79,10 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a report comes from. Everything here may differ between two runs with equal answers."""
+    """Where a report comes from. Everything here may differ between two runs with equal answers.
+
+    `digest` is that of the stored report, itself left out: it stands last, and only in the file.
+    """
 
     reference: Artefact
     candidate: Artefact
@@ -89,6 +93,7 @@ class Origin:
     settings: Mapping[str, Json]
     run: Mapping[str, Json]
     warnings: tuple[str, ...] = ()
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,80 +220,6 @@ class Explanation:
     graph: GraphView | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One turn of each model, in the order they were taken; nanoseconds of every call.
-
-    Why samples are kept round by round: a noisy machine is slow for a while, not for one call. The two models take
-    turns within a round, so what hits one hits the other, and the interval of the ratio comes from drawing whole
-    rounds again.
-    """
-
-    order: tuple[str, str]
-    reference: tuple[int, ...]
-    candidate: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Milliseconds a call, and rows a second over all timed calls. `p99` is None below 100 calls."""
-
-    calls: int
-    p50: float
-    p90: float
-    p99: float | None
-    rows_per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTiming:
-    """Both models at one batch size.
-
-    `ratio` is the reference's median over the candidate's: 2 means that the candidate is twice as
-    fast. The interval is None where too few rounds fitted the budget.
-    """
-
-    batch_size: int
-    reference: Latency
-    candidate: Latency
-    ratio: float
-    interval: tuple[float, float] | None
-    rounds: tuple[Round, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """What one model takes besides time.
-
-    `first_load` is in seconds and includes importing its framework, `load` is the median of opening
-    it again. Memory is the growth of its own process, in bytes: by opening it, and at the peak of
-    the calls beyond that; None where it was not measured.
-    """
-
-    name: str
-    framework: str
-    file_bytes: int | None
-    first_load: float
-    load: float
-    memory_loaded: int | None
-    memory_peak: int | None
-    details: Mapping[str, Json]
-
-
-@dataclass(frozen=True, slots=True)
-class BenchResult:
-    """Latency, throughput, load time, memory and size of two models, and how they were measured."""
-
-    reference: Footprint
-    candidate: Footprint
-    timings: tuple[BatchTiming, ...]
-    data: str
-    settings: Mapping[str, Json]
-    machine: Mapping[str, Json]
-    notes: tuple[str, ...]
-    schema_version: int = 1
-
-
 class ParityError(AssertionError):
     """The candidate does not answer like the reference, or that could not be established."""
 
@@ -354,7 +285,7 @@ class Report:
 
     def save(self, path: Any, format: str | None = None) -> None:
         """Write the report: as JSON, or by how the file is called as a page (.html), .md, .junit.xml or .sarif."""
-        import_module("likewise.report.files").save(self, path, format)
+        import_module("likewise.report").save(self, path, format)
 
     def to_frame(self, what: str = "checks") -> Any:
         """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, findings."""

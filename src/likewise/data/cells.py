@@ -15,8 +15,7 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds
 from likewise.contracts.values import dataclass
-from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, numpy_dtype, with_columns
-from likewise.data.rows import rows_at
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, numpy_dtype
 from likewise.errors import FeedingError
 
 WIDEST = 512
@@ -77,6 +76,26 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     """Names for a person: a few of them, and how many more there are."""
     shown = ", ".join(names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
+    """The same rows with other values in some columns; a table stays a table, in the same order."""
+    if isinstance(columns, ArrayColumns):
+        arrays = {name: changed.get(name, array) for name, array in columns.items()}
+        return type(columns)(arrays)
+    import narwhals as nw
+
+    frame = nw.from_native(columns.frame(), eager_only=True)
+    native = frame.to_native()
+    if hasattr(native, "assign"):
+        names = [name for name in columns if name in changed]
+        labels = {str(label): label for label in native.columns}
+        native = native.copy()
+        for name in names:
+            native[labels[name]] = changed[name]
+        return FrameColumns(native)
+    series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
+    return FrameColumns(frame.with_columns(*series))
 
 
 def edited(batch: Batch, changes: Sequence[Edit]) -> Batch:
@@ -223,7 +242,7 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
 
 def named(base: Batch, positions: Array, what: Sequence[str]) -> Batch:
     """Rows of a batch, each named after its row and what is special about it."""
-    batch = rows_at(base, positions)
+    batch = base.at(positions)
     told = [f"row {batch.rows.name(place)}, {text}" for place, text in enumerate(what)]
     return Batch(RowIds(batch.rows.numbers, np.array(told, dtype=object)), batch.inputs)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
-from likewise.data.arrow import decoded, series_to_arrow, without_views
+from likewise.data.columns import decoded, series_to_arrow, without_views
 from likewise.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -35,14 +35,26 @@ BLOCK = 1 << 16
 REPLACE: ContextVar[bool] = ContextVar("replace", default=False)
 """Did the user say that files which are none of ours may be replaced? `--force` does."""
 
+MARKED = "(?:✅|❌|⚠️)".encode()
 OURS = re.compile(
-    rb'\A##? [^\w\s]|<testsuites name="likewise"|name="generator" content="likewise"|"name": "likewise"|"found_worst"'
-    rb'|aria-labelledby="title description"|"schema_version"|\A\{\s*"(?:features|passed|samples)"|"opsets"'
-    rb"|by likewise --repro"
+    rb"\A## " + MARKED + rb" [A-Z][A-Za-z ]+: |\A# " + MARKED + rb" [^\n]+\n\n\| \| gate \| verdict "
+    rb'|<testsuites name="likewise"|name="generator" content="likewise"|"driver": \{\s*"name": "likewise"'
+    rb'|\A\{\s*"samples": \d+,\s*"max_abs_diff": '
+    rb'|\A\{\s*"passed": (?:true|false),\s*"outcome": "[A-Z]+",\s*"headline": '
+    rb'|\A\{\s*"_type": "https://in-toto.io/Statement/v1"[\s\S]*"name": "likewise"'
+    rb'|\A\{\s*"reference": \{\s*"name": "[\s\S]*"first_load": |\A\{\s*"outcome": "[A-Z]+",\s*"headline": '
+    rb'|\A<svg [^>]*aria-labelledby="title description"[^>]*>\s*<title id="title">Speed of '
+    rb'|\A\{\s*"features": \[[\s\S]*\]\s*\}\s*\Z|\A\{[\s\S]*"outputs": [\s\S]*"opsets": \{[\s\S]*"note": "'
+    rb'|\A"""Shows what model.onnx gives [^\n]* by likewise --repro|Made by likewise --repro\. '
 )
-"""What the files we write as text have in their first or last bytes, in every format."""
+"""How the files that we write as text begin or end, in every format: what only looks a little like one is not ours."""
 
-KINDS = {".onnx": b"\x08", ".parquet": b"PAR1", ".npz": b"PK", ".npy": b"\x93NUMPY"}
+KINDS = {
+    ".onnx": rb"\x08[\x03-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]",
+    ".parquet": b"PAR1",
+    ".npz": b"PK",
+    ".npy": b"\x93NUMPY",
+}
 """How models and rows begin: a file that is named for them takes the place of one of its kind only."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -108,7 +120,7 @@ def another(path: Path) -> str | None:
     except OSError as error:
         return error.strerror
     kind = KINDS.get(path.suffix.lower())
-    known = start.startswith(kind) if kind is not None else OURS.search(whole) is not None
+    known = re.match(kind, start) is not None if kind is not None else OURS.search(whole) is not None
     return None if known else "what it holds was not written by likewise"
 
 
@@ -153,6 +165,20 @@ def _settle(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def each_once(paths: Iterable[str]) -> list[str]:
+    """Files in the order of their names, without those that are links to others of them: no row counts twice.
+
+    A link to a folder above would otherwise give the same rows again and again.
+    """
+
+    def plainness(pair: tuple[str, str]) -> tuple[bool, int, str]:
+        place, path = pair
+        return os.path.basename(place) != os.path.basename(path), len(path), path
+
+    found = sorted(((os.path.realpath(path), path) for path in paths), key=plainness, reverse=True)
+    return sorted(dict(found).values())
 
 
 SETTLED = 2 * 10**9

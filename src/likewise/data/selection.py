@@ -14,7 +14,7 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
 from likewise.contracts.values import dataclass
-from likewise.data.rows import rebatched, rows_at
+from likewise.data.readers import rebatched
 from likewise.errors import DataError, UsageError, foreign, nearest
 
 STRIDE = 1 << 16
@@ -231,7 +231,7 @@ class Stratified(_Narrowed):
         for batch in self.source.batches(size):
             places = np.flatnonzero(np.isin(batch.rows.numbers, self._chosen, assume_unique=True))
             if len(places):
-                yield rows_at(self._told_apart(batch), places)
+                yield self._told_apart(batch).at(places)
 
     def _told_apart(self, batch: Batch) -> Batch:
         require_column(self.column, batch.inputs if batch.stacked else (), "to stratify by", self.location)
@@ -362,7 +362,7 @@ def _drawn(batches: Iterable[Batch], draws: Iterator[Array]) -> Iterator[Batch]:
         if len(chosen) == len(batch):
             yield batch
         elif len(chosen):
-            yield rows_at(batch, chosen)
+            yield batch.at(chosen)
 
 
 def hashed(numbers: Array) -> Array:

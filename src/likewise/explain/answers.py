@@ -26,8 +26,8 @@ from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained, Fix, Remedy, made_once, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
-from likewise.models.onnx import interface
-from likewise.models.onnx.interface import Nodes
+from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx.edits import Nodes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -380,7 +380,7 @@ def behind(case: Case, nodes: Mapping[str, Nodes | None], done: str, *, dtype: A
     def make() -> ModelProto | None:
         changed: ModelProto | None = proto
         for output, made in known.items():
-            changed = None if changed is None else interface.behind(changed, output, made, dtype=dtype)
+            changed = None if changed is None else edits.behind(changed, output, made, dtype=dtype)
         return changed
 
     outputs = ", ".join(repr(output) for output in known)
@@ -439,11 +439,6 @@ def normalized(values: Array) -> Array:
     return made
 
 
-def unit_length(values: Array) -> Array:
-    made: Array = values / np.sqrt((values**2).sum(axis=-1, keepdims=True))
-    return made
-
-
 LINKS = (
     # A softmax would turn log-probabilities into probabilities as well: the exact one comes first.
     Link("exp", "np.exp(output)", np.exp, np.log),
@@ -483,7 +478,7 @@ def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[],
         made = link.apply(values[:, column])
         return np.stack([1.0 - made, made] if column else [made, 1.0 - made], axis=1)
 
-    written = interface.LINKS.get(link.name)
-    nodes = [None if written is None else interface.of_column(written, column) for column in (0, 1)]
+    written = rewrites.LINKS.get(link.name)
+    nodes = [None if written is None else rewrites.of_column(written, column) for column in (0, 1)]
     yield f"{link.name} of the second column", lambda: of_column(1), nodes[1]
     yield f"{link.name} of the first column", lambda: of_column(0), nodes[0]

@@ -19,14 +19,13 @@ import numpy as np
 
 from likewise.compare import feed as feeding
 from likewise.compare.call import Side, answers
-from likewise.compare.observe import paired, rows_beyond
-from likewise.contracts.comparison import Comparison, Mismatch, Pair, PairSpec, Plan, Tolerance
+from likewise.compare.observe import Prepared, paired, prepare, rows_beyond
+from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome, Verdict
 from likewise.data.columns import ArrayColumns
-from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError
 from likewise.models.onnx import edits
 from likewise.registry import adapter, open_model
@@ -52,7 +51,10 @@ def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concat
         # What is left out is the same as its default.
         given = shape.bind(case, *arguments, **named)
         given.apply_defaults()
-        return case.once(make, *given.args[1:])
+        key = (make, *given.args[1:])
+        if key not in case.known:
+            case.known[key] = make(case, *arguments, **named)
+        return cast(Known, case.known[key])
 
     return known
 
@@ -159,13 +161,6 @@ class Case:
     sample: Sample | None = None
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def once(self, make: Callable[..., Known], *arguments: Any) -> Known:
-        """What `make(case, *arguments)` gives, made once a case."""
-        key = (make, *arguments)
-        if key not in self.known:
-            self.known[key] = make(self, *arguments)
-        return cast(Known, self.known[key])
-
     def seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
@@ -231,7 +226,7 @@ class Case:
         """Some rows of the sample, in the order of the positions; what has no row axis can only be taken whole."""
         batch = self.required.batch
         whole = not batch.stacked or np.array_equal(positions, np.arange(len(batch)))
-        return batch if whole else rows_at(batch, positions)
+        return batch if whole else batch.at(positions)
 
     def fed(self, side: str, batch: Batch | None = None) -> Mapping[str, Array]:
         """The sample as a side's model is given it."""
@@ -263,11 +258,10 @@ class Case:
         target: Any = None,
         options: Mapping[str, Any] | None = None,
         batch: Batch | None = None,
-        size: int | None = None,
     ) -> Tensors | None:
         """What a side's model answers with other settings or another graph; None if it does not load or run."""
         with self.opened(side, target=target, options=options) as opened:
-            return None if opened is None else self.ask(opened, batch, size=size)
+            return None if opened is None else self.ask(opened, batch)
 
     @contextmanager
     def opened(
@@ -324,6 +318,23 @@ class Case:
     ) -> Array:
         """The rows on which these answers agree."""
         return rows_agreeing(self.pairs(batch, reference, candidate, specs), len(batch))
+
+    def compared(
+        self, plan: Plan, candidate: Runner, batch: Batch, known: Tensors | None = None
+    ) -> tuple[Prepared, Array] | None:
+        """How the reference and some candidate are fed and paired, and the rows on which they agree.
+
+        `known` are answers of the reference: it is not asked again if they are all that is compared. None if the two
+        cannot be fed or paired; what a model refuses is raised.
+        """
+        prepared = prepare(plan, self.runners["reference"], candidate, batch)
+        if isinstance(prepared, Incident):
+            return None
+        read, specs = prepared.reference.outputs, [self.as_judged(spec) for spec in prepared.pairing.pairs]
+        if known is None or read is None or not read <= known.keys():
+            known, _ = answers(prepared.reference, batch)
+        theirs, _ = answers(prepared.candidate, batch)
+        return prepared, self.agreeing(batch, known, theirs, specs)
 
     def failing_pairs(self) -> tuple[Pair, ...]:
         """The pairs of outputs on which rows of the sample fail."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,22 +23,19 @@ from likewise.compare.differences import is_numeric, rows_of, same_labels
 from likewise.contracts.comparison import Mismatch, PairSpec
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
-from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.features import innermost
-from likewise.explain.trace import differing, likeness, reference_steps, seen
-from likewise.explain.weights.matching import aligned
-from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits
+from likewise.explain.trace import differing, inside, likeness, reference_steps, run, seen
+from likewise.explain.weight_matching import aligned
+from likewise.models.onnx import edits
 from likewise.models.onnx.describe import SHAPE_ONLY
 from likewise.models.onnx.inside import GIVEN, Cone, Opened, rewritten
-from likewise.models.onnx.open import open_session
-from likewise.models.sklearn.inside import Step
+from likewise.models.sklearn.walk import Step
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    pass
 
 
 QUANTIZED_NAME = re.compile(r"(_(DequantizeLinear|QuantizeLinear)_(Output|Input)|_dequantized)(_\d+)?$")
@@ -52,16 +49,17 @@ def counterparts(reference: Opened, candidate: Opened) -> dict[str, str]:
     """For tensors of the candidate the name of the reference's."""
     theirs = candidate.tensors
     ours = {*reference.tensors, *reference.inputs}
-    readers: dict[str, set[str]] = {}
-    for index, names in enumerate(candidate.reads):
-        for name in names:
-            readers.setdefault(name, set()).add(candidate.node(index).op_type)
+    readers = candidate.readers
+
+    def only_quantised(name: str) -> bool:
+        return {candidate.node(index).op_type for index in readers.get(name, ())} == {"QuantizeLinear"}
+
     named = {
         name: plain
         for name in theirs
         if (plain := QUANTIZED_NAME.sub("", name)) in ours
         # A quantiser leaves out a Relu where writing in whole numbers does the same: what the name says comes behind.
-        and (readers.get(name) != {"QuantizeLinear"} or reference.made_by(name) in (None, candidate.made_by(name)))
+        and (not only_quantised(name) or reference.made_by(name) in (None, candidate.made_by(name)))
     }
     if len(set(named.values())) >= KNOWN_BY_NAME * min(len(ours), len(theirs)):
         return named
@@ -366,7 +364,7 @@ def measured(
                 if found is not None:
                     introduced[index] = max(found, introduced.get(index, 0.0))
                 inherited[index] = max(inherited.get(index, 0.0), *(value or 0.0 for value in felt), 0.0)
-                together[index] = max(together.get(index, ()), _computing(graph, cone), key=len)
+                together[index] = max(together.get(index, ()), graph.computing_in(cone), key=len)
     return Errors(introduced, inherited, together)
 
 
@@ -394,14 +392,9 @@ def _alone(case: Case, graph: Opened, cones: Sequence[Cone], inputs: Mapping[str
     return {**_alone(case, graph, ready[:half], inputs), **_alone(case, graph, ready[half:], inputs)}
 
 
-def _computing(graph: Opened, cone: Cone) -> tuple[int, ...]:
-    computing = set(graph.computing)
-    return tuple(index for index in cone.nodes if index in computing)
-
-
 def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
     """The nodes that the error of a part is told of."""
-    nodes = _computing(graph, cone)
+    nodes = graph.computing_in(cone)
     suspected = [index for index in nodes if index in suspects]
     if suspected or len(nodes) <= 1:
         return suspected or list(nodes)
@@ -459,40 +452,3 @@ def _differs_as_written(case: Case, positions: Array) -> bool:
         return True
     apart = Trial(case, positions).gap()
     return Trial(case, positions).moved(plain, running) <= SEEN_AS_WRITTEN * apart
-
-
-def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
-    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
-    layout = RowLayout(case.model(side), describe.inputs(case.graph(side)), ())
-    return layout.feed(replace(batch, inputs=ArrayColumns(case.fed(side, batch))))
-
-
-def run(case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """All outputs of a graph that hold arrays; the runtime takes it as it stands."""
-    case.require_time()
-    model = case.model(side)
-    options = dict(model.options)
-    if options.get("runtime", "onnxruntime") == "onnxruntime":
-        options = {"optimization": "disable", **{k: v for k, v in options.items() if k != "optimization"}}
-    case.make_room(side)
-    session = open_session(replace(model, target=proto, options=options), proto)
-    wanted = {value.name for value in proto.graph.input}
-    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
-    return {
-        name: np.asarray(answer)
-        for name, answer in zip(session.outputs, answers, strict=True)
-        if answer is not None and not isinstance(answer, list | dict)
-    }
-
-
-def inside(
-    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
-) -> dict[str, Array]:
-    """The values of these tensors of a graph, its inputs among them."""
-    given = {name: inputs[name] for name in names if name in inputs}
-    made = [name for name in names if name in graph.makers and name in graph.types]
-    if not made:
-        return given
-    proto = edits.exposed(graph.proto, made, graph.types)
-    found = run(case, side, proto, inputs)
-    return {**given, **{name: found[name] for name in made if name in found}}

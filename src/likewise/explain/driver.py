@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from likewise.compare.call import answers
+from likewise.compare.engines import Head, Run, Session
 from likewise.compare.observe import Prepared, prepare
-from likewise.compare.session import Head, Run, Session
 from likewise.compare.variations.batches import DRIFTS
 from likewise.contracts.comparison import Comparison, Incident, Pair, Plan, Tolerance
 from likewise.contracts.data import Batch
 from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
-from likewise.data.rows import joined, rebatched, rows_at
+from likewise.data.readers import joined, rebatched
 from likewise.errors import LikewiseError, one_line
 from likewise.explain import facts, locate, remedies
 from likewise.explain.case import OUT_OF_TIME, Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
@@ -263,7 +263,7 @@ def _rows_by_number(case: Case, numbers: Sequence[int], until: float) -> Iterato
     for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
-            yield _answered(case, rows_at(chunk, positions))
+            yield _answered(case, chunk.at(positions))
         if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
             return
 

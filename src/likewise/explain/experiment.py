@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -222,16 +222,12 @@ class Trial:
     def ask(self, change: Change) -> Tensors | None:
         """What the changed side answers to these rows; None if it does not load or refuses them."""
         batch = edited(self.batch, change.cells) if change.cells else self.batch
-        if change.opened is not None or (change.target is None and change.options is None):
-            side = change.opened or self.case.side(change.side)
-            if change.fed is not None:
+        with _opened(self.case, change) as side:
+            if side is not None and change.fed is not None:
                 taken = dict(side.feed(batch)[0].inputs)
                 taken |= {name: made(taken[name]) for name, made in change.fed.items()}
                 batch, side = Batch(batch.rows, ArrayColumns(taken)), replace(side, feed=Feed(change.side, None))
-            return self.case.ask(side, batch, size=change.size)
-        return self.case.ask_changed(
-            change.side, target=change.target, options=change.options, batch=batch, size=change.size
-        )
+            return None if side is None else self.case.ask(side, batch, size=change.size)
 
     def effect(self, *, reference: Tensors | None = None, candidate: Tensors | None = None) -> Effect:
         """Compare these rows again, with the answers of one side or of both replaced."""
@@ -320,10 +316,11 @@ def run(case: Case, *changes: Change, left: float = NEARER) -> Effect | None:
     """
     few, whole = Trial.few(case), Trial.whole(case)
     with ExitStack() as stack:
-        ready = [_opened(case, change, stack) for change in changes]
-        if any(change is None for change in ready):
+        # Opened once, however often it is asked.
+        sides = [stack.enter_context(_opened(case, change)) for change in changes]
+        if None in sides:
             return None
-        known = [change for change in ready if change is not None]
+        known = [replace(change, opened=side) for change, side in zip(changes, sides, strict=True)]
         if len(few) < len(whole) / 2 and not any(change.whole for change in changes):
             first = few.run(*known)
             if first is None or not first.promising:
@@ -334,12 +331,14 @@ def run(case: Case, *changes: Change, left: float = NEARER) -> Effect | None:
     return whole.effect(**answers)
 
 
-def _opened(case: Case, change: Change, stack: ExitStack) -> Change | None:
-    """The change with its model open, so that it is opened once however often it is asked; None if it does not load."""
+@contextmanager
+def _opened(case: Case, change: Change) -> Iterator[Side | None]:
+    """The changed side, open until the block ends; None if it does not load."""
     if change.opened is not None or (change.target is None and change.options is None):
-        return change
-    side = stack.enter_context(case.opened(change.side, target=change.target, options=change.options))
-    return None if side is None else replace(change, opened=side)
+        yield change.opened or case.side(change.side)
+        return
+    with case.opened(change.side, target=change.target, options=change.options) as side:
+        yield side
 
 
 def shown(case: Case, claims: Iterable[Claim]) -> Iterator[Explained]:

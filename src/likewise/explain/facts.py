@@ -20,7 +20,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Slice, Unusual
-from likewise.contracts.words import runs
+from likewise.contracts.verdict import runs
 from likewise.data.cells import Field, missing_in
 from likewise.data.columns import plain
 from likewise.explain.case import Case
@@ -135,10 +135,7 @@ def _frequent(values: Array) -> list[Any]:
     if not len(values):
         return []
     if values.dtype.kind in "OUS":
-        found: dict[Any, int] = {}
-        for value in values.tolist():
-            found[value] = found.get(value, 0) + 1
-        return sorted(found, key=lambda value: -found[value])[:VALUES]
+        return [value for value, _ in Counter(values.tolist()).most_common(VALUES)]
     names, counts = np.unique(values, return_counts=True)
     often = np.argsort(-counts, kind="stable")[:VALUES]
     return [names[place].item() for place in often if counts[place] > 1 or len(values) == 1]
@@ -308,7 +305,7 @@ def shape(case: Case) -> tuple[str, ...]:
     drifting = [
         facts.size
         for facts in case.comparison.batch_sizes
-        if any(output.measures.get("batch_drift", 0.0) > 0.0 for output in facts.outputs)
+        if any(output.measures.get("batch_drift", 0.0) > case.comparison.tolerance.absolute for output in facts.outputs)
     ]
     if drifting:
         told.append(f"the candidate's answers depend on the batch size: they move at {runs(sorted(drifting))}")

@@ -17,18 +17,34 @@ from unicodedata import combining, normalize
 import numpy as np
 
 from likewise.compare import feed as feeding
-from likewise.compare.call import Side, answers
-from likewise.compare.observe import prepare
-from likewise.contracts.comparison import Incident
+from likewise.compare.call import Side
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.report import Place
+from likewise.contracts.values import dataclass
 from likewise.data.cells import WIDEST, Field, names_of
 from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import LikewiseError
 from likewise.explain.case import Case, made_once
-from likewise.models.sklearn.inside import Known, Seat
-from likewise.models.sklearn.walk import followed
+from likewise.models.sklearn.walk import followed, steps_before
 from likewise.models.sklearn.walk import innermost as last_estimator
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A fitted step that a feature reaches with its own column still its own: which step, and which of its columns."""
+
+    path: str
+    step: Any
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The categories of a feature: those it was fitted with, those of them that are rare to it, and who knows them."""
+
+    values: frozenset[Any]
+    rare: frozenset[Any]
+    whose: str
 
 
 def fields_of(case: Case) -> tuple[Field, ...]:
@@ -180,16 +196,13 @@ def input_of_last_step(case: Case, batch: Batch) -> Any:
     signature = side.runner.signature
     plain = signature.inputs is not None and not signature.table
     data = fed.inputs["X"] if plain else fed.inputs.frame()
-    model = case.native("reference")
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "steps"):
-            for _, step in model.steps[:-1]:
-                data = data if step in (None, "passthrough") else step.transform(data)
-            model = model.steps[-1][1]
-        else:
-            return data
+    last = innermost(case)
+    for _, step in steps_before(case.native("reference"))[0]:
+        # A selector with a model inside may be the last step itself.
+        if step is last:
+            break
+        data = step.transform(data)
+    return data
 
 
 def decided_by_trees(case: Case) -> bool:
@@ -211,30 +224,27 @@ def constant_terms(case: Case) -> Iterator[tuple[str, Array]]:
     elif "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
         biases = [(name, value) for name, value in model.named_parameters() if name.endswith("bias")]
         for name, value in biases[-1:]:
-            yield name, value.detach().cpu().numpy().astype(np.float64).ravel()
+            yield name, _flat(value.detach().cpu().numpy())
 
 
-def has_base_score(case: Case) -> bool:
-    """Does the reference start from a score of its own, to which trees add?"""
-    model = innermost(case)
-    kind = type(model)
-    return kind.__module__.startswith(("xgboost", "lightgbm", "catboost")) or "GradientBoosting" in kind.__name__
+def _flat(numbers: Any) -> Array:
+    return np.asarray(numbers, dtype=np.float64).ravel()
 
 
 def _of_estimator(model: Any) -> Iterator[tuple[str, Array]]:
     if hasattr(model, "intercept_"):
-        yield "intercept", np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64)).ravel()
+        yield "intercept", _flat(model.intercept_)
     if hasattr(model, "intercepts_") and model.intercepts_:
-        yield "intercept of the last layer", np.asarray(model.intercepts_[-1], dtype=np.float64).ravel()
+        yield "intercept of the last layer", _flat(model.intercepts_[-1])
     if hasattr(model, "_baseline_prediction"):
-        yield "base score", np.asarray(model._baseline_prediction, dtype=np.float64).ravel()
+        yield "base score", _flat(model._baseline_prediction)
     if hasattr(model, "offset_"):
-        yield "offset", -np.atleast_1d(np.asarray(model.offset_, dtype=np.float64)).ravel()
+        yield "offset", -_flat(model.offset_)
     first: Any = getattr(model, "init_", None)
     if hasattr(first, "constant_"):
-        yield "base score", np.asarray(first.constant_, dtype=np.float64).ravel()
+        yield "base score", _flat(first.constant_)
     elif hasattr(first, "class_prior_"):
-        prior = np.asarray(first.class_prior_, dtype=np.float64)
+        prior = _flat(first.class_prior_)
         with np.errstate(divide="ignore"):
             yield "base score", np.log(prior / (1 - prior))[1:] if len(prior) == 2 else np.log(prior)
 
@@ -255,7 +265,7 @@ def _of_xgboost(model: Any) -> Iterator[tuple[str, Array]]:
 
 def _of_catboost(model: Any) -> Iterator[tuple[str, Array]]:
     _, bias = model.get_scale_and_bias()
-    yield "base score", np.atleast_1d(np.asarray(bias, dtype=np.float64)).ravel()
+    yield "base score", _flat(bias)
 
 
 ROWS = 512
@@ -275,14 +285,10 @@ def agreement(case: Case, batch: Batch) -> float | None:
     """The share of the rows on which both models agree; None if one of them still cannot be asked."""
     case.require_time()
     try:
-        prepared = prepare(case.plan, case.runners["reference"], case.runners["candidate"], batch)
-        if isinstance(prepared, Incident):
-            return None
-        ours, _ = answers(prepared.reference, batch)
-        theirs, _ = answers(prepared.candidate, batch)
+        found = case.compared(case.plan, case.runners["candidate"], batch)
     except LikewiseError:
         return None
-    return float(case.agreeing(batch, ours, theirs, prepared.pairing.pairs).mean())
+    return None if found is None else float(found[1].mean())
 
 
 def with_added(batch: Batch, added: Mapping[str, str]) -> Batch:

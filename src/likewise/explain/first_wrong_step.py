@@ -37,7 +37,7 @@ from likewise.explain.trace import (
     seen,
 )
 from likewise.models.onnx.inside import Opened
-from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, numbers
+from likewise.models.sklearn.walk import Change, Seen, Step, in_form_of, numbers
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

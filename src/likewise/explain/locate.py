@@ -16,9 +16,9 @@ from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.explain import counterparts
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import Answer, Beside, Errors, Part, fed, inside, measured, opened
+from likewise.explain.counterparts import Answer, Beside, Errors, Part, measured, opened
 from likewise.explain.first_wrong_step import first_wrong_step
-from likewise.explain.trace import failing_positions
+from likewise.explain.trace import failing_positions, fed, inside
 from likewise.models.onnx.edits import module_of
 from likewise.models.onnx.inside import Opened
 
@@ -72,7 +72,10 @@ def located(case: Case, best: Explained | None) -> Located:
     try:
         positions = failing_positions(case, ROWS)
         graph, rewritten = opened(case, "candidate", positions)
-        found = _laid_open(case, graph, positions, rewritten=rewritten)
+        reference = opened(case, "reference", positions)[0] if case.framework("reference") == "onnx" else None
+        one = fed(case, "candidate", case.rows(failing_positions(case, 1)))
+        values = inside(case, "candidate", graph, graph.tensors, one)
+        found = Located(graph, rewritten, reference=reference, values=values)
         found = _beside_parts(case, found, best) if found.reference is None else _beside_graph(case, found, best)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong here must not take the explanation along
         told = error.message if isinstance(error, LikewiseError) else one_line(error)
@@ -96,16 +99,6 @@ def _standing_out(found: Located) -> tuple[int, ...]:
     # A whole graph that could only be measured as one says nothing of its nodes.
     stands_out = introduced[ranked[0]] >= STANDS_OUT * next_largest and (len(ranked) > 1 or len(together) <= 1)
     return tuple(together or ranked[:1]) if stands_out and len(together) <= MOST_TOGETHER else ()
-
-
-def _laid_open(case: Case, graph: Opened, positions: Array, *, rewritten: bool) -> Located:
-    """The shapes and sizes of the candidate's tensors, and the reference's graph where it has one."""
-    reference = None
-    if case.framework("reference") == "onnx":
-        reference, _ = opened(case, "reference", positions)
-    one = case.rows(failing_positions(case, 1))
-    values = inside(case, "candidate", graph, graph.tensors, fed(case, "candidate", one))
-    return Located(graph, rewritten=rewritten, reference=reference, values=values)
 
 
 def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located:
@@ -251,7 +244,7 @@ def nodes_at(place: Place, graph: Opened, parts: Known, outputs: Known) -> tuple
 def _carried_over(indices: Iterable[int], written: Opened, running: Opened) -> tuple[int, ...]:
     """Where nodes of a graph have gone in what the runtime made of it: to the nearest tensors that both have."""
     found: dict[int, None] = {}
-    readers = _grouped((name, index) for index, names in enumerate(written.reads) for name in names)
+    readers = written.readers
     queue, seen = list(indices), set[int]()
     while queue:
         index = queue.pop(0)

@@ -12,22 +12,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.compare import feed as feeding
-from likewise.compare.call import answers
-from likewise.compare.observe import prepare
-from likewise.contracts.comparison import Incident
+from likewise.compare.observe import Prepared
 from likewise.contracts.models import MADE_FROM, Exporter, ExportRequest, Model
 from likewise.contracts.report import Diagnosis
-from likewise.contracts.words import lowered
+from likewise.contracts.verdict import lowered
 from likewise.explain.case import Case, Explained, Fix, Remedy, made_once
-from likewise.explain.experiment import AS_MUCH, FEW, Effect
+from likewise.explain.experiment import AS_MUCH, FEW, Effect, Trial
 from likewise.models import quietly
 from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits, external_data
+from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
 from likewise.registry import exporters, open_model
 
@@ -114,18 +112,26 @@ def exported(case: Case, *options: str) -> Effect | None:
     exporter = _exporter(case, double=double)
     if exporter is None:
         return None
-    runner, batch = case.runners["reference"], case.required.batch
+    trial = Trial.whole(case)
     try:
-        model = Model("onnx", exporter.export(_request(case, double=double)).SerializeToString())
-        with open_model(model) as candidate:
-            prepared = prepare(replace(case.plan, candidate=model), runner, candidate, batch)
-            if isinstance(prepared, Incident) or prepared.pairing.incidents or prepared.pairing.mismatches:
-                return None
-            ours, theirs = (answers(side, batch)[0] for side in (prepared.reference, prepared.candidate))
+        found = in_candidates_place(trial, exporter.export(request_of(case, double=double)))
     except Exception:  # noqa: BLE001 - what cannot be exported or fails in some converter does not help
-        return Effect(np.zeros(len(batch), dtype=bool), case.required.failing)
-    specs = [case.as_judged(spec) for spec in prepared.pairing.pairs]
-    return Effect(case.agreeing(batch, ours, theirs, specs), case.required.failing)
+        return Effect(np.zeros(len(trial), dtype=bool), trial.failing)
+    return None if found is None or found[0].pairing.incidents else found[1]
+
+
+def in_candidates_place(trial: Trial, proto: ModelProto) -> tuple[Prepared, Effect] | None:
+    """An export of the reference in the candidate's place: how it is fed, and the rows on which they agree.
+
+    None if it has other outputs. What was said about the names of the candidate need not hold for another file.
+    """
+    model = Model("onnx", proto.SerializeToString())
+    with open_model(model) as opened:
+        plan = replace(trial.case.plan, candidate=model, pair={}, feed={})
+        found = trial.case.compared(plan, opened, trial.batch, trial.reference)
+    if found is None or found[0].pairing.mismatches:
+        return None
+    return found[0], Effect(found[1], trial.failing)
 
 
 def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | None, Fix]]:
@@ -137,7 +143,7 @@ def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | 
         yield from ((entry, fix) for fix in entry.fixes)
     if found and found[0].cause in NOT_BY_EXPORT:
         return
-    candidate, exporter = case.runners.get("candidate"), _known_exporter(case)
+    candidate, exporter = case.runners.get("candidate"), exporter_of(case)
     if exporter is None or (candidate is not None and candidate.details.get("quantized_nodes")):
         return
     double = bool(found) and found[0].cause in IN_DOUBLE
@@ -148,7 +154,7 @@ def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | 
 
 def quantised_again(case: Case) -> Iterator[Fix]:
     """The float model quantised once more, as the candidate was but in ways that lose less; its size stays."""
-    proto, exporter = case.graph(), _known_exporter(case)
+    proto, exporter = case.graph(), exporter_of(case)
     if proto is None or (case.framework("reference") != "onnx" and exporter is None):
         return
     if case.runners["reference"].details.get("quantized_nodes"):
@@ -166,7 +172,7 @@ def _quantised(case: Case, exporter: Exporter | None, recipe: graphs.Recipe, *, 
     model = case.graph("reference") if exporter is None else _anew(case, exporter, double=False)
     if model is None:
         return None
-    model = external_data.whole(model)
+    model = describe.whole(model)
     edits.name_nodes(model.graph)
     layout = RowLayout(Model("onnx", model, batch_axis=case.model("candidate").batch_axis), describe.inputs(model), ())
     fed = feeding.plan(case.required.batch, layout.signature, side="candidate", mapping=case.plan.feed)
@@ -180,12 +186,12 @@ def _quantised(case: Case, exporter: Exporter | None, recipe: graphs.Recipe, *, 
 
 def _anew(case: Case, exporter: Exporter, *, double: bool) -> ModelProto | None:
     try:
-        return exporter.export(_request(case, double=double))
+        return exporter.export(request_of(case, double=double))
     except Exception:  # noqa: BLE001 - converters raise what they like
         return None
 
 
-def _request(case: Case, *, double: bool) -> ExportRequest:
+def request_of(case: Case, **more: Any) -> ExportRequest:
     """The reference, to be exported for rows like those of the sample or, where nothing was answered, the data."""
     runner, model = case.runners["reference"], case.model("reference")
     if case.sample is not None and case.reference is not None:
@@ -195,10 +201,12 @@ def _request(case: Case, *, double: bool) -> ExportRequest:
         feed = feeding.plan(first, runner.signature, side="reference", mapping=case.plan.feed)
         fed, _ = feed(first)
     axis = model.options.get("batch_axis", model.batch_axis)
-    return ExportRequest(runner.native, runner.signature, fed, details=runner.details, batch_axis=axis, double=double)
+    given = {"details": runner.details, "batch_axis": axis, **more}
+    return ExportRequest(runner.native, runner.signature, fed, **given)
 
 
-def _known_exporter(case: Case) -> Exporter | None:
+def exporter_of(case: Case) -> Exporter | None:
+    """Who exports models like the reference."""
     native = case.native("reference")
     return next((known for known in exporters() if known.claims(native)), None)
 
@@ -213,7 +221,7 @@ def _exporter(case: Case, *, double: bool) -> Exporter | None:
         return None
     if graph.ByteSize() / 1e6 * SECONDS_PER_MB[double] > MOST_OF_TIME * case.seconds_left():
         return None
-    return _known_exporter(case)
+    return exporter_of(case)
 
 
 def _as_claimed(effect: Effect, share: float) -> bool:

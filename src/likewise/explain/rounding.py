@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from likewise.contracts.data import Array, Tensors
 from likewise.data.columns import numpy_dtype
 from likewise.explain.case import Case
 from likewise.explain.experiment import Effect
-from likewise.explain.weights.differences import reference_parameters
-from likewise.models.onnx import edits, external_data, widen
+from likewise.explain.weights import reference_parameters
+from likewise.models.onnx import describe, edits, widen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -37,12 +38,13 @@ LARGEST_COPY = 512 * 2**20
 DEEPEST = 12
 """How far into what an estimator holds its numbers are looked for."""
 
+Rounding = Callable[[Array], Array]
 
-def rounded(case: Case, dtype: str, *, clip: float | None = None, only: Any = None) -> Any:
+
+def rounded(case: Case, dtype: str, *, clip: float | None = None) -> Any:
     """The reference as a live object with weights rounded to a type; None where it cannot be copied.
 
-    `clip` bounds the weights first, as some converters do. `only` is a part of the reference: the rest
-    keeps its weights.
+    `clip` bounds the weights first, as some converters do.
     """
     native, framework = case.native("reference"), case.framework("reference")
     if native is None:
@@ -50,9 +52,9 @@ def rounded(case: Case, dtype: str, *, clip: float | None = None, only: Any = No
     if framework == "torch":
         return _rounded_module(native, dtype, clip)
     if framework == "onnx":
-        return _rounded_graph(case, dtype, clip)
+        return _rounded_graph(case, partial(_rounded_array, dtype=dtype, clip=clip))
     if framework == "sklearn":
-        return _rounded_estimator(native, dtype, clip, only)
+        return _rounded_estimator(native, partial(_rounded_array, dtype=dtype, clip=clip))
     return None
 
 
@@ -99,66 +101,62 @@ def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
     return twin
 
 
-def _rounded_graph(case: Case, dtype: str, clip: float | None) -> Any:
+def _rounded_graph(case: Case, change: Rounding) -> Any:
     proto = edits.editable(case.graph("reference"))
-    if proto is None or external_data.size(proto) > LARGEST_COPY:
+    if proto is None or describe.size(proto) > LARGEST_COPY:
         return None
     inner = [graph for node in edits.all_nodes(proto.graph) for graph in edits.subgraphs(node)]
     for graph in (proto.graph, *inner):
         for name, array in edits.constants(graph).items():
             if array.dtype in (np.float32, np.float64):
-                edits.set_constant(graph, name, _rounded_array(array, dtype, clip))
+                edits.set_constant(graph, name, change(array))
     return proto
 
 
-def _rounded_estimator(estimator: Any, dtype: str, clip: float | None, only: Any) -> Any:
+def _rounded_estimator(estimator: Any, change: Rounding) -> Any:
     try:
-        # A part that is copied together with the whole can be told apart in the copy.
-        twin, part = copy.deepcopy((estimator, only))
+        twin = copy.deepcopy(estimator)
     except Exception:  # noqa: BLE001 - as above
         return None
-    _round_inside(twin if only is None else part, dtype, clip, set(), 0)
+    _round_inside(twin, change, set(), 0)
     return twin
 
 
-def _round_inside(owner: Any, dtype: str, clip: float | None, seen: set[int], depth: int) -> None:
+def _round_inside(owner: Any, change: Rounding, seen: set[int], depth: int) -> None:
     """Round every number that an object holds, directly or in what it holds."""
     if id(owner) in seen or depth > DEEPEST or not hasattr(owner, "__dict__"):
         return
     seen.add(id(owner))
+
+    def within(value: Any, depth: int) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype == object and value.size <= 10_000:
+            for index, entry in np.ndenumerate(value):
+                value[index] = within(entry, depth + 1)
+        elif isinstance(value, np.ndarray):
+            return change(value) if value.dtype.kind == "f" else value
+        elif isinstance(value, float):
+            return float(change(np.array(value)))
+        elif isinstance(value, list) or type(value) is tuple:
+            entries = [within(entry, depth + 1) for entry in value]
+            return tuple(entries) if isinstance(value, tuple) else entries
+        elif type(value) is dict:
+            return {key: within(entry, depth + 1) for key, entry in value.items()}
+        elif hasattr(value, "data") and hasattr(value, "tocsr"):
+            value.data = within(value.data, depth)
+        # Kernels of Gaussian processes and some estimators can be called; functions and classes hold no numbers.
+        elif not isinstance(value, type) and (not callable(value) or hasattr(value, "get_params")):
+            _round_inside(value, change, seen, depth + 1)
+        return value
+
     held = vars(owner)
     for name, value in list(held.items()):
-        held[name] = _round_value(value, dtype, clip, seen, depth)
+        held[name] = within(value, depth)
     if "_fit_method" in held and "_fit_X" in held:
         # The search tree of a neighbours model holds its own copy of the points.
         held["_fit_method"], held["_tree"] = "brute", None
 
 
-def _round_value(value: Any, dtype: str, clip: float | None, seen: set[int], depth: int) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.dtype == object and value.size <= 10_000:
-            for index, entry in np.ndenumerate(value):
-                value[index] = _round_value(entry, dtype, clip, seen, depth + 1)
-            return value
-        return _rounded_array(value, dtype, clip) if value.dtype.kind == "f" else value
-    if isinstance(value, float) and not isinstance(value, bool):
-        return float(_rounded_array(np.array(value), dtype, clip))
-    if isinstance(value, list):
-        return [_round_value(entry, dtype, clip, seen, depth + 1) for entry in value]
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_round_value(entry, dtype, clip, seen, depth + 1) for entry in value)
-    if type(value) is dict:
-        return {key: _round_value(entry, dtype, clip, seen, depth + 1) for key, entry in value.items()}
-    if hasattr(value, "data") and hasattr(value, "tocsr"):
-        value.data = _rounded_array(value.data, dtype, clip) if value.data.dtype.kind == "f" else value.data
-        return value
-    # Kernels of Gaussian processes and some estimators can be called; functions and classes hold no numbers.
-    if not isinstance(value, type) and (not callable(value) or hasattr(value, "get_params")):
-        _round_inside(value, dtype, clip, seen, depth + 1)
-    return value
-
-
-def _rounded_array(array: Array, dtype: str, clip: float | None) -> Array:
+def _rounded_array(array: Array, *, dtype: str, clip: float | None) -> Array:
     bounded = array if clip is None else np.clip(array, -clip, clip)
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = bounded.astype(numpy_dtype(dtype)).astype(array.dtype)
@@ -232,7 +230,7 @@ def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, 
     for name, weight in weights.items():
         match = counterpart(weight.values, weight.within, arrays, alike=False)
         if match is not None:
-            found[name] = RoundedWeight(name, weight.form, match[1], weight.within, match[0])
+            found[name] = replace(weight, owner=match[0], values=match[1])
     return found
 
 
@@ -268,36 +266,37 @@ def counterpart(
 
     The nearest that lies `within` the rounding; failing that, if `alike`, the one that it is a scaled copy of.
     """
-    close: tuple[float, str, Array] | None = None
-    similar: tuple[float, str, Array] | None = None
+    found: list[tuple[tuple[bool, float], str, Array]] = []
     centred = values - values.mean()
     size = float(np.linalg.norm(centred))
     for name, array in arrays:
         for form in _laid_out(array, values.shape):
             gap = np.abs(form - values)
-            if (gap <= within).all() and (close is None or float(gap.mean()) < close[0]):
-                close = (float(gap.mean()), name, form)
-            other = form - form.mean()
-            norm = size * float(np.linalg.norm(other))
-            related = float((centred * other).sum() / norm) if norm and values.size >= FEWEST_CORRELATED else 0.0
-            if related >= RELATED and (similar is None or related > similar[0]):
-                similar = (related, name, form)
-    best = close or (similar if alike else None)
-    return None if best is None else (best[1], best[2])
+            if (gap <= within).all():
+                found.append(((False, float(gap.mean())), name, form))
+            elif alike and values.size >= FEWEST_CORRELATED:
+                other = form - form.mean()
+                norm = size * float(np.linalg.norm(other))
+                related = float((centred * other).sum() / norm) if norm else 0.0
+                if related >= RELATED:
+                    found.append(((True, -related), name, form))
+    best = min(found, key=lambda entry: entry[0], default=None)
+    return None if best is None else best[1:]
 
 
 def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[str, Array] | None:
     """The array of the same length that a stored one is a multiple of."""
-    best: tuple[float, str, Array] | None = None
+    found: list[tuple[float, str, Array]] = []
     size = float(np.linalg.norm(values))
     for name, array in arrays:
         wide = np.asarray(array, dtype=np.float64)
         power = float((wide * wide).sum())
         if wide.shape == values.shape and power and size:
             left = float(np.linalg.norm(values - (values * wide).sum() / power * wide)) / size
-            if left <= PROPORTIONAL and (best is None or left < best[0]):
-                best = (left, name, wide)
-    return None if best is None else (best[1], best[2])
+            if left <= PROPORTIONAL:
+                found.append((left, name, wide))
+    best = min(found, key=lambda entry: entry[0], default=None)
+    return None if best is None else best[1:]
 
 
 def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
@@ -326,7 +325,7 @@ def half_steps(proto: ModelProto) -> dict[str, Array]:
     Nothing is known of a graph that is too large to have all its numbers written anew.
     """
     found: dict[str, Array] = {}
-    if external_data.size(proto) > LARGEST_COPY:
+    if describe.size(proto) > LARGEST_COPY:
         return found
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:

@@ -9,8 +9,8 @@ the two differ is the cause.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array, Batch
-from likewise.explain import counterparts, experiment
-from likewise.explain.case import Case
+from likewise.contracts.models import Model
+from likewise.data.columns import ArrayColumns
+from likewise.explain import experiment, remedies, weight_matching
+from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.trace import failing_positions
-from likewise.explain.twin import Twin, twin
-from likewise.models.onnx import edits, grafts
+from likewise.explain.trace import failing_positions, fed, inside
+from likewise.models.arrays import RowLayout
+from likewise.models.onnx import describe, edits, grafts
 from likewise.models.onnx.inside import Opened
 
 if TYPE_CHECKING:
@@ -55,6 +57,76 @@ MOST_TRIED = 12
 
 MOST_ROUNDS = 4
 """Culprits that are looked for one after the other."""
+
+SECONDS_FOR_EXPORT = 4.0
+"""An export that captures a program is not begun with less time left."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twin:
+    """The reference as a graph. `side` is whose settings it is run with; `exported`: it was made for this."""
+
+    graph: Opened
+    side: str
+    inputs: Callable[[Batch], dict[str, Array]]
+    outputs: Mapping[str, str]
+    exported: bool
+
+
+@made_once
+def twin(case: Case) -> Twin | None:
+    """The reference as a graph that answers as it does: itself, or what it gives when it is exported now."""
+    if case.framework("reference") == "onnx":
+        proto = case.editable("reference")
+        if proto is None:
+            return None
+        graph = Opened.of(proto, case.tensor_types("reference"))
+        same = {spec.reference: spec.reference for spec in case.specs}
+        return Twin(graph, "reference", lambda batch: fed(case, "reference", batch), same, exported=False)
+    for make in (weight_matching.twin, _exported):
+        proto = make(case)
+        found = None if proto is None else _as_it_answers(case, proto)
+        if found is not None:
+            return found
+    return None
+
+
+def _exported(case: Case) -> ModelProto | None:
+    """What the reference's own exporter makes of it now, by the way and the opset that the candidate was made with."""
+    exporter, candidate = remedies.exporter_of(case), case.graph()
+    if exporter is None or case.seconds_left() < SECONDS_FOR_EXPORT:
+        return None
+    recorded = candidate.producer_name == "pytorch" and not any(node.metadata_props for node in candidate.graph.node)
+    # It is open for inference now, in whatever mode it was found.
+    details = {**case.runners["reference"].details, "training_mode": False}
+    for opset in (grafts.opset(candidate, ""), None):
+        request = remedies.request_of(case, details=details, opset=opset, recorded=recorded)
+        try:
+            with case.waiting():
+                return exporter.export(request)
+        except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
+            continue
+    return None
+
+
+def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:
+    """An export of the reference, if it answers like it on rows that fail now."""
+    try:
+        found = remedies.in_candidates_place(Trial.few(case), proto)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is of no use
+        return None
+    if found is None or not found[0].pairing.pairs or found[1].share < 1 - 1e-9:
+        return None
+    written = edits.editable(proto)
+    assert written is not None
+    feed = found[0].candidate.feed
+    layout = RowLayout(Model("onnx", written), describe.inputs(written), ())
+
+    def inputs(batch: Batch) -> dict[str, Array]:
+        return layout.feed(replace(batch, inputs=ArrayColumns(dict(feed(batch)[0].inputs))))
+
+    outputs = {spec.reference: spec.candidate for spec in found[0].pairing.pairs}
+    return Twin(Opened.of(written, edits.tensor_types(written)), "candidate", inputs, outputs, exported=True)
 
 
 PROJECTIONS, BLOCK = 4, 1 << 18
@@ -113,12 +185,15 @@ def apart(one: Sketch, other: Sketch) -> float:
 def sketches(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> dict[str, Sketch]:
     """All tensors of a graph on some rows, some at a time."""
     found = {name: sketch(array) for name, array in inputs.items()}
-    names = [name for name in graph.tensors if name in graph.types]
-    for start in range(0, len(names), TENSORS):
-        case.require_time()
-        seen = counterparts.inside(case, side, graph, names[start : start + TENSORS], inputs)
+    for seen in _in_windows(case, side, graph, inputs):
         found |= {name: sketch(array) for name, array in seen.items()}
     return found
+
+
+def _in_windows(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    names = [name for name in graph.tensors if name in graph.types]
+    for start in range(0, len(names), TENSORS):
+        yield inside(case, side, graph, names[start : start + TENSORS], inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,11 +256,7 @@ def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], out
         # What could not be looked at is as right as what it is made from.
         if all(name in known or (name not in graph.makers and name not in seen) for name in graph.reads[index]):
             known.update(name for name in graph.node(index).output if name and name not in seen)
-    readers: dict[str, list[int]] = {}
-    for index in graph.computing:
-        for name in graph.reads[index]:
-            readers.setdefault(name, []).append(index)
-    wrong: set[str] = set()
+    readers, wrong = graph.readers, set[str]()
     at_fault: set[int] = set()
     for index in reversed(graph.computing):
         for name in graph.node(index).output:
@@ -260,13 +331,9 @@ def culprits(case: Case) -> tuple[list[Culprit], Effect] | None:
 
 def _looked_at(case: Case, graph: Opened) -> Batch:
     """Failing rows, as many as stay within bounds."""
-    one = case.rows(failing_positions(case, 1))
-    inputs = counterparts.fed(case, "candidate", one)
-    names = [name for name in graph.tensors if name in graph.types]
-    bytes_a_row = 0
-    for start in range(0, len(names), TENSORS):
-        seen = counterparts.inside(case, "candidate", graph, names[start : start + TENSORS], inputs)
-        bytes_a_row += sum(array.nbytes for array in seen.values())
+    inputs = fed(case, "candidate", case.rows(failing_positions(case, 1)))
+    windows = _in_windows(case, "candidate", graph, inputs)
+    bytes_a_row = sum(array.nbytes for seen in windows for array in seen.values())
     return case.rows(failing_positions(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
 
 
@@ -279,7 +346,7 @@ def _next(
     gap: float,
 ) -> tuple[Culprit, float, bool] | None:
     """The next culprit, how far both are apart without it, and whether that is the end; None if none is found."""
-    ours = sketches(case, "candidate", graph, counterparts.fed(case, "candidate", batch))
+    ours = sketches(case, "candidate", graph, fed(case, "candidate", batch))
     outputs = {
         spec.candidate: known.outputs[spec.reference]
         for spec in (pair.spec for pair in case.failing_pairs())
@@ -344,20 +411,30 @@ def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
             same = both.equal[name][0]
             for output in node.output:
                 if _fit(both.ours.get(output), both.ours.get(name)):
-                    target = grafts.graft(graph, twin_graph, {output: same}, given={same: name})
-                    if target is not None:
-                        yield Graft("bypassed", target, (index,), (), output)
-            readers = [one for one in graph.computing if name in graph.reads[one] and _wrong(both, one)]
+                    yield from _written(both, "bypassed", {output: same}, (index,), (), given={same: name})
+            readers = tuple(one for one in graph.computing if name in graph.reads[one] and _wrong(both, one))
             for other in yours:
                 for output in twin_graph.node(other).output:
                     if _fit(both.ours.get(name), both.theirs.get(output)):
-                        target = grafts.graft(graph, twin_graph, {name: output}, given=given, readers=readers)
-                        if target is not None:
-                            yield Graft("inserted", target, tuple(readers), (other,), name)
+                        yield from _written(both, "inserted", {name: output}, readers, (other,), readers=readers)
     for other in yours:
         if other not in named:
             yield from _replaced(both, index, other)
     yield from _further(both, index, yours)
+
+
+def _written(
+    both: Beside,
+    how: str,
+    tensors: Mapping[str, str],
+    nodes: tuple[int, ...],
+    others: tuple[int, ...],
+    **how_given: Any,
+) -> Iterator[Graft]:
+    """A graft, if it can be written into the candidate."""
+    target = grafts.graft(both.candidate, both.twin, tensors, **{"given": both.given, **how_given})
+    if target is not None:
+        yield Graft(how, target, nodes, others, next(iter(tensors)))
 
 
 def _wrong(both: Beside, index: int) -> bool:
@@ -377,9 +454,8 @@ def _replaced(both: Beside, index: int, other: int) -> Iterator[Graft]:
         for output, wanted in zip(mine.output, yours.output, strict=False)
         if output and wanted and (alike or _fit(both.ours.get(output), both.theirs.get(wanted)))
     }
-    target = grafts.graft(both.candidate, both.twin, tensors, given=both.given) if tensors else None
-    if target is not None:
-        yield Graft("replaced", target, (index,), (other,), next(iter(tensors)))
+    if tensors:
+        yield from _written(both, "replaced", tensors, (index,), (other,))
 
 
 def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
@@ -394,31 +470,18 @@ def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
                 here, there = both.candidate.node(both.candidate.makers[name]), both.twin.node(both.twin.makers[wanted])
                 pairs.append((deep + far, name != wanted, here.op_type != there.op_type, name, wanted))
     for _, _, _, name, wanted in sorted(pairs):
-        mine = _computing(both.candidate, name, both.equal)
-        others = _computing(both.twin, wanted, given)
-        if len(mine) + len(others) > MOST_NODES:
-            continue
-        target = grafts.graft(both.candidate, both.twin, {name: wanted}, given=given)
-        if target is not None:
-            yield Graft("replaced", target, mine, others, name)
-
-
-def _computing(graph: Opened, tensor: str, given: Collection[str]) -> tuple[int, ...]:
-    computing = set(graph.computing)
-    return tuple(index for index in graph.cone(tensor, given).nodes if index in computing)
+        mine = both.candidate.computing_in(both.candidate.cone(name, both.equal))
+        others = both.twin.computing_in(both.twin.cone(wanted, given))
+        if len(mine) + len(others) <= MOST_NODES:
+            yield from _written(both, "replaced", {name: wanted}, mine, others)
 
 
 def _behind(graph: Opened, nodes: Sequence[int]) -> dict[str, int]:
     """The tensors behind some nodes, with how many nodes lie between."""
     found: dict[str, int] = {}
-    level, links = list(nodes), graph.links()
-    after: dict[int, list[int]] = {}
-    for source, to in links:
-        after.setdefault(source, []).append(to)
-    seen: set[int] = set()
+    level, readers = list(nodes), graph.readers
     for depth in range(DEEPEST):
-        for index in level:
-            found |= {name: depth for name in graph.node(index).output if name and name not in found}
-        seen.update(level)
-        level = list(dict.fromkeys(to for index in level for to in after.get(index, ()) if to not in seen))
+        new = [name for index in level for name in graph.node(index).output if name and name not in found]
+        found |= dict.fromkeys(new, depth)
+        level = list(dict.fromkeys(index for name in new for index in readers.get(name, ())))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +18,17 @@ from likewise.compare.call import Side
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, edited, listed, transplanted
+from likewise.data.columns import ArrayColumns
+from likewise.errors import LikewiseError
 from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.experiment import Trial
 from likewise.explain.features import fields_of
-from likewise.models.onnx import edits
-from likewise.models.sklearn.inside import Change, Seen, Step, visit_steps, with_changes
+from likewise.models.arrays import RowLayout
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.inside import GIVEN, Opened
+from likewise.models.onnx.open import open_session
+from likewise.models.sklearn.walk import Change, Seen, Step, visit_steps, with_changes
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -33,7 +38,7 @@ MOST_NAMED = 3
 """Nodes that a place names one by one."""
 
 
-def place_of(*nodes: NodeProto, side: str = "candidate", details: Sequence[str] = ()) -> Place:
+def place_of(*nodes: NodeProto, side: str = "candidate") -> Place:
     """Where nodes are, in their owner's words: the module each comes from where the file says so, then its own name."""
     told = [_told(node) for node in nodes]
     if len(told) == 1:
@@ -43,7 +48,7 @@ def place_of(*nodes: NodeProto, side: str = "candidate", details: Sequence[str] 
         name, given = listed(names, MOST_NAMED), ()
     return Place(
         name,
-        (*given, *details),
+        given,
         side=side,
         path=(edits.module_of(nodes[0]) or "") if len(nodes) == 1 else "",
         nodes=tuple(node.name for node in nodes if node.name),
@@ -156,8 +161,45 @@ def failing_positions(case: Case, count: int) -> Array:
     return np.resize(chosen, fixed[0]) if fixed else chosen
 
 
-WITHOUT_OPTIMISATION: Mapping[str, Any] = {"optimization": "disable"}
-"""Fusing would take away tensors that are to be seen."""
+WITHOUT_OPTIMISATION = {"optimization": "disable"}
+
+
+def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
+    """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
+    layout = RowLayout(case.model(side), describe.inputs(case.graph(side)), ())
+    return layout.feed(replace(batch, inputs=ArrayColumns(case.fed(side, batch))))
+
+
+def run(
+    case: Case, side: str, proto: ModelProto, inputs: Mapping[str, Array], options: Mapping[str, Any] | None = None
+) -> dict[str, Array]:
+    """All outputs of a graph that hold arrays; the runtime takes it as it stands: fusing would take away tensors."""
+    case.require_time()
+    model = case.model(side)
+    asked = {**model.options, **(options or {})}
+    if asked.get("runtime", "onnxruntime") == "onnxruntime":
+        asked |= WITHOUT_OPTIMISATION
+    case.make_room(side)
+    session = open_session(replace(model, target=proto, options=asked), proto)
+    wanted = {value.name for value in proto.graph.input}
+    answers: Any = session.run({name: array for name, array in inputs.items() if name in wanted})
+    return {
+        name: np.asarray(answer)
+        for name, answer in zip(session.outputs, answers, strict=True)
+        if answer is not None and not isinstance(answer, list | dict)
+    }
+
+
+def inside(
+    case: Case, side: str, graph: Opened, names: Collection[str], inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The values of these tensors of a graph, its inputs among them."""
+    given = {name: inputs[name] for name in names if name in inputs}
+    made = [name for name in names if name in graph.makers and name in graph.types]
+    if not made:
+        return given
+    found = run(case, side, edits.exposed(graph.proto, made, graph.types), inputs)
+    return {**given, **{name: found[name] for name in made if name in found}}
 
 
 def seen_inside(
@@ -171,14 +213,14 @@ def seen_inside(
 ) -> dict[str, Array] | None:
     """The values of tensors inside a graph, for some rows of the sample; None if it does not run."""
     exposed = edits.exposed(proto, names, case.tensor_types(side) if types is None else types)
-    with case.opened(side, target=exposed, options=options or WITHOUT_OPTIMISATION) as opened:
-        if opened is None:
-            return None
-        if opened.fixed_batch is not None:
-            positions = np.resize(positions, opened.fixed_batch)
-        fed, _ = opened.feed(case.rows(positions))
-        seen = case.ask_fed(opened, dict(fed.inputs))
-        return None if seen is None else {name: seen[name] for name in names if name in seen}
+    size = case.side(side).fixed_batch
+    batch = case.rows(positions if size is None else np.resize(positions, size))
+    case.require_time()
+    try:
+        seen = run(case, side, exposed, fed(case, side, batch), options)
+    except LikewiseError:
+        return None
+    return {name: seen[name] for name in names if name in seen}
 
 
 LARGEST_COPY = 512 * 2**20
@@ -186,9 +228,6 @@ LARGEST_COPY = 512 * 2**20
 
 MOST_VALUES = 20_000_000
 """Numbers of a step that are computed at most to measure an effect."""
-
-BEFORE = "__before"
-"""Behind the name of a tensor that is given from outside: the one that the graph itself comes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,32 +241,44 @@ class Inside:
     made_by: Mapping[str, str]
 
 
-def looked_into(case: Case, batch: Batch) -> Inside | None:
-    """Every tensor with a row axis that the graph computes for these rows; None where it cannot be opened up."""
+def looked_into(case: Case, batch: Batch, *, apart_from: Collection[str] = ()) -> Inside | None:
+    """Every tensor with a row axis that the graph computes for these rows; None where it cannot be opened up.
+
+    Those that do not matter cost nothing: in a large network all of them together may not fit into memory.
+    """
     proto = case.graph("candidate")
     if proto is None or proto.ByteSize() > LARGEST_COPY:
         return None
-    made_by = {name: node.op_type for node in proto.graph.node for name in node.output if name}
-    fed = case.fed("candidate", batch)
-    with _opened(case, edits.exposed(proto, made_by)) as side:
-        found = None if side is None else run_rows(case, side, fed)
+    nodes = proto.graph.node
+    made_by = {name: node.op_type for node in nodes for name in node.output if name and name not in apart_from}
+    with _values(case, made_by) as read:
+        found = read(batch)
     if found is None:
         return None
-    values = {**fed, **{name: found[name] for name in made_by if name in found}}
-    return Inside({name: array for name, array in values.items() if array.shape[:1] == (len(batch),)}, made_by)
+    return Inside({name: array for name, array in found.items() if array.shape[:1] == (len(batch),)}, made_by)
 
 
 @contextmanager
 def reader(case: Case, name: str) -> Iterator[Callable[[Batch], Array | None]]:
     """Reads one tensor for any rows."""
-    if name in {value.name for value in case.graph("candidate").graph.input}:
-        yield lambda batch: case.fed("candidate", batch)[name]
-        return
-    with _opened(case, edits.exposed(case.graph("candidate"), [name])) as side:
+    with _values(case, [name]) as read:
+        yield lambda batch: (read(batch) or {}).get(name)
 
-        def read(batch: Batch) -> Array | None:
-            found = None if side is None else run_rows(case, side, case.fed("candidate", batch))
-            return None if found is None else found.get(name)
+
+@contextmanager
+def _values(case: Case, names: Collection[str]) -> Iterator[Callable[[Batch], Tensors | None]]:
+    """Reads the inputs of the graph and these of its tensors, in its own order, for any rows."""
+    proto = case.graph("candidate")
+    inputs = {value.name for value in proto.graph.input}
+    made = [name for name in names if name not in inputs]
+    with _opened(case, edits.exposed(proto, made) if made else None) as side:
+
+        def read(batch: Batch) -> Tensors | None:
+            fed = case.fed("candidate", batch)
+            if not made:
+                return fed
+            found = None if side is None else run_rows(case, side, fed)
+            return None if found is None else {**fed, **{name: found[name] for name in made if name in found}}
 
         yield read
 
@@ -243,7 +294,8 @@ def injector(case: Case, name: str, dtype: Any) -> Iterator[Callable[[Batch, Arr
         def inject(batch: Batch, values: Array) -> Tensors | None:
             if side is None:
                 return None
-            return run_rows(case, side, {**case.fed("candidate", batch), name: values.astype(dtype)})
+            given = name if name in inputs else name + GIVEN
+            return run_rows(case, side, {**case.fed("candidate", batch), given: values.astype(dtype)})
 
         yield inject
 
@@ -297,14 +349,11 @@ def _cut(proto: ModelProto, name: str, dtype: Any) -> ModelProto | None:
 
     if name in {value.name for value in proto.graph.output}:
         return None
-    copy = edits.copied(proto)
-    for node in copy.graph.node:
-        for index, given in enumerate(node.output):
-            if given == name:
-                node.output[index] = name + BEFORE
+    copy, kind = edits.copied(proto), helper.np_dtype_to_tensor_dtype(dtype)
+    edits.replace_reads(copy.graph, {name: name + GIVEN})
     # What is noted of the shapes further on need not hold for what is given.
     del copy.graph.value_info[:]
-    copy.graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None))
+    copy.graph.input.append(helper.make_tensor_value_info(name + GIVEN, kind, None))
     return copy
 
 

@@ -13,16 +13,17 @@ from likewise.contracts.report import Place
 from likewise.errors import LikewiseError, ModelError
 from likewise.explain.case import Case, Fix, made_once
 from likewise.explain.experiment import ENOUGH, Change
-from likewise.models.lightgbm import open as lgb
-from likewise.models.onnx import doubles, edits, tree_edits
+from likewise.models import lightgbm as lgb
+from likewise.models import xgboost as xgb
+from likewise.models.onnx import edits, tree_edits, widen
 from likewise.models.onnx import trees as onnx
 from likewise.models.onnx.guess import Graph
 from likewise.models.onnx.tree_edits import UnwritableError, with_input, written
-from likewise.models.sklearn.walk import names_after, steps_before
+from likewise.models.sklearn.inside import names_after
+from likewise.models.sklearn.walk import steps_before
 from likewise.models.trees.differences import Differences, differences, partings, with_splits
 from likewise.models.trees.ensemble import Ensemble, as_compared, boundary
 from likewise.models.trees.read import trees_of
-from likewise.models.xgboost import open as xgb
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -322,7 +323,7 @@ class Survey:
                 edits.name_nodes(named.graph)
                 for place, site in enumerate(held.sites):
                     exact[named.graph.node[site.node].name] = tree_edits.exact(held, with_splits(wide, pairs), place)
-                return doubles.in_double(named, exact)[0]
+                return widen.in_double(named, exact)[0]
             except (UnwritableError, ModelError):
                 return None
 

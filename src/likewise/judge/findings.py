@@ -16,8 +16,19 @@ from likewise.compare.metrics.distribution import ALIKE
 from likewise.contracts.comparison import Comparison, OutputFacts, Tolerance
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
-from likewise.contracts.verdict import AT_LEAST, Check, Confidence, Finding, Limit, Outcome, Policy, Severity
-from likewise.contracts.words import at_sizes, figure
+from likewise.contracts.verdict import (
+    AT_LEAST,
+    Check,
+    Confidence,
+    Finding,
+    Limit,
+    Outcome,
+    Policy,
+    Severity,
+    at_sizes,
+    figure,
+)
+from likewise.data.cells import listed
 from likewise.judge.policy import LOSSY
 
 DRIFTS = {"batch_drift": "candidate", "reference_drift": "reference"}
@@ -32,6 +43,9 @@ ENOUGH = 10
 TARGETS = 64
 """Wider answers are features of one scale; one of them that hardly moves is told and does not block."""
 
+OF_PRESETS = frozenset({"mismatch_rate", "max_abs_diff", "mean_abs_diff"})
+"""What presets bound the differences of numbers by."""
+
 INSTEAD = frozenset({"max_abs_diff", "max_rel_diff"})
 """A limit of a user's on these says by how much whole numbers may differ, which without one are to be equal."""
 
@@ -41,8 +55,8 @@ FLIPS = frozenset({"label_flips", "flip_rate"})
 TOP_CLASS = {"label_flips": "top1_flips", "flip_rate": "top1_flip_rate", "material_flips": "top1_material_flips"}
 """What limits on labels ask of scores."""
 
-NAMED, NAMED_OUTPUTS = 6, 2
-"""Columns of one kind that are named in the warning, and outputs in the headline."""
+NAMED_OUTPUTS = 2
+"""Outputs that are named in the headline."""
 
 
 @dataclass(slots=True)
@@ -74,7 +88,8 @@ def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int 
         value = output.measures.get(TOP_CLASS[limit.measure])
     if value is None or _gives_way(case.policy, limit, output):
         return
-    within = value >= limit.bound if limit.measure in AT_LEAST else value <= limit.bound
+    bound = _bound(case.policy, limit, output)
+    within = value >= bound if limit.measure in AT_LEAST else value <= bound
     outcome = Outcome.PASS if within else Outcome.FAIL
     if limit.measure in ("mismatch_rate", "material_flips") and _asked_otherwise(case, output):
         outcome, value = _again(case, limit, output)
@@ -86,7 +101,7 @@ def checked(case: Judgement, limit: Limit, output: OutputFacts, batch_size: int 
             output=output.name,
             remedy="Run the check again with this tolerance",
         )
-    yield Check(output.name, limit.measure, value, limit.bound, outcome, batch_size)
+    yield Check(output.name, limit.measure, value, bound, outcome, batch_size)
 
 
 def concerns(limit: Limit, output: OutputFacts) -> bool:
@@ -103,13 +118,23 @@ def _asks_for_top_class(case: Judgement, limit: Limit) -> bool:
 
 def _gives_way(policy: Policy, limit: Limit, output: OutputFacts) -> bool:
     """Has the user said how far these whole numbers may differ, or how many of these labels?"""
-    exact = policy.tolerance.exact_integers and output.integer_rounding is not None
     instead: frozenset[str] = frozenset()
-    if limit.measure == "mismatch_rate" and exact and not limit.explicit:
+    if limit.measure in OF_PRESETS and _must_be_equal(policy, limit, output):
         instead = INSTEAD
     elif limit.measure == "material_flips" and policy.preset in LOSSY and not limit.explicit:
         instead = FLIPS
-    return any(other.measure in instead and concerns(other, output) for other in policy.limits)
+    return any(other.explicit and other.measure in instead and concerns(other, output) for other in policy.limits)
+
+
+def _bound(policy: Policy, limit: Limit, output: OutputFacts) -> float:
+    """What a limit asks of an output: of whole numbers no preset allows any difference."""
+    exact = limit.measure == "max_abs_diff" and _must_be_equal(policy, limit, output)
+    return 0.0 if exact else limit.bound
+
+
+def _must_be_equal(policy: Policy, limit: Limit, output: OutputFacts) -> bool:
+    """Is this a preset's limit beside whole numbers?"""
+    return policy.tolerance.exact_integers and output.integer_rounding is not None and not limit.explicit
 
 
 def _asked_otherwise(case: Judgement, output: OutputFacts) -> bool:
@@ -293,7 +318,7 @@ def _allowed(output: OutputFacts, policy: Policy, largest: float) -> float | Non
     for limit in policy.limits:
         if concerns(limit, output):
             if limit.measure == "max_abs_diff":
-                bounds.append(limit.bound)
+                bounds.append(_bound(policy, limit, output))
             elif limit.measure == "mismatch_rate" and limit.bound == 0:
                 bounds.append(tolerance.absolute + tolerance.relative * largest)
     return min(bounds, default=None)
@@ -365,9 +390,9 @@ def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Findi
         return
     rounded = [column.name for column in columns if column.fractions_untried]
     blind = [column.name for column in columns if not column.known and not column.fractions_untried]
-    guessed = f"; nothing is known about {len(blind):,} of {len(columns):,} columns: {_named(blind)}" if blind else ""
+    guessed = f"; nothing is known about {len(blind):,} of {len(columns):,} columns: {listed(blind)}" if blind else ""
     if rounded:
-        guessed += f"; only whole numbers were tried, because the candidate takes no others, in {_named(rounded)}"
+        guessed += f"; only whole numbers were tried, because the candidate takes no others, in {listed(rounded)}"
     yield Finding(
         "generated-data",
         Severity.WARNING,
@@ -381,10 +406,6 @@ def generated_findings(comparison: Comparison, policy: Policy) -> Iterator[Findi
             "generated rows cannot show how many real ones are beyond tolerance",
             remedy="Give real rows, or leave --max-failure-rate out",
         )
-
-
-def _named(columns: list[str]) -> str:
-    return ", ".join(columns[:NAMED]) + (f" and {len(columns) - NAMED} more" if len(columns) > NAMED else "")
 
 
 def generated_confidence(violations: int, rows: int, level: float, unit: str) -> Confidence | None:
@@ -425,7 +446,9 @@ def mismatch_bounds(magnitudes: Iterable[Mapping[str, Any]], absolute: float, re
     for entry in magnitudes:
         least, most = _magnitude_range(entry["exponent"])
         largest = float(entry["max_abs_diff"])
-        possible |= not largest <= absolute + relative * least
+        # The largest double stands for all differences that are larger still, up to twice as large.
+        scale = 2.0 if largest >= sys.float_info.max else 1.0
+        possible |= not largest <= absolute / scale + relative * (least / scale)
         certain |= not largest <= absolute + relative * most
     return certain, possible
 

@@ -9,12 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from likewise.compare.variations import matrix
+from likewise.compare.variations import settings
 from likewise.compare.variations.refusals import OUTSIDE
 from likewise.contracts.comparison import BatchSizeFacts, Cast, Incident, OutputFacts, SuiteFacts
-from likewise.contracts.verdict import Check, Finding, Limit, Outcome, Policy, Severity, SuiteVerdict, Verdict
-from likewise.contracts.words import at_sizes, figure, runs
-from likewise.judge.findings import NAMED, Judgement, checked, concerns, in_words
+from likewise.contracts.verdict import (
+    Check,
+    Finding,
+    Limit,
+    Outcome,
+    Policy,
+    Severity,
+    SuiteVerdict,
+    Verdict,
+    at_sizes,
+    figure,
+    runs,
+)
+from likewise.data.cells import listed
+from likewise.judge.findings import Judgement, checked, concerns, in_words
 
 ELEMENTWISE = frozenset({"max_abs_diff", "mismatch_rate", "material_flips", "nonfinite_mismatch"})
 """Limits that hold for any subset of the rows, and so for the rows run at another batch size."""
@@ -85,18 +97,11 @@ def judge_batches(case: Judgement) -> None:
 
 def _judge_fixed(case: Judgement, size: int) -> None:
     """A candidate that takes one size only is decided on data of that size, and on no other."""
+    tell, reach = case.doubt, ", and was checked at that size alone"
     if case.comparison.rows in (0, size):
-        case.warn(
-            "fixed-batch",
-            f"the candidate only takes batches of {size}, the size of the data; no other size could be tried",
-            remedy="Use --fixed-batch if that is intended, or export it with a dynamic batch axis",
-        )
-        return
-    case.doubt(
-        "fixed-batch",
-        f"the candidate only takes batches of {size}, and was checked at that size alone",
-        remedy="Use --fixed-batch if that is intended, or export it with a dynamic batch axis",
-    )
+        tell, reach = case.warn, ", the size of the data; no other size could be tried"
+    remedy = "Use --fixed-batch if that is intended, or export it with a dynamic batch axis"
+    tell("fixed-batch", f"the candidate only takes batches of {size}{reach}", remedy=remedy)
 
 
 def _judge_structure(case: Judgement) -> None:
@@ -219,13 +224,12 @@ def suite_findings(suites: Sequence[SuiteVerdict]) -> Iterator[tuple[Finding, Su
     """
     alike: dict[tuple[object, ...], list[SuiteVerdict]] = {}
     for suite in suites:
-        if suite.outcome is not Outcome.PASS and suite.kind != matrix.KIND and not suite.usual:
+        if suite.outcome is not Outcome.PASS and suite.kind != settings.KIND and not suite.usual:
             codes = tuple(dict.fromkeys(finding.code for finding in suite.findings))
             what = (codes or suite.headline) if suite.kind == SHAPE else suite.name
             alike.setdefault((suite.kind, suite.outcome, suite.blocks, what), []).append(suite)
     for group in alike.values():
-        suite, names = group[0], [suite.name for suite in group]
-        named = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        suite, named = group[0], listed([suite.name for suite in group])
         failed = suite.outcome is Outcome.FAIL
         blocking = Severity.FAILURE if failed else Severity.INCONCLUSIVE
         severity = blocking if suite.blocks else Severity.WARNING if failed else Severity.NOTE
@@ -313,7 +317,7 @@ def _short(text: str) -> str:
 
 def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
     """Where the candidate begins to differ along each option, and which settings could not be tried."""
-    tried = [suite for suite in suites if suite.kind == matrix.KIND]
+    tried = [suite for suite in suites if suite.kind == settings.KIND]
     left: dict[tuple[str, bool], list[str]] = {}
     for suite in tried:
         if suite.outcome is Outcome.INCONCLUSIVE:
@@ -340,7 +344,7 @@ def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
 
 def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
     """An option tells something when some of its values never differ, whatever the others are."""
-    assigned = {suite.name: matrix.assigned_in(suite.name) for suite in covered}
+    assigned = {suite.name: settings.assigned_in(suite.name) for suite in covered}
     for option in assigned[covered[0].name]:
         values = list(dict.fromkeys(assigned[suite.name].get(option, "") for suite in covered))
         first = {
@@ -368,4 +372,4 @@ def _along_each_option(covered: Sequence[SuiteVerdict]) -> Iterator[Finding]:
 
 
 def _failure(message: str, remedy: str = SETTING_REMEDY) -> Finding:
-    return Finding(matrix.DIVERGES, Severity.FAILURE, message, None, remedy)
+    return Finding(settings.DIVERGES, Severity.FAILURE, message, None, remedy)

@@ -25,9 +25,9 @@ from likewise.contracts.verdict import (
     SuiteVerdict,
     Verdict,
 )
+from likewise.data.cells import listed
 from likewise.errors import nearest
 from likewise.judge.findings import (
-    NAMED,
     Judgement,
     checked,
     concerns,
@@ -111,7 +111,8 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
             f"the candidate has {comparison.quantized_nodes} quantised nodes, and the limits are for a faithful export",
             remedy="If INT8 is intended, say so: --preset quantized",
         )
-    findings = tuple(sorted(case.findings, key=lambda finding: list(Severity).index(finding.severity)))
+    found = [_weighed(finding, outcome) for finding in case.findings]
+    findings = tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
     return Verdict(outcome, _headline(outcome, case), tuple(case.checks), findings, bound, suites)
 
 
@@ -267,6 +268,13 @@ def _outcome(case: Judgement) -> Outcome:
     return Outcome.PASS
 
 
+def _weighed(finding: Finding, outcome: Outcome) -> Finding:
+    """What was compared may break a limit; where not all could be compared, that is told and decides nothing."""
+    if outcome is Outcome.INCONCLUSIVE and finding.severity is Severity.FAILURE:
+        return replace(finding, severity=Severity.WARNING)
+    return finding
+
+
 def _headline(outcome: Outcome, case: Judgement) -> str:
     comparison = case.comparison
     if outcome is Outcome.INCONCLUSIVE:
@@ -307,8 +315,7 @@ def _lost(casts: Sequence[Cast]) -> str:
 
 
 def _columns(casts: Sequence[Cast]) -> str:
-    names = [repr(cast.column) for cast in casts]
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return listed([repr(cast.column) for cast in casts])
 
 
 def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str:
@@ -430,7 +437,8 @@ def nothing_to_explain(report: Report) -> bool:
     """Does nothing that experiments could explain keep this report from passing?"""
     decisive = [f for f in report.verdict.findings if f.severity in (Severity.FAILURE, Severity.INCONCLUSIVE)]
     beyond_models = (BASELINE, SAME_MODEL, "ended-early", "too-few-rows", "limit-unmeasured")
-    return bool(decisive) and all(finding.code in beyond_models for finding in decisive)
+    failed = any(check.outcome is Outcome.FAIL for check in report.verdict.checks) or report.comparison.mismatches
+    return bool(decisive) and not failed and all(finding.code in beyond_models for finding in decisive)
 
 
 def baseline_undecided(report: Report, told: str) -> Report:

@@ -6,9 +6,11 @@ Here is what all of them do in the same way.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any
 
 from likewise.contracts.models import Model
@@ -43,6 +45,28 @@ def quietly() -> Iterator[None]:
     finally:
         logging.disable(level)
         root.removeHandler(placeholder)
+
+
+@contextmanager
+def silently() -> Iterator[None]:
+    """The same without progress and advice that go to the terminal directly."""
+    with quietly(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        yield
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """The same without what is printed from C++, past Python's streams."""
+    with silently(), open(os.devnull, "w") as nothing:
+        kept = [os.dup(number) for number in (1, 2)]
+        try:
+            for number in (1, 2):
+                os.dup2(nothing.fileno(), number)
+            yield
+        finally:
+            for number, before in zip((1, 2), kept, strict=True):
+                os.dup2(before, number)
+                os.close(before)
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import BatchAxis, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
 from likewise.contracts.values import dataclass
+from likewise.data.columns import plain
 from likewise.errors import ModelError, UsageError
 
 BATCH_NAME = re.compile(r"(?i:batch)|^[BN]$")
@@ -107,7 +108,7 @@ class RowAxes:
     def placed(self, name: str, array: Array, axis: int) -> Array:
         """Rows of an input where the model has them; of one that has none, the value that all rows share."""
         if self.has_rows(name):
-            return from_front(array, axis)
+            return moved(array, 0, axis)
         import numpy as np
 
         if not len(array):
@@ -124,7 +125,7 @@ class RowAxes:
         import numpy as np
 
         if self.has_rows(name):
-            return to_front(array, axis)
+            return moved(array, axis, 0)
         return np.broadcast_to(array, (rows, *array.shape))
 
 
@@ -175,18 +176,11 @@ def only_batch(inputs: Sequence[InputSpec] | None) -> int | None:
     return first if isinstance(first, int) else None
 
 
-def from_front(array: Array, axis: int) -> Array:
-    """Rows moved from the front to where a model has them."""
+def moved(array: Array, origin: int, target: int) -> Array:
+    """Rows moved from the front to where a model has them, or back; an array without that axis stays as it is."""
     import numpy as np
 
-    return np.moveaxis(array, 0, axis) if axis and array.ndim > axis else array
-
-
-def to_front(array: Array, axis: int) -> Array:
-    """Rows moved to the front from where a model has them."""
-    import numpy as np
-
-    return np.moveaxis(array, axis, 0) if axis and array.ndim > axis else array
+    return np.moveaxis(array, origin, target) if origin != target and array.ndim > max(origin, target) else array
 
 
 def _declared(shape: Shape | None) -> int | None:
@@ -214,6 +208,12 @@ def kind_of(name: str, dtype: str | None) -> Kind | None:
     if (dtype or "").startswith(("int", "uint", "bool")):
         return Kind.LABEL if LABEL_NAME.search(name) else None
     return next((kind for pattern, kind in NAMED_KINDS if pattern.search(name)), None)
+
+
+def plain_labels(classes: Iterable[Any]) -> tuple[Label, ...]:
+    """Classes as plain Python values, as they stand in reports and pair with other runtimes."""
+    values = map(plain, classes)
+    return tuple(value if isinstance(value, bool | int | float | str) else str(value) for value in values)
 
 
 def array_of_dicts(

@@ -9,15 +9,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import ExportRequest, InputSpec, Kind, Label, Model, OutputSpec, Shape, Signature
+from likewise.contracts.models import (
+    Adapter,
+    ExportRequest,
+    InputSpec,
+    Kind,
+    Label,
+    Model,
+    OutputSpec,
+    Runner,
+    Shape,
+    Signature,
+)
 from likewise.contracts.values import dataclass
-from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.models import flags_as_integers, quietly
+from likewise.errors import LikewiseError, ModelError, extra, one_line
+from likewise.models import flags_as_integers, quietly, require_known
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -25,12 +39,16 @@ if TYPE_CHECKING:
 _HEAD = 256
 
 
-def begins(target: object, suffixes: tuple[str, ...], pattern: re.Pattern[bytes]) -> bool:
-    """Is this a path with one of the suffixes to a file that begins so? One that is missing may be meant so."""
-    if not isinstance(target, str | os.PathLike) or not str(target).lower().endswith(suffixes):
+def begins(target: object, suffixes: tuple[str, ...], pattern: re.Pattern[bytes], *, there: bool = False) -> bool:
+    """Is this a path with one of the suffixes to a file that begins so? One that is missing may be meant so.
+
+    `there`: only if the file exists, as the suffixes may mean something else.
+    """
+    if not named(target, suffixes):
         return False
+    assert isinstance(target, str | os.PathLike)
     if not os.path.exists(target):
-        return True
+        return not there
     if not os.path.isfile(target):
         return False
     try:
@@ -45,35 +63,80 @@ def named(target: object, suffixes: tuple[str, ...]) -> bool:
     return isinstance(target, str | os.PathLike) and str(target).lower().endswith(suffixes)
 
 
-def loaded(model: Model, load: Callable[[str | os.PathLike[str]], Any]) -> Any:
-    """The framework's own object: as it was given, or read from its file."""
-    return load(model.target) if isinstance(model.target, str | os.PathLike) else model.target
+def instances_of(package: str, *names: str) -> Callable[[object], bool]:
+    """What tells whether an object is of one of a package's classes, also through a subclass. Imports nothing."""
+
+    def found(target: object) -> bool:
+        bases = type(target).__mro__
+        return any(base.__module__.partition(".")[0] == package and base.__name__ in names for base in bases)
+
+    return found
 
 
-def content(path: str | os.PathLike[str]) -> bytes:
-    """All of a model file, or an error that names it."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError as error:
-        raise ModelError(f"there is no file {os.fspath(path)}", remedy="Check the path of the model") from error
-    except OSError as error:
-        raise ModelError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
+class BoosterAdapter(Adapter):
+    """What opens the models of one framework, `title` for people: live ones, and the files of save_model."""
 
+    framework: str
+    title: str
+    options: tuple[str, ...] = ()
 
-def unreadable(path: str | os.PathLike[str], framework: str, reason: str) -> ModelError:
-    """The error for a file that is not what its name says."""
-    return ModelError(
-        f"{os.fspath(path)} cannot be loaded as a {framework} model: {reason}",
-        remedy="Copy it again, or save the model again with save_model",
-    )
+    @contextmanager
+    def open(self, model: Model) -> Iterator[Runner]:
+        require_known(model, self.options)
+        path = isinstance(model.target, str | os.PathLike)
+        yield self.runner(self._loaded(model.target) if path else model.target, model)
+
+    def runner(self, target: Any, model: Model) -> Runner:
+        """The framework's own object, ready to be asked."""
+        raise NotImplementedError
+
+    def damage(self, content: bytes) -> str:
+        """What is wrong with a file that the framework would stumble over; empty if nothing is."""
+        raise NotImplementedError
+
+    def load(self, path: str, content: bytes) -> Any:
+        """The framework's own object from a file that is whole."""
+        raise NotImplementedError
+
+    def reason(self, error: Exception) -> str:
+        """What the framework said, in a line that a person can read."""
+        return one_line(error)
+
+    def _loaded(self, target: Any) -> Any:
+        path = os.fspath(target)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError as error:
+            raise ModelError(f"there is no file {path}", remedy="Check the path of the model") from error
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+        with extra("boost", needed_for=f"reading {path}"):
+            import_module(self.framework)
+        if damage := self.damage(content):
+            raise self._unreadable(path, damage)
+        try:
+            return self.load(path, content)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise self._unreadable(path, self.reason(error)) from error
+
+    def _unreadable(self, path: str, why: str) -> ModelError:
+        return ModelError(
+            f"{path} cannot be loaded as a {self.title} model: {why}",
+            remedy="Copy it again, or save the model again with save_model",
+        )
 
 
 class Answers:
-    """What a model says to the same rows, each question asked once; `margin` is how it is asked for scores."""
+    """What a model says to the same rows, each question asked once.
 
-    def __init__(self, model: Any, data: Any, **margin: bool) -> None:
-        self._model, self._data, self._margin = model, data, margin
+    `facts` is what is known of the model, `margin` how it is asked for scores.
+    """
+
+    def __init__(self, model: Any, data: Any, facts: Any, **margin: bool) -> None:
+        self._model, self._data, self._facts, self._margin = model, data, facts, margin
 
     @cached_property
     def value(self) -> Array:
@@ -84,11 +147,31 @@ class Answers:
         return self._model.predict(self._data, **self._margin)  # type: ignore[no-any-return]
 
 
+def fitted(booster: Callable[[], Any], name: str) -> Any:
+    """The booster in a scikit-learn wrapper; an error where it cannot answer yet."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return booster()
+    except NotFittedError as error:
+        raise unfitted(name) from error
+
+
 def unfitted(name: str) -> ModelError:
     """The error for a model that cannot answer yet."""
     return ModelError(f"{name} is not fitted", remedy="Call fit, then save the model again")
 
 
+def rewrapped(model: Any, booster: Any, *, wrapper: bool) -> Any:
+    """Another booster in a copy of the scikit-learn wrapper, where there is one."""
+    if not wrapper:
+        return booster
+    made = copy(model)
+    made._Booster = booster
+    return made
+
+
+@dataclass(eq=False)
 class BoosterRunner:
     """A trained model and how it is asked.
 
@@ -96,34 +179,24 @@ class BoosterRunner:
     computed there once. `reason` turns an error of the framework into a line a person can read.
     """
 
-    def __init__(
-        self,
-        native: Any,
-        signature: Signature,
-        details: Mapping[str, Any],
-        *,
-        name: str,
-        ask: Callable[[Batch], Any],
-        reason: Callable[[Exception], str] = one_line,
-    ) -> None:
-        self.native = native
-        self.signature = signature
-        self.details = details
-        self._name = name
-        self._ask = ask
-        self._reason = reason
+    native: Any
+    signature: Signature
+    details: Mapping[str, Any]
+    name: str
+    ask: Callable[[Batch], Any]
+    reason: Callable[[Exception], str] = one_line
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         wanted = [spec for spec in self.signature.outputs or () if outputs is None or spec.name in outputs]
         if not len(batch):
             return {spec.name: _nothing(spec) for spec in wanted}
         try:
-            answers = self._ask(batch)
+            answers = self.ask(batch)
             return {spec.name: _array(getattr(answers, spec.name)) for spec in wanted}
         except LikewiseError:
             raise
         except Exception as error:
-            raise ModelError(f"{self._name} did not answer: {self._reason(error)}") from error
+            raise ModelError(f"{self.name} did not answer: {self.reason(error)}") from error
 
 
 def output(
@@ -165,16 +238,6 @@ def dtype_of(classes: Array) -> str:
     return "string" if classes.dtype.kind in "OUS" else str(classes.dtype)
 
 
-def derives_from(target: object, package: str, names: Iterable[str]) -> bool:
-    """Is this an instance of one of the package's classes, also through a subclass? Imports nothing."""
-    if isinstance(target, type):
-        return False
-    wanted = set(names)
-    return any(
-        base.__module__.partition(".")[0] == package and base.__name__ in wanted for base in type(target).__mro__
-    )
-
-
 def _array(answer: Any) -> Array:
     import numpy as np
 
@@ -190,13 +253,19 @@ def _nothing(spec: OutputSpec) -> Array:
     return np.empty((0, *(size for size in (spec.shape or ())[1:] if isinstance(size, int))), dtype=dtype)
 
 
-def inputs_of(
-    names: Sequence[str] | None, count: int, *, coded: Iterable[str] = ()
-) -> tuple[tuple[InputSpec, ...], bool]:
-    """The declared inputs, and whether they are columns of a table: only a model that knows names has columns."""
-    if names:
-        return tuple(InputSpec(name, coded=name in set(coded)) for name in names), True
-    return (InputSpec("X", None, (None, count)),), False
+def signature_of(
+    names: Sequence[str] | None,
+    count: int,
+    outputs: tuple[OutputSpec, ...],
+    *,
+    coded: Iterable[str] = (),
+    underscored: bool = False,
+) -> Signature:
+    """What a model takes and gives: columns of a table only where it knows names, else one array."""
+    marked = set(coded)
+    columns = tuple(InputSpec(name, coded=name in marked) for name in names or ())
+    array = (InputSpec("X", None, (None, count)),)
+    return Signature(columns or array, outputs, table=bool(names), underscored=underscored)
 
 
 def data_of(batch: Batch, signature: Signature) -> Any:
@@ -252,23 +321,38 @@ def _coded(column: Any, known: Sequence[Any], name: str, *, refuse_unseen: bool)
     return pd.Series(pd.Categorical.from_codes(codes, categories), index=column.index)
 
 
-def require_codes(name: str, known: Sequence[Any]) -> None:
-    """Refuse to export categories under names of their own: ONNX trees compare codes, and no encoder is written."""
+Refusals = Iterator[tuple[str, str]]
+"""What a way to ONNX is known to get wrong, or to give up on without a reason, and what to do instead."""
+
+
+def named_categories(name: str, known: Sequence[Any]) -> Refusals:
+    """Categories under names of their own: ONNX trees compare codes, and no encoder is written."""
     if list(known) != list(range(len(known))):
         shown = ", ".join(repr(value) for value in list(known)[:3])
-        raise ModelError(
+        yield (
             f"feature {name} is categorical ({shown} …), and onnxmltools converts only its codes, not its categories",
-            remedy="Encode it before the model, for example with OrdinalEncoder, and train on the codes",
+            "Encode it before the model, for example with OrdinalEncoder, and train on the codes",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BoosterExporter:
-    """A booster's way to ONNX; `claims` tells its own models."""
+    """A booster's way to ONNX; `claims` tells its own models, `refusals` those that it must not be given."""
 
     framework: str
+    title: str
     claims: Callable[[object], bool]
-    export: Callable[[ExportRequest], ModelProto]
+    refusals: Callable[[ExportRequest], Refusals]
+    convert: Callable[[ExportRequest], ModelProto]
+    packages: tuple[str, ...] = ("onnxmltools",)
+
+    def export(self, request: ExportRequest) -> ModelProto:
+        with extra("boost", needed_for=f"the export of {self.title} models"):
+            for package in (self.framework, *self.packages):
+                import_module(package)
+        for message, remedy in self.refusals(request):
+            raise ModelError(message, remedy=remedy)
+        return self.convert(request)
 
 
 def to_onnx(

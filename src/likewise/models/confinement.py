@@ -11,10 +11,12 @@ import contextlib
 import ctypes
 import errno
 import glob
+import itertools
 import os
 import struct
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,9 @@ CACHES = (
 MOST_BESIDE = 4_096
 """Files beside a model that may be read with it: weights are kept apart from graphs, but not in so many pieces."""
 
+MOST_LOOKED = 100_000
+"""Entries of the folders beside a model that are looked at for hidden ones, nearest first; what is beyond is closed."""
+
 LARGEST_FILE, MOST_TASKS = 64 << 30, 32_768
 """Bytes of a file, and processes and threads of a user: more than a model needs, less than fills a machine."""
 
@@ -63,12 +68,16 @@ DENIED = {
     "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117), "kcmp": (312, 272),
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
     "process_madvise": (440, 440), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "ioprio_set": (251, 30),
     # A group of processes of its own, which would not end with ours.
     "setsid": (112, 157), "setpgid": (109, 154),
     # The network, and what is shared with other programs by a name.
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
-    "accept": (43, 202), "accept4": (288, 242), "shmget": (29, 194), "shmat": (30, 196),
-    "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "accept": (43, 202), "accept4": (288, 242), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195),
+    "shmdt": (67, 197), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
     # Calls that go round a filter of calls, and views of the files that go round rules about them.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
@@ -76,6 +85,8 @@ DENIED = {
     "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
     "unshare": (272, 97), "setns": (308, 268),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263), "inotify_init": (253, None), "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
     # Owners, attributes and lengths of files, which Landlock leaves alone or learnt late.
     "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54), "truncate": (76, 45),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
@@ -102,8 +113,9 @@ PRETENDED = {
 UNKNOWN = {"clone3": (435, 435)}
 """A call whose arguments a filter cannot see; the C library then uses an older one, whose arguments it can."""
 
-SOCKETPAIR, CLONE, PRLIMIT = (53, 199), (56, 220), (302, 261)
-NEW_NAMESPACES = 0x7E020000
+SOCKETPAIR, CLONE, PRLIMIT, SETPRIORITY = (53, 199), (56, 220), (302, 261), (141, 140)
+SCHEDULING = {"sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)}
+NEW_NAMESPACES, STREAM = 0x7E020000, 1
 
 _told = "none: the models ran in the caller's own process"
 _kept: list[int] = []
@@ -175,12 +187,46 @@ def beside(path: str) -> Iterator[str]:
     """
     yield path
     for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))}:
-        wide = holds_homes(folder)
+        yield from itertools.islice(_open_parts(folder), MOST_BESIDE)
+
+
+def _open_parts(top: str) -> Iterator[str]:
+    """What is in a folder and not hidden: folders as a whole where nothing in them is, else the parts of them."""
+    # Of a folder: the one that holds it, its files and its folders.
+    held: dict[str, tuple[str, list[str], list[str]]] = {}
+    mixed, waiting, left = {top, ""}, deque([("", top)]), iter(range(MOST_LOOKED))
+
+    def mix(folder: str) -> None:
+        while folder not in mixed:
+            mixed.add(folder)
+            folder = held[folder][0]
+
+    while waiting:
+        above, folder = waiting.popleft()
+        files: list[str] = []
+        folders: list[str] = []
+        held[folder] = above, files, folders
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for _, entry in zip(range(MOST_BESIDE), entries, strict=False):
-                own = not entry.name.startswith(".") and not entry.is_symlink()
-                if own and (entry.is_file() or not wide):
-                    yield entry.path
+            for entry in entries:
+                if next(left, None) is None:
+                    mix(folder)
+                    break
+                if entry.name.startswith("."):
+                    mix(folder)
+                elif not entry.is_symlink():
+                    (folders if entry.is_dir() else files).append(entry.path)
+        if folder == top and holds_homes(top):
+            folders.clear()
+        waiting.extend((folder, inside) for inside in folders)
+    waiting.append(("", top))
+    while waiting:
+        _, folder = waiting.popleft()
+        if folder not in mixed:
+            yield folder
+            continue
+        _, files, folders = held[folder]
+        yield from files
+        waiting.extend((folder, inside) for inside in folders)
 
 
 def holds_homes(folder: str) -> bool:
@@ -297,7 +343,7 @@ def _filter_calls() -> None:
 def _program(machine: str) -> Iterator[bytes]:
     """The filter: a list of instructions for the kernel's small machine, each a word, two jumps and a number."""
     column = list(SECCOMP).index(machine)
-    load, equal, at_least, any_of, leave = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, masked, equal, at_least, any_of, leave = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
     allow, refuse = 0x7FFF0000, 0x00050000
 
     def step(code: int, number: int, yes: int = 0, no: int = 0) -> bytes:
@@ -316,15 +362,22 @@ def _program(machine: str) -> Iterator[bytes]:
             if number is not None:
                 yield step(equal, number, 0, 1)
                 yield step(leave, refuse | answer)
-    # Pairs of sockets within the process, limits of the process itself, and no namespaces.
-    for numbers, test, value, yes, no in (
-        (SOCKETPAIR, equal, 1, 1, 0),
-        (PRLIMIT, equal, 0, 1, 0),
-        (CLONE, any_of, NEW_NAMESPACES, 0, 1),
+    # Pairs of connected sockets within the process (a datagram could be sent to any other), limits, priority and class
+    # of the process itself, and no namespaces. Each looks at arguments, at some bits of them. Threads are put on
+    # processors by their numbers, which nobody can tell from those of other processes here.
+    every, itself = 0xFFFFFFFF, (0, 0xFFFFFFFF, equal, 0, 1, 0)
+    for numbers, tests in (
+        (SOCKETPAIR, ((1, 0xF, equal, STREAM, 1, 0),)),
+        (PRLIMIT, (itself,)),
+        (SETPRIORITY, (itself, (1, every, equal, 0, 1, 0))),
+        *((found, (itself,)) for found in SCHEDULING.values()),
+        (CLONE, ((0, every, any_of, NEW_NAMESPACES, 0, 1),)),
     ):
-        yield step(equal, numbers[column], 0, 4)
-        yield step(load, 16)
-        yield step(test, value, yes, no)
-        yield step(leave, refuse | errno.EACCES)
+        yield step(equal, numbers[column], 0, 4 * len(tests) + 1)
+        for argument, bits, test, value, yes, no in tests:
+            yield step(load, 16 + 8 * argument)
+            yield step(masked, bits)
+            yield step(test, value, yes, no)
+            yield step(leave, refuse | errno.EACCES)
         yield step(leave, allow)
     yield step(leave, allow)

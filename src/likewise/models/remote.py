@@ -299,8 +299,8 @@ def serve() -> None:
     noted: list[str] = []
     warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
     with ExitStack() as stack, contextlib.suppress(EOFError, BrokenPipeError):
-        ask: Callable[[Batch, frozenset[str] | None], Tensors] | None = None
         runner: Runner
+        ask = _ask_reference
         while True:
             what, question = _receive(questions)
             if what == "import":
@@ -314,13 +314,12 @@ def serve() -> None:
                 if what == "open":
                     model, side = question
                     runner = stack.enter_context(open_model(model))
-                    ask = _ask_reference(runner) if side == "reference" else _ask_candidate(runner)
+                    ask = _ask_reference if side == "reference" else _ask_candidate
                     answer = runner.signature, dict(runner.details)
                 elif what == "look":
                     answer = question(runner.native)
                 else:
-                    assert ask is not None
-                    answer = dict(ask(*question))
+                    answer = dict(ask(runner, *question))
             except BaseException as raised:  # noqa: BLE001 - the other side is where it is handled
                 error = _portable(raised)
             _send(answers, (answer, error, noted[:]))
@@ -329,18 +328,12 @@ def serve() -> None:
 
 
 # Two names for one thing, so that the stack of a crash tells which model it was.
-def _ask_reference(runner: Runner) -> Callable[[Batch, frozenset[str] | None], Tensors]:
-    def _ask_reference(batch: Batch, outputs: frozenset[str] | None) -> Tensors:
-        return runner.run(batch, outputs=outputs)
-
-    return _ask_reference
+def _ask_reference(runner: Runner, batch: Batch, outputs: frozenset[str] | None) -> Tensors:
+    return runner.run(batch, outputs=outputs)
 
 
-def _ask_candidate(runner: Runner) -> Callable[[Batch, frozenset[str] | None], Tensors]:
-    def _ask_candidate(batch: Batch, outputs: frozenset[str] | None) -> Tensors:
-        return runner.run(batch, outputs=outputs)
-
-    return _ask_candidate
+def _ask_candidate(runner: Runner, batch: Batch, outputs: frozenset[str] | None) -> Tensors:
+    return runner.run(batch, outputs=outputs)
 
 
 def _portable(error: BaseException) -> BaseException:

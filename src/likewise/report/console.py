@@ -22,6 +22,11 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 """Commands to a terminal, marks that reorder text, and halves of characters; line ends and tabs are none of these."""
 
 
+ORDERS = re.compile(r"(?m)^(\s*):(?=:)|##(?=\w*\[)")
+"""How lines begin, or what stands in them, that the logs of CI systems obey: `::set-output`, `##vso[task]`."""
+
+STYLES = re.compile(r"(\x1b\[[0-9;]*m)")
+
 CODES = {"bold": 1, "dim": 2, "italic": 3, "reverse": 7, "red": 31, "green": 32, "yellow": 33}
 """How a terminal is told to show text so."""
 
@@ -93,7 +98,7 @@ def drawn(parts: Iterable[Part], *, width: int = 80, colour: bool = False) -> st
             shown += "".join(line.wrapped(width, colour=colour) for line in lines)
         else:
             shown += _by_rich(lines, width=width, colour=colour)
-    return "\n".join(line.rstrip() for line in shown.split("\n")).rstrip("\n") + "\n"
+    return _no_orders("\n".join(line.rstrip() for line in shown.split("\n")).rstrip("\n") + "\n")
 
 
 def _by_rich(part: RenderableType, *, width: int, colour: bool) -> str:
@@ -134,8 +139,21 @@ def plain_table(*headings: str) -> Table:
 
 
 def printable(text: str) -> str:
-    """Text that moves no cursor, changes no colour and turns no direction of reading: what would is shown as a mark."""
-    return CONTROLS.sub("\ufffd", text)
+    """Text that moves no cursor, changes no colour and turns no direction of reading: what would is shown as a mark.
+
+    Nor is it an order to a CI system that reads along.
+    """
+    return _no_orders(CONTROLS.sub("\ufffd", text))
+
+
+def _no_orders(text: str) -> str:
+    return ORDERS.sub(lambda found: f"{found[0]} ", text)
+
+
+def styled(text: str) -> str:
+    """The same for text that was drawn elsewhere: its colours stay, and nothing else that a terminal obeys."""
+    parts = STYLES.split(text)
+    return _no_orders("".join(part if place % 2 else CONTROLS.sub("\ufffd", part) for place, part in enumerate(parts)))
 
 
 class Pace:

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from likewise.contracts.verdict import Diff, Direction, Outcome, Told
-from likewise.contracts.words import change_text, value_text
+from likewise.contracts.verdict import Diff, Direction, Outcome, Told, change_text, value_text
 from likewise.report.console import drawn, plain_table
 from likewise.report.words import COLOURS, cut, sentence, worst
 

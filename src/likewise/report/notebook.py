@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import OutputFacts, Progress
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Outcome
-from likewise.contracts.words import figure
+from likewise.contracts.verdict import Outcome, figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import Pace, printable
 from likewise.report.words import bound_text, cut, most_telling, remedy_of, remedy_told, rows_told, sentence

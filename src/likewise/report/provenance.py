@@ -21,7 +21,7 @@ from likewise.contracts.report import Artefact, Origin
 from likewise.data import files
 from likewise.errors import LikewiseError
 from likewise.models.confinement import in_force
-from likewise.models.onnx.external_data import EXTERNAL_DATA
+from likewise.models.onnx.describe import EXTERNAL_DATA
 from likewise.registry import about_packages
 
 LIBRARIES = (

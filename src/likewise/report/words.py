@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
-from likewise.contracts.report import BatchTiming, Diagnosis, Explanation, Origin, Report
-from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict
-from likewise.contracts.words import figure, lowered, runs
+from likewise.contracts.report import Diagnosis, Explanation, Origin, Report
+from likewise.contracts.results import BatchTiming, BenchResult
+from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict, figure, lowered, runs
 
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
@@ -229,6 +229,16 @@ def size(count: int | None) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count} bytes"
+
+
+def footprints(result: BenchResult) -> Iterator[tuple[str, str, str]]:
+    """What the models take besides time: what it is, then that of the reference and of the candidate."""
+    reference, candidate = result.reference, result.candidate
+    yield "file", size(reference.file_bytes), size(candidate.file_bytes)
+    yield "first load, with imports", duration(reference.first_load), duration(candidate.first_load)
+    yield "load again", duration(reference.load), duration(candidate.load)
+    yield "memory, loaded", size(reference.memory_loaded), size(candidate.memory_loaded)
+    yield "memory, at peak", size(reference.memory_peak), size(candidate.memory_peak)
 
 
 def faster(timing: BatchTiming) -> str:

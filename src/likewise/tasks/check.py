@@ -6,34 +6,38 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from likewise.compare.call import SingleAnswerError
-from likewise.compare.session import Engine, Run, Session
-from likewise.compare.variations import batches, budget, lengths, repeats
+import numpy as np
+
+from likewise.compare import variations
+from likewise.compare.call import Side, SingleAnswerError, answers, open_side
+from likewise.compare.engines import Engine, Run, Session
+from likewise.compare.variations import batches, lengths
 from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts, Untried
+from likewise.contracts.data import Source
 from likewise.contracts.models import MADE_FROM, Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
 from likewise.data import selection
 from likewise.data.files import require_writable
+from likewise.data.readers import rebatched
 from likewise.data.readers.arrays import ArraySource, laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
 from likewise.data.selection import Stratified
-from likewise.errors import DataError, LikewiseError, UsageError, nearest, one_line
+from likewise.errors import DataError, LikewiseError, UsageError, one_line
 from likewise.judge import verdict as judging
 from likewise.models.arrays import RowAxes
 from likewise.registry import describe_model, each, open_source
-from likewise.report import provenance
-from likewise.report.files import save
+from likewise.report import provenance, save
 from likewise.tasks.judge import held_to_baseline
-from likewise.tasks.settings import KNOWN, Settings, plain_values, stated, with_formats
+from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats
 
 if TYPE_CHECKING:
     from likewise.explain.driver import Investigation
@@ -87,9 +91,7 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
 def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Settings:
     """One gate from the options of a call; a usage error for a name that is no option."""
     given = with_formats(options)
-    for name in given:
-        if name not in KNOWN:
-            raise UsageError(f"there is no option {name!r}{nearest(name, KNOWN)}")
+    require_known(given, KNOWN)
     return Settings(reference=reference, candidate=candidate, data=data, **plain_values(given))
 
 
@@ -148,6 +150,27 @@ def investigate(
         return gate.explain(report, *opened, ran)
 
 
+def ask_again(
+    settings: Settings, side: str, first: int, last: int, size: int, *, progress: Callable[[Progress], None]
+) -> None:
+    """Ask one model alone about the rows from `first` to `last`, `size` at a time: some of them took a worker along."""
+    gate = _Gate(settings, settings.policy())
+    reference, candidate = gate.describe_models()
+    with Session(reference, candidate) as session, ExitStack() as stack:
+        opened: Side | None = None
+        for batch in _source(settings, session, rowless=False).batches(WHOLE_ROWS):
+            numbers = batch.rows.numbers
+            for part in rebatched([batch.at(np.flatnonzero((numbers >= first) & (numbers <= last)))], size):
+                told = part.rows.numbers
+                progress(Progress("asking again", side, int(told[0]), int(told[-1])))
+                if opened is None:
+                    # These rows are asked about as it is opened, to see what it takes.
+                    opened = stack.enter_context(open_side(side, session.models[side], part, settings.feed))
+                answers(opened, part)
+            if len(numbers) and numbers[-1] >= last:
+                return
+
+
 def could_not_run(settings: Settings, error: LikewiseError) -> Report:
     """The report of a gate whose worker died: inconclusive, with what is known."""
     gate = _Gate(settings, settings.policy())
@@ -179,8 +202,7 @@ class _Gate:
     def describe_models(self) -> tuple[Model, Model]:
         """Both models, not open yet; a usage error for settings and suites that there are not."""
         settings = self.settings
-        self.models["reference"] = _model(settings.reference, settings.reference_options, settings, "reference")
-        self.models["candidate"] = _model(settings.candidate, settings.candidate_options, settings, "candidate")
+        self.models |= {side: model_of(settings, side) for side in ("reference", "candidate")}
         # Variations are imported where used: most gates have no matrix, and a gate starts no faster than its imports.
         if settings.matrix:
             from likewise.compare.variations import settings as runtime_settings
@@ -236,12 +258,12 @@ class _Gate:
             if not self.settings.thorough:
                 least, times = self.settings.seconds_or_times()
                 told = self.settings.edge == "report"
-                room = budget.room(plan, ran, seconds=least, multiple=times, edge=told)
+                room = variations.room(plan, ran, seconds=least, multiple=times, edge=told)
             if plan.batch_sizes != ():
-                part = None if plan.batch_sizes else budget.left(room, budget.BATCHES, plan, compared)
-                once = budget.covered(ran)
+                part = None if plan.batch_sizes else variations.left(room, variations.BATCHES, plan, compared)
+                once = variations.covered(ran)
                 compared = batches.run(plan, ran.prepared, ran.head, compared, room=part, covered=once)
-            compared = repeats.run(plan, ran.prepared, ran.head, compared)
+            compared = batches.ask_again(plan, ran.prepared, ran.head, compared)
         if wanted and not compared.incidents:
             compared = self._with_suites(plan, ran, compared, room)
         seconds = dict(ran.facts.seconds)
@@ -264,11 +286,11 @@ class _Gate:
             compared = _joined(compared, *self._edge(plan, ran, blocks=True))
         if lengths.applies(plan, prepared, head):
             self._tell(compared, ran.facts, SHAPES)
-            part = budget.left(room, budget.LENGTHS, plan, compared)
+            part = variations.left(room, variations.LENGTHS, plan, compared)
             compared = _joined(compared, *lengths.run(plan, prepared, head, room=part))
         if settings.edge == "report":
             self._tell(compared, ran.facts, EDGE)
-            part = budget.left(room, budget.EDGE, plan, compared)
+            part = variations.left(room, variations.EDGE, plan, compared)
             compared = _joined(compared, *self._edge(plan, ran, blocks=False, room=part))
         return compared
 
@@ -367,8 +389,10 @@ def _nothing_compared(policy: Policy, error: LikewiseError) -> Comparison:
     return Comparison(tolerance=policy.tolerance, incidents=(incident,))
 
 
-def _model(target: Any, options: Mapping[str, Any], settings: Settings, side: str) -> Model:
-    return describe_model(target, {**options, "trusted": settings.trusted}, batch_axis=settings.batch_axis, side=side)
+def model_of(settings: Settings, side: str) -> Model:
+    """The model of one side of a gate, not open yet."""
+    options = {**getattr(settings, f"{side}_options"), "trusted": settings.trusted}
+    return describe_model(getattr(settings, side), options, batch_axis=settings.batch_axis, side=side)
 
 
 def _source(settings: Settings, session: Session, *, rowless: bool) -> selection.Selection:
@@ -381,15 +405,13 @@ def _source(settings: Settings, session: Session, *, rowless: bool) -> selection
 
         planned = generated.planned_for(session.models, feed=settings.feed, opened=session.here)
         found = planned.source(asked=found.asked or settings.samples, seed=settings.seed)
-    return selection.select(
-        found,
-        samples=settings.samples,
-        sample=settings.sample,
-        seed=settings.seed,
-        drop=settings.drop,
-        id=settings.id,
-        stratify=settings.stratify,
-    )
+    return selected(found, settings)
+
+
+def selected(source: Source, settings: Settings) -> selection.Selection:
+    """The rows and columns of a source that a gate asks for."""
+    names = ("samples", "sample", "seed", "drop", "id", "stratify")
+    return selection.select(source, **{name: getattr(settings, name) for name in names})
 
 
 def _engine(name: str) -> Engine:

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import MADE_FROM
-from likewise.contracts.report import BatchTiming, Report
+from likewise.contracts.report import Report
+from likewise.contracts.results import BatchTiming
 from likewise.contracts.verdict import Outcome
 from likewise.data.files import hash_file, replacing
-from likewise.errors import LikewiseError, UsageError, one_line
-from likewise.models.onnx import describe, edits, external_data
+from likewise.errors import UsageError, one_line
+from likewise.models.onnx import describe, edits
 from likewise.registry import describe_model
-from likewise.report.bench import summary_line
 from likewise.report.provenance import sha256_of
+from likewise.report.tables import summary_line
 from likewise.report.words import size
 from likewise.tasks import bench
 from likewise.tasks import check as checking
@@ -43,10 +44,6 @@ FIXED_FROM, FIXED_BY = "likewise.fixed_from", "likewise.fixed_by"
 
 MOST_TOGETHER = 3
 """Remedies that are put together, one after the other."""
-
-SPEED_BATCH, SPEED_SECONDS = 256, 3.0
-SELECTION = ("drop", "seed", "id", "feed", "batch_axis")
-"""Settings of a check that timing follows too."""
 
 Follower = Callable[[Progress], None]
 
@@ -104,13 +101,8 @@ def fix(
     fixed, _ = run(settings, output)
     if not speed or fixed.output is None:
         return fixed
-    shared = {name: getattr(settings, name) for name in SELECTION}
-    try:
-        given = {"batch_sizes": (SPEED_BATCH,), "budget": SPEED_SECONDS, **shared}
-        return replace(fixed, timing=bench.bench(candidate, fixed.output, data, **given).timings[0])
-    except LikewiseError:
-        # The candidate may not open at all; then there is no speed to compare with.
-        return fixed
+    shared = {name: getattr(settings, name) for name in bench.SELECTION}
+    return replace(fixed, timing=bench.quick(candidate, fixed.output, data, **shared))
 
 
 def run(
@@ -224,7 +216,7 @@ class _Repair:
         """The graph with all its weights, saying where it comes from; it is no longer the file that was exported."""
         from onnx import helper
 
-        whole = edits.copied(external_data.whole(proto))
+        whole = edits.copied(describe.whole(proto))
         kept = {entry.key: entry.value for entry in whole.metadata_props if entry.key != MADE_FROM}
         before = kept.get(FIXED_BY)
         sha256 = sha256_of(self.settings.candidate)

@@ -19,22 +19,23 @@ from likewise.compare import feed as feeding
 from likewise.contracts.comparison import Json
 from likewise.contracts.data import Tensors
 from likewise.contracts.models import BatchAxis, Model
-from likewise.contracts.report import BatchTiming, Report
+from likewise.contracts.report import Report
+from likewise.contracts.results import BatchTiming
 from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
 from likewise.data.files import hash_file
-from likewise.errors import DataError, LikewiseError, ModelError, UsageError, nearest
+from likewise.errors import DataError, ModelError, UsageError, nearest
 from likewise.models import quietly
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
 from likewise.models.onnx.quantize import DYNAMIC, FP16, STATIC, Recipe
 from likewise.registry import open_source
-from likewise.report.bench import summary_line
+from likewise.report.tables import summary_line
 from likewise.report.words import size
 from likewise.tasks import bench
 from likewise.tasks import check as checking
-from likewise.tasks.settings import Settings
+from likewise.tasks.settings import Settings, require_known
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -46,11 +47,6 @@ MODES = (DYNAMIC, STATIC, FP16)
 CALIBRATIONS = ("minmax", "entropy", "percentile")
 FORMATS = ("qdq", "qoperator")
 WEIGHTS = ("int8", "uint8")
-
-SPEED_BATCH = 256
-SPEED_SECONDS = 3.0
-SELECTION = ("drop", "seed", "id", "feed", "batch_axis")
-"""Settings of a check that calibration and timing follow too."""
 
 CALL_ROWS = 64
 """Rows a call of a calibration: every value of the graph is kept for each, so calls stay small."""
@@ -89,35 +85,25 @@ def quantize(
     too. The result is true when the verdict is PASS.
     """
     recipe, settings = _split(options)
-    shared = {name: value for name, value in settings.items() if name in SELECTION}
+    shared = {name: value for name, value in settings.items() if name in bench.SELECTION}
     quantized = write(model, output, recipe, data=data if calibrate is None else calibrate, **shared)
     if data is None or not check:
         return Quantization(quantized)
     settings.setdefault("preset", "standard" if recipe.mode == FP16 else "quantized")
     report = checking.check(str(model), str(output), data, **settings)
-    return Quantization(quantized, report, _timing(str(model), str(output), data, shared) if speed else None)
+    return Quantization(quantized, report, bench.quick(str(model), str(output), data, **shared) if speed else None)
 
 
 def _split(options: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """What concerns quantising, and what concerns the check."""
     recipe_names = [entry.name for entry in fields(Recipe)]
     known = [*recipe_names, *(entry.name for entry in fields(Settings))]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"quantize() has no option {name!r}{nearest(name, known)}")
+    require_known(options, known)
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
     recipe = Recipe(**{name: plain.pop(name) for name in recipe_names if name in plain})
     return recipe, plain
-
-
-def _timing(model: str, output: str, data: Any, shared: Mapping[str, Any]) -> BatchTiming | None:
-    try:
-        return bench.bench(model, output, data, batch_sizes=(SPEED_BATCH,), budget=SPEED_SECONDS, **shared).timings[0]
-    except LikewiseError:
-        # The report says why a model could not be run; there is no speed to tell.
-        return None
 
 
 def write(

@@ -22,7 +22,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits, external_data
+from likewise.models.onnx import describe, edits
 from likewise.report.formats.markdown import text
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def files(report: Report, found: Investigation | None) -> dict[str, bytes]:
         piece = next((one for one in _pieces(case, proto, best, given) if one is not None and one.shows()), None)
     if piece is None:
         piece = Piece(case.graph(), given, _answered(case, rows), "the reference's answers")
-    if external_data.size(piece.proto) > LARGEST:
+    if describe.size(piece.proto) > LARGEST:
         return {}
     arrays = {f"in{number}": _plain(value) for number, value in enumerate(piece.inputs.values())}
     arrays |= {f"out{number}": _plain(value) for number, value in enumerate(piece.expected.values())}
     held = io.BytesIO()
     np.savez(held, **arrays)  # type: ignore[arg-type]
-    model = external_data.whole(piece.proto).SerializeToString(deterministic=True)
+    model = describe.whole(piece.proto).SerializeToString(deterministic=True)
     script, told = _script(piece), "\n".join(_issue(report, case, best, piece)) + "\n"
     return dict(zip(FILES, (bytes(model), held.getvalue(), script.encode(), told.encode()), strict=True))
 
@@ -258,7 +258,7 @@ def _answers(
     if not optimised:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        content = external_data.whole(proto).SerializeToString()
+        content = describe.whole(proto).SerializeToString()
         session = ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
         names = [value.name for value in session.get_outputs()] if names is None else list(names)
         taken = {value.name for value in session.get_inputs()}

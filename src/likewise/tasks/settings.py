@@ -15,7 +15,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise.compare.variations.matrix import settings_of
 from likewise.contracts.models import BatchAxis
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
@@ -31,8 +30,14 @@ FILE = "likewise.toml"
 REPORT = "parity_report.json"
 """Where the report of a command goes that says nothing else."""
 
+CONFIG = "--trust-config, or set LIKEWISE_TRUST_CONFIG=1 in CI"
+"""How a user says that a configuration may name code."""
+
 PATHS = ("reference", "candidate", "data", "report", "baseline")
 """Settings that name files."""
+
+OPENED = ("reference", "candidate", "data", "baseline", "reference_options", "candidate_options", "matrix")
+"""Settings that may name files to read, or code to run."""
 
 POLICY = (
     *("preset", "abs_tol", "rel_tol", "mean_tol", "limits"),
@@ -128,18 +133,34 @@ class Settings:
         for name, lengths in (self.shapes or {}).items():
             if not lengths or any(not isinstance(length, int) or length < 1 for length in lengths):
                 raise UsageError(f"--shapes {name}: no lengths above zero", remedy="Give lengths such as seq=1,7,128")
-        settings_of(self.matrix)
+        if self.matrix:
+            # Where settings are tried, arrays are needed too.
+            from likewise.compare.variations.settings import settings_of
+
+            settings_of(self.matrix)
         self.seconds_or_times()
         RowAxes.parse(self.batch_axis)
         require_baseline(self.baseline, max_worse=self.max_worse)
+        self.require_own_files()
+        return make_policy(**{name: getattr(self, name) for name in POLICY})
+
+    def require_own_files(self, *more: str) -> None:
+        """A usage error where a report, or one of these other files, would replace what the run reads or writes."""
         read = {name: getattr(self, name) for name in ("reference", "candidate", "data", "baseline")}
         for options in (self.reference_options, self.candidate_options):
             read |= {f"option {name}": value for name, value in options.items()}
-        require_own_files(read, [("json", self.report), *self.formats.items()])
-        return make_policy(**{name: getattr(self, name) for name in POLICY})
+        others = [(f"output {number}", path) for number, path in enumerate(more, start=1)]
+        require_own_files(read, [("json", self.report), *self.formats.items(), *others])
 
 
 KNOWN = (*(entry.name for entry in fields(Settings)), *FORMATS)
+
+
+def require_known(names: Iterable[str], known: Iterable[str]) -> None:
+    """A usage error for a name that is no option."""
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
 
 
 def with_formats(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,26 +312,54 @@ def load_gates(path: Path) -> dict[str, Settings]:
     return {name: _gate(path, name, {**shared, **gate}) for name, gate in gates.items()}
 
 
-def require_harmless(gates: Mapping[str, Settings], *, trusted: bool) -> None:
+def require_harmless(
+    gates: Mapping[str, Settings], *, trusted: bool, whose: str = "the configuration of gate {!r}", flag: str = CONFIG
+) -> None:
     """A usage error where a configuration names code to run, or files outside its folder to write.
 
     It may be part of somebody else's repository. `trusted`: the command itself says which code pickles may use.
     """
+    here, project = _place("."), _project()
     for name, gate in gates.items():
-        options = {**gate.reference_options, **gate.candidate_options}
-        code = {"reference": gate.reference, "candidate": gate.candidate, "data": gate.data, **options}
-        named = {key: value for key, value in code.items() if key != "batch_axis" and SPECIFICATION.match(str(value))}
-        found = [f"{key} = {value!r}" for key, value in named.items()]
-        found += [f"trusted = {list(gate.trusted)}"] if gate.trusted and not trusted else []
-        here = _place(".")
-        files = [path for path in (gate.report, *gate.formats.values()) if path not in (None, "-")]
-        outside = [str(path) for path in files if here not in _place(str(path)).parents]
-        if found or outside:
-            told = f"names code to run ({found[0]})" if found else f"writes outside its folder ({outside[0]})"
-            raise UsageError(
-                f"the configuration of gate {name!r} {told}",
-                remedy="If you trust whoever wrote it, say --trust-config, or set LIKEWISE_TRUST_CONFIG=1 in CI",
-            )
+        texts = [entry for part in OPENED for entry in _texts(getattr(gate, part), part)]
+        named = [(key, text) for key, text in texts if SPECIFICATION.match(text) and not key.endswith(".batch_axis")]
+        code = [f"{key} = {text!r}" for key, text in named]
+        code += [f"trusted = {list(gate.trusted)}"] if gate.trusted and not trusted else []
+        written = [path for path in (gate.report, *gate.formats.values()) if path is not None and path != "-"]
+        faults = {
+            "names code to run": code,
+            "writes outside its folder": [path for path in written if here not in _place(path).parents],
+            "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
+        }
+        for fault, found in faults.items():
+            if found:
+                told = f"{whose.format(name)} {fault} ({found[0]})"
+                raise UsageError(told, remedy=f"If you trust whoever wrote it, say {flag}")
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """All texts in settings, however deep, with the names that lead to them."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _texts(entry, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _texts(entry, name)
+    elif isinstance(value, str | PathLike):
+        yield name, os.fspath(value)
+
+
+def _beyond(text: str, project: Path) -> bool:
+    """Does a setting name something outside a folder that is there, by itself or as a pattern?"""
+    path = Path(os.path.expanduser(text))
+    place = next((above for above in (path, *path.parents) if not glob.has_magic(str(above))), path)
+    return os.path.lexists(place) and project not in (_place(place), *_place(place).parents)
+
+
+def _project() -> Path:
+    """The repository around the folder of a configuration, or that folder."""
+    here = _place(".")
+    return next((above for above in (here, *here.parents) if (above / ".git").exists()), here)
 
 
 def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
@@ -398,7 +447,8 @@ def stated(settings: Settings) -> dict[str, Any]:
         # A live frame or array does not compare like a value: it is named before anything is asked of it.
         if entry.name in PATHS and value is not None and not isinstance(value, str):
             value = str(value) if isinstance(value, PathLike) else type(value).__name__
-        if value is None or value == () or value == {}:
+        # Where nothing said is None, an empty list says something: `--batch-sizes none`.
+        if value is None or (entry.default is not None and (value == () or value == {})):
             continue
         if entry.name.endswith("_options"):
             value = {name: _named(option) for name, option in value.items()}

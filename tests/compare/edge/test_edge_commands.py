@@ -13,9 +13,9 @@ from edge_pairs import table
 
 import data_only
 import likewise
+from likewise import report as report_files
 from likewise.compare.variations import edge
 from likewise.contracts.verdict import Outcome
-from likewise.report import files as report_files
 from likewise.tasks import check as verify
 from likewise.tasks import settings as config
 from planting import command, here

@@ -10,7 +10,7 @@ import pytest
 from edge_pairs import opened, total
 
 from likewise.compare.variations import edge
-from likewise.compare.variations.edge.rows import COLUMNS, all_features
+from likewise.compare.variations.edge import COLUMNS, all_features
 from likewise.contracts.comparison import Suite
 
 SUITES = {suite.name: suite for suite in edge.suites()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, text
 
-from likewise.compare.metrics.agreement import EXTENSION, MOST_DISTINCT, rows_beyond
+from likewise.compare.metrics.agreement import AGREEMENT, MOST_DISTINCT, rows_beyond
 from likewise.contracts.models import Kind
 from likewise.judge.findings import flips_above
 
@@ -17,7 +17,7 @@ def agree(ours, theirs):
 
 
 def observed(reference, candidate, **given):
-    return EXTENSION.observe(make_pair(reference, candidate, Kind.LABEL, **given))
+    return AGREEMENT.observe(make_pair(reference, candidate, Kind.LABEL, **given))
 
 
 @settings(max_examples=120, deadline=None)
@@ -31,7 +31,7 @@ def test_every_figure_is_what_a_loop_finds(pair):
         columns += differing
         flips += any(differing)
         material += any(differing) and (pair.margin is None or not pair.margin[row] <= pair.noise[row])
-    summary = EXTENSION.observe(pair)
+    summary = AGREEMENT.observe(pair)
     rows = len(pair.reference)
     expected = {"label_flips": flips, "flip_rate": flips / rows, "material_flips": material} if rows else {}
     assert dict(summary.measurements()) == expected
@@ -136,6 +136,6 @@ def test_equal_labels_of_different_types_are_one_answer_in_any_order(order):
 
 def test_applies_to_labels_and_to_all_text():
     label, value = make_pair([1], [1], Kind.LABEL).spec, make_pair([1], [1]).spec
-    assert EXTENSION.applies_to(label, numeric=True)
-    assert EXTENSION.applies_to(value, numeric=False)
-    assert not EXTENSION.applies_to(value, numeric=True)
+    assert AGREEMENT.applies_to(label, numeric=True)
+    assert AGREEMENT.applies_to(value, numeric=False)
+    assert not AGREEMENT.applies_to(value, numeric=True)

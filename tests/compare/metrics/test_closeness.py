@@ -2,6 +2,7 @@
 
 import math
 import struct
+import sys
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -51,11 +52,13 @@ def derived(pair):
                 nan_both += 1
                 beyond |= not pair.nan_equal
             elif math.isfinite(r) and math.isfinite(c):
-                d = float(int(exact_c) - int(exact_r)) if whole else c - r
-                d = math.copysign(min(abs(d), 1.7976931348623157e308), d)
+                # A difference that is too large for a double is worked out in halves.
+                scale = 1 if abs(c - r) < math.inf else 2
+                d = scale * Fraction(float((Fraction(exact_c) - Fraction(exact_r)) / scale))
                 ulps = max(ulps, int(abs(d)) if whole else abs(place(r, size) - place(c, size)))
                 finite.append((r, c, d))
-                if not abs(d) <= tolerance.absolute + tolerance.relative * abs(r):
+                allowed = tolerance.absolute / scale + tolerance.relative * (abs(r) / scale)
+                if not float(abs(d) / scale) <= allowed:
                     outside += 1
                     beyond = True
             elif r != c:
@@ -81,10 +84,10 @@ def derived(pair):
 
     rr, cc, rc, dd = squares(0, 0), squares(1, 1), squares(0, 1), squares(2, 2)
     figures |= {
-        "max_abs_diff": max(abs(d) for _, _, d in finite),
-        "mean_abs_diff": nearest_double(sum(abs(Fraction(d)) for _, _, d in finite) / len(finite)),
-        "mean_diff": nearest_double(sum(Fraction(d) for _, _, d in finite) / len(finite)),
-        "max_rel_diff": max(min(abs(d) / max(abs(r), RELATIVE_FLOOR), math.inf) for r, _, d in finite),
+        "max_abs_diff": nearest_double(min(max(abs(d) for _, _, d in finite), Fraction(sys.float_info.max))),
+        "mean_abs_diff": nearest_double(sum(abs(d) for _, _, d in finite) / len(finite)),
+        "mean_diff": nearest_double(sum(d for _, _, d in finite) / len(finite)),
+        "max_rel_diff": max(nearest_double(abs(d) / Fraction(max(abs(r), RELATIVE_FLOOR))) for r, _, d in finite),
         "max_ulp_diff": float(ulps),
     }
     with localcontext() as context:
@@ -208,8 +211,26 @@ def test_directions():
     assert figures([1.0], [1e160])["sqnr_db"] == pytest.approx(-3200.0, rel=1e-14)
 
 
-def test_a_difference_too_large_for_a_double_is_the_largest_double():
-    assert figures([-1.7e308], [1.7e308])["max_abs_diff"] == 1.7976931348623157e308
+def test_a_difference_too_large_for_a_double_is_told_as_the_largest_and_judged_as_it_is():
+    found = figures([1.7e308, 1.0, 2.0], [-1.7e308, 1.0, 2.0], tolerance=Tolerance(0.0, 1.5))
+    assert found["max_abs_diff"] == 1.7976931348623157e308
+    assert found["max_rel_diff"] == 2.0
+    assert found["mean_abs_diff"] == pytest.approx(1.7e308 / 3 * 2, rel=1e-15)
+    assert found["mismatches"] == found["rows_beyond"] == 1
+    assert figures([1.7e308], [-1.7e308], tolerance=Tolerance(0.0, 2.0))["mismatches"] == 0
+    # What is allowed is too large for a double as well.
+    assert figures([0.9e308], [-1.79e308], tolerance=Tolerance(0.0, 2.5))["mismatches"] == 1
+    assert figures([0.9e308], [-1.79e308], tolerance=Tolerance(0.0, 3.0))["mismatches"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_whole_numbers_beside_floats_are_subtracted_before_anything_is_rounded(dtype):
+    large = np.array([2**53 + 1, -8769504594271552125, 2**63 - 1])
+    floats = large.astype(dtype)
+    apart = [abs(int(theirs) - int(ours)) for ours, theirs in zip(large, floats, strict=True)]
+    assert figures(large, floats)["max_abs_diff"] == float(max(apart))
+    assert figures(floats, large)["max_abs_diff"] == float(max(apart))
+    assert figures(large, floats, tolerance=EXACT)["mismatches"] == 3
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLES, object])

@@ -57,19 +57,19 @@ def bench(
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, svg, output)
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)
     plain = watched({"do": "bench", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-    from likewise.contracts.report import BenchResult
-    from likewise.report.bench import plot, table
+    from likewise.contracts.results import BenchResult
     from likewise.report.formats.json import dumps, read
+    from likewise.report.tables import bench_plot, bench_table
 
     result = read(BenchResult, plain)
     if svg is not None:
-        write({svg: plot(result)})
+        write({svg: bench_plot(result)})
     if output is not None:
         write({output: dumps(result)})
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
     else:
-        click.echo(table(result, width=width(), colour=colour()), nl=False)
+        click.echo(bench_table(result, width=width(), colour=colour()), nl=False)
 
 
 EXTENSION = bench

@@ -20,13 +20,8 @@ FILES = ("data", "baseline", "report", "formats")
 @click.command(short_help="Does the candidate answer like the reference?")
 @click.argument("reference", required=False)
 @click.argument("candidate", required=False)
-@options.data_options
-@options.policy_options
+@options.gate_options
 @options.baseline_options
-@options.comparison_options
-@options.trust_option
-@options.report_options
-@options.repro_option
 @click.option(
     "--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml, here or above]"
 )
@@ -39,7 +34,6 @@ FILES = ("data", "baseline", "report", "formats")
 @click.option("--reports", metavar="FOLDER", help="Write every gate's report there too, in every format.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
-@options.gate_timeout_option
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
 def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None, **given: Any) -> None:
@@ -54,7 +48,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     likewise check model.onnx model.int8.onnx --data test.npz --preset quantized
     """
     from likewise.cli.gates import carry_out, carry_out_all, show
-    from likewise.tasks.settings import REPORT, overridden, require_harmless, require_own_reports, settings_from
+    from likewise.tasks.settings import overridden, require_harmless, require_own_reports
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet", "debug")}
     names = ("config", "gates", "reports", "trust_config", "repro")
@@ -79,8 +73,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
         if path is not None or chosen:
             raise UsageError("models beside --config or --gate", remedy="Name the models, or the gates of a file")
         options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
-        table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
-        settings = {"": settings_from(table, where="the command")}
+        settings = {"": options.gate(reference, candidate, stated)}
     if folder is not None:
         files = {name: _every_format(folder, name or "parity_report") for name in settings}
         settings = {n: replace(gate, formats={**files[n], **gate.formats}) for n, gate in settings.items()}
@@ -100,7 +93,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
 def _every_format(folder: str, gate: str) -> dict[str, str]:
     """A file in the folder for every format of a report, named after the gate."""
     from likewise.registry import modules
-    from likewise.report.files import file_name
+    from likewise.report import file_name
 
     stem = re.sub(r"[^\w.-]", "_", gate)
     return {name: str(Path(folder) / file_name(stem, name)) for name in modules("report.formats") if name != "terminal"}

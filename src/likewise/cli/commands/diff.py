@@ -24,6 +24,7 @@ from likewise.cli import CODES, options
 @options.force_option
 @options.debug_option
 @click.pass_context
+@options.of_stored_reports
 def diff(
     ctx: click.Context,
     /,
@@ -53,7 +54,7 @@ def diff(
     from likewise.cli.gates import colour, printed, width, write
     from likewise.judge import diff as diffing
     from likewise.report import diff as changes
-    from likewise.report.files import load_gates
+    from likewise.report import load_gates
     from likewise.report.words import worst
     from likewise.tasks.settings import require_outputs
 

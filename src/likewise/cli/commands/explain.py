@@ -12,21 +12,16 @@ from likewise.cli import options
 @click.command(short_help="Why does the candidate answer differently?")
 @click.argument("reference")
 @click.argument("candidate")
-@options.data_options
-@options.policy_options
-@options.comparison_options
-@options.trust_option
-@options.report_options
-@options.repro_option
+@options.gate_options
 @click.option(
     "--budget",
+    "--explain-budget",
     "explain_budget",
     callback=options.seconds,
     default="2m",
     metavar="TIME",
     help="Search for at most this long, such as 30s or 5m.  [default: 2m]",
 )
-@options.gate_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @options.debug_option
 @click.pass_context
@@ -41,12 +36,10 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     likewise explain model.joblib model.onnx --data test.parquet
     """
     from likewise.cli.gates import carry_out, show
-    from likewise.tasks.settings import REPORT, settings_from
 
     as_json, debug, repro = (given.pop(name) for name in ("as_json", "debug", "repro"))
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
-    table = {"report": REPORT, **options.stated(**given), "reference": reference, "candidate": candidate}
-    settings = settings_from(table, where="the command")
+    settings = options.gate(reference, candidate, options.stated(**given))
     carried = carry_out(settings, as_json=as_json, quiet=False, debug=debug, full=True, repro=repro)
     show(carried, as_json=as_json)
     ctx.exit(carried.exit_code)

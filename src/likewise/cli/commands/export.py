@@ -26,13 +26,8 @@ from likewise.cli import options
     metavar="INPUT=AXIS,AXIS",
     help="Axes of an input whose length is free, such as tokens=0,1.",
 )
-@click.option(
-    "--option",
-    "reference_options",
-    multiple=True,
-    callback=options.assignments,
-    metavar="NAME=VALUE",
-    help="An option for the model's adapter, such as factory=net.py:Net for a file of weights.",
+@options.adapter_option(
+    "--option", "An option for the model's adapter, such as factory=net.py:Net for a file of weights."
 )
 @click.option("--check/--no-check", default=True, help="Compare the file with the model.  [default: check]")
 @options.policy_options
@@ -58,15 +53,14 @@ def export(
     """
     from likewise.cli.gates import carry_out, printed, show
     from likewise.cli.supervisor import supervise
-    from likewise.tasks.settings import REPORT, require_outputs, settings_from
+    from likewise.tasks.settings import require_outputs
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")
     how = {name: given.pop(name) for name in ("opset", "double", "zipmap", "dynamic")}
     how["dynamic"] = {name: _axes(axes) for name, axes in how["dynamic"].items()} or None
-    stated = options.stated(**given)
-    gate = {"report": REPORT, **stated, "reference": model, "candidate": output}
-    settings = settings_from(gate, where="the command")
+    stated = options.stated(reference_options=given.pop("options"), **given)
+    settings = options.gate(model, output, stated)
     settings.policy()
     beside = [str(Path(output).with_suffix(f".{name}.json")) for name in ("features", "metadata")]
     require_outputs({"model": model, "data": given["data"]}, output, *beside)

@@ -16,13 +16,8 @@ from likewise.cli import options
 @click.argument("reference")
 @click.argument("candidate", metavar="CANDIDATE.onnx")
 @click.option("--output", "-o", required=True, metavar="FILE.onnx", help="The file to write, if it passes.")
-@options.data_options
-@options.policy_options
+@options.gate_options
 @options.baseline_options
-@options.comparison_options
-@options.trust_option
-@options.report_options
-@options.repro_option
 @click.option(
     "--explain-budget",
     callback=options.seconds,
@@ -31,7 +26,6 @@ from likewise.cli import options
     help="Look for causes for at most this long, such as 30s or 5m.  [default: 2m]",
 )
 @click.option("--speed/--no-speed", "timed", default=True, help="Time both files on --data.  [default: speed]")
-@options.gate_timeout_option
 @options.output_options(json="Print what was done and the report as JSON.", quiet="Print the outcome only.")
 @click.pass_context
 def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, timed: bool, **given: Any) -> None:
@@ -45,20 +39,17 @@ def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, t
     likewise fix model.joblib model.onnx --data test.parquet -o fixed.onnx
     """
     from likewise.cli.gates import carry_out, speed, width
-    from likewise.tasks.quantize import SELECTION
-    from likewise.tasks.settings import REPORT, require_outputs, settings_from
+    from likewise.tasks.settings import require_outputs
 
     as_json, quiet, debug, repro = (given.pop(name) for name in ("as_json", "quiet", "debug", "repro"))
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")
     stated = options.stated(**given)
-    table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
-    settings = settings_from(table, where="the command")
+    settings = options.gate(reference, candidate, stated)
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, output)
     carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug, fixed=output, repro=repro)
     found, timing = carried.fixed, None
     if found.get("output") and timed and not quiet:
-        shared = {"data": given["data"], **{name: stated[name] for name in SELECTION if name in stated}}
-        timing = speed(candidate, output, shared, timeout=settings.timeout, debug=debug)
+        timing = speed(candidate, output, stated, timeout=settings.timeout, debug=debug)
     if as_json:
         from dataclasses import asdict
 

@@ -21,6 +21,7 @@ from likewise.cli import CODES, options
 @options.force_option
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
 @click.pass_context
+@options.of_stored_reports
 def judge(
     ctx: click.Context,
     /,
@@ -36,7 +37,7 @@ def judge(
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
     from likewise.cli.gates import colour, drawn, printed, show, width, write
     from likewise.data.files import require_writable
-    from likewise.report.files import load, save
+    from likewise.report import load, save
     from likewise.tasks.judge import judge as judge_again
     from likewise.tasks.settings import require_baseline, require_own_files
 

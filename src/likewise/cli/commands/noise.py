@@ -39,14 +39,15 @@ def noise(
 
     arguments = options.arguments("Say which rows to ask about", model=model, **given)
     plain = watched({"do": "noise", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
+    from likewise.contracts.results import NoiseResult
     from likewise.report.formats.json import read
-    from likewise.report.noise import NoiseResult, table
+    from likewise.report.tables import noise_table
 
     result = read(NoiseResult, plain)
     if as_json:
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        click.echo(table(result, width=width(), colour=colour()), nl=False)
+        click.echo(noise_table(result, width=width(), colour=colour()), nl=False)
     elif not result.refused:
         click.echo(result.options)
     ctx.exit(INCONCLUSIVE if result.refused else PASS)

@@ -11,7 +11,8 @@ from likewise.cli import options
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried
-    from likewise.contracts.report import BatchTiming, Report
+    from likewise.contracts.report import Report
+    from likewise.contracts.results import BatchTiming
 
 
 CHOICES = {
@@ -86,8 +87,9 @@ def quantize(
     from likewise.cli.gates import carry_out, show, speed, width
     from likewise.cli.supervisor import supervise
     from likewise.data.files import REPLACE
-    from likewise.tasks.quantize import SELECTION, Quantized, summary
-    from likewise.tasks.settings import REPORT, require_outputs, settings_from
+    from likewise.tasks.bench import SELECTION
+    from likewise.tasks.quantize import Quantized, summary
+    from likewise.tasks.settings import require_outputs
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
     timeout = stated.get("timeout")
@@ -98,8 +100,7 @@ def quantize(
     settings = None
     if data is not None and wanted:
         preset = "standard" if mode == "fp16" else "quantized"
-        table = {"preset": preset, "report": REPORT, **stated, "reference": model, "candidate": output}
-        settings = settings_from(table, where="the command")
+        settings = options.gate(model, output, {"preset": preset, **stated})
         # What makes no sense is said before the file is written.
         settings.policy()
     REPLACE.set(bool(recipe.get("force")))
@@ -114,7 +115,7 @@ def quantize(
         carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
         report = carried.report
         if timed:
-            timing = speed(model, output, {"data": data, **shared}, timeout=timeout, debug=debug)
+            timing = speed(model, output, stated, timeout=timeout, debug=debug)
     if as_json:
         _print_json(quantized, report, timing)
     else:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import options
-from likewise.errors import DataError, UsageError
+from likewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from likewise.contracts.report import BenchResult, Report
+    from likewise.contracts.report import Report
+    from likewise.contracts.results import BenchResult
 
 
 @click.command(short_help="Show a finished run again, or write it in another format.")
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only, and exit with its code.")
 @options.debug_option
 @click.pass_context
+@options.of_stored_reports
 def report(
     ctx: click.Context,
     /,
@@ -40,7 +42,7 @@ def report(
     The exit code is 0 when that could be done; with --quiet it is that of the verdict.
     """
     from likewise.cli.gates import colour, drawn, printed, show, show_gates, width, write
-    from likewise.report.files import load_gates, render_gates
+    from likewise.report import load_gates, render_gates
     from likewise.tasks.settings import require_outputs
 
     reports = load_gates(report, gate)
@@ -66,12 +68,9 @@ def report(
 
 def _bench_of(report: Report, path: str) -> BenchResult:
     """The measured speed of the very models that were compared."""
-    from likewise.report import bench as stored
+    from likewise.report import load_bench
 
-    try:
-        found = stored.loads(Path(path).read_bytes(), name=path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    found = load_bench(path)
     for side in ("reference", "candidate"):
         timed, compared = getattr(found, side).name, getattr(report.origin, side).name
         if Path(timed).name != Path(compared).name:

@@ -68,9 +68,10 @@ def stress(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
+    from likewise.contracts.results import StressResult
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
-    from likewise.report.stress import StressResult, table
+    from likewise.report.tables import stress_table
     from likewise.tasks.settings import require_outputs
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
@@ -90,7 +91,7 @@ def stress(
         result = could_not_run(reference, candidate, data, error, stated)
     if report is not None:
         write({report: dumps(result)})
-    click.echo(dumps(result) if as_json else table(result, width=width(), colour=colour()), nl=False)
+    click.echo(dumps(result) if as_json else stress_table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 

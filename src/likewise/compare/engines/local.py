@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 
-from likewise.compare.call import RowCountError, Side, joined, timed
+from likewise.compare.call import RowCountError, Side, incident, joined, timed
+from likewise.compare.engines import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
-from likewise.compare.session import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch
@@ -151,14 +151,13 @@ class _Run:
             tensors, casts, least = timed(side, chunk, self.sizes[side.name])
         except ModelProcessEnded:
             # It is known which of the two it was: the other is not to be blamed.
-            self._tell(_other(side.name), chunk, finished=True)
+            self._tell(CANDIDATE if side.name == REFERENCE else REFERENCE, chunk, finished=True)
             raise
-        ended = time.perf_counter()
-        self.seconds[side.name] += ended - began
+        self.seconds[side.name] += time.perf_counter() - began
         if len(chunk):
             self.row_seconds[side.name] = min(self.row_seconds.get(side.name, math.inf), least / len(chunk))
         self._tell(side.name, chunk, finished=True)
-        return _Answer(tensors, casts, began, ended)
+        return _Answer(tensors, casts)
 
     def _begin(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
         """Answer the first chunk, its first rows in a call of their own."""
@@ -179,7 +178,7 @@ class _Run:
         parts = [ask(chunk.slice(0, first)), ask(chunk.slice(first, len(chunk)))]
         tensors = joined(side, [part.tensors for part in parts])
         casts = tuple(cast for part in parts for cast in part.casts)
-        return _Answer(tensors, casts, parts[0].began, parts[-1].ended)
+        return _Answer(tensors, casts)
 
     def _reduce(self, answered: _Answers) -> None:
         ours, theirs = answered.reference.result(), answered.candidate.result()
@@ -210,8 +209,6 @@ class _Run:
 class _Answer:
     tensors: dict[str, Array]
     casts: tuple[Cast, ...]
-    began: float
-    ended: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +249,6 @@ def _bounded_rows(prepared: Prepared) -> int:
 def _faster_at_once(paces: list[float]) -> bool:
     """Given seconds a row: of two chunks in turn, then of two with both models at once, the first without reducing."""
     return paces[3] < min(paces[:2])
-
-
-def _other(side: str) -> str:
-    return CANDIDATE if side == REFERENCE else REFERENCE
 
 
 def _done(answer: _Answer) -> Future[_Answer]:
@@ -301,17 +294,12 @@ def _ended(error: LikewiseError) -> Partial:
     """What is left of rows that could not be compared: a difference where the candidate gave another number of them."""
     if isinstance(error, RowCountError) and error.side == CANDIDATE:
         return Partial(mismatches=frozenset({Mismatch(error.code, error.message)}))
-    return Partial(incidents=(Incident(error.code, error.message, error.remedy, error.side),))
+    return Partial(incidents=(incident(error),))
 
 
 def _nothing(plan: Plan, ended: Partial) -> Comparison:
-    return Comparison(
-        expected_rows=plan.expected_rows,
-        tolerance=plan.tolerance,
-        nan_equal=plan.nan_equal,
-        incidents=ended.incidents,
-        mismatches=tuple(ended.mismatches),
-    )
+    known = replace(plan.nothing, expected_rows=plan.expected_rows)
+    return replace(known, incidents=ended.incidents, mismatches=tuple(ended.mismatches))
 
 
 EXTENSION = LocalEngine()

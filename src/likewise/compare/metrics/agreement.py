@@ -1,4 +1,9 @@
-"""Whether labels are the same, and how sure the reference was where they are not."""
+"""Whether labels are the same, and how sure the reference was where they are not; the best class; the form of answers.
+
+Scores of classes may all be within tolerance while another of them is the largest. The columns of other numbers may be
+compared so too, which does no harm: it counts only where a limit asks, and else it is told. Values decide whether two
+models agree; whoever reads the answers depends on their form too: type, number of axes, and where the rows lie.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from likewise.compare.differences import Constancy, is_numeric, row_any, rows_of, same_labels
-from likewise.compare.sums import LogHistogram
-from likewise.contracts.comparison import Json, Pair, PairSpec
+from likewise.compare.align import margins
+from likewise.compare.differences import Constancy, PairMetric, is_numeric, row_any, rows_of, same_labels
+from likewise.compare.sums import LogHistogram, merged
+from likewise.contracts.comparison import Form, Json, Pair, PairSpec
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
@@ -82,21 +88,7 @@ class Agreement:
     candidate: Constancy = field(default_factory=Constancy)
 
     def merge(self, other: Agreement, /) -> Agreement:
-        return Agreement(
-            rows=self.rows + other.rows,
-            flips=self.flips + other.flips,
-            material=self.material + other.material,
-            unknown_margins=self.unknown_margins + other.unknown_margins,
-            margins=self.margins.merge(other.margins),
-            by_column=_merge_columns(self.by_column, other.by_column),
-            confusion=self.confusion.merge(other.confusion),
-            reference_labels=self.reference_labels.merge(other.reference_labels),
-            candidate_labels=self.candidate_labels.merge(other.candidate_labels),
-            reference_types=self.reference_types | other.reference_types,
-            candidate_types=self.candidate_types | other.candidate_types,
-            reference=self.reference.merge(other.reference),
-            candidate=self.candidate.merge(other.candidate),
-        )
+        return merged(self, other, by_column=_merge_columns(self.by_column, other.by_column))
 
     def measurements(self) -> Mapping[str, float]:
         if not self.rows:
@@ -227,4 +219,131 @@ def _by_label(entry: tuple[tuple[Value, ...], int]) -> str:
     return repr(entry[0])
 
 
-EXTENSION = AgreementMetric()
+BEST = 5
+"""The best classes that are compared as a set, beside the very best."""
+
+SCORED = frozenset({Kind.PROBABILITY, Kind.SCORE})
+"""Kinds whose last axis holds classes, also where a row has one answer a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopClass:
+    """In how many rows another class is the best, or among the best."""
+
+    rows: int = 0
+    classes: int = 0
+    flips: int = 0
+    material: int = 0
+    best: int | None = None
+    margins: LogHistogram = field(default_factory=LogHistogram)
+
+    def merge(self, other: TopClass, /) -> TopClass:
+        known = [found for found in (self.best, other.best) if found is not None]
+        classes = max(self.classes, other.classes)
+        return merged(self, other, classes=classes, best=sum(known) if known else None)
+
+    def measurements(self) -> Mapping[str, float]:
+        if not self.rows:
+            return {}
+        found = {
+            "top1_flips": float(self.flips),
+            "top1_flip_rate": self.flips / self.rows,
+            "top1_material_flips": float(self.material),
+        }
+        return found if self.best is None else {**found, f"top{BEST}_flips": float(self.best)}
+
+    def details(self) -> Mapping[str, Json]:
+        if not self.rows:
+            return {}
+        spans = self.margins.spans()
+        return {"rows": self.rows, "classes": self.classes, "margins": {"unknown": 0, "spans": spans}}
+
+
+def _top_class(pair: Pair) -> TopClass:
+    """Fractions in at least two columns; of more axes only what is known to be scores."""
+    ours, theirs = pair.reference, pair.candidate
+    deep = ours.ndim == 2 or (ours.ndim == 3 and pair.spec.kind in SCORED)
+    if not deep or not ours.size or ours.shape[-1] < 2 or "f" not in (ours.dtype.kind, theirs.dtype.kind):
+        return TopClass()
+    rows, classes = len(ours), ours.shape[-1]
+    ours, theirs = (_comparable(side).reshape(-1, classes) for side in (ours, theirs))
+    differs = ours.argmax(axis=1) != theirs.argmax(axis=1)
+    margin, noise = margins(ours[differs], Kind.VALUE, pair.tolerance)
+    material = np.zeros(len(differs), dtype=bool)
+    # Written so that NaN is material.
+    material[differs] = ~(margin <= noise)
+    flipped, wrong = (marks.reshape(rows, -1).any(axis=1) for marks in (differs, material))
+    best = None if classes <= BEST else int(_other_best(ours, theirs).reshape(rows, -1).any(axis=1).sum())
+    largest = _largest_of_row(margin, differs, rows)
+    return TopClass(rows, classes, int(flipped.sum()), int(wrong.sum()), best, LogHistogram.of(largest))
+
+
+def _comparable(scores: Array) -> Array:
+    """NaN is never the best."""
+    if scores.dtype.kind != "f":
+        return scores
+    missing = np.isnan(scores)
+    return np.where(missing, -np.inf, scores) if missing.any() else scores
+
+
+def _other_best(ours: Array, theirs: Array) -> Array:
+    """Where other classes are among the best; a tie for the last place is no difference."""
+    least = np.partition(ours, -BEST, axis=1)[:, -BEST]
+    chosen = np.argpartition(theirs, -BEST, axis=1)[:, -BEST:]
+    return np.asarray((np.take_along_axis(ours, chosen, axis=1) < least[:, None]).any(axis=1))
+
+
+def _largest_of_row(margin: Array, differs: Array, rows: int) -> Array:
+    """Of every row with a flip the margin that decides whether it is noise."""
+    spread = np.full(len(differs), -1.0)
+    with np.errstate(invalid="ignore"):
+        spread[differs] = np.nan_to_num(margin, nan=np.finfo(np.float64).max, posinf=np.finfo(np.float64).max)
+    largest = spread.reshape(rows, -1).max(axis=1)
+    return np.asarray(largest[largest >= 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms that the answers of either side came in: one each, unless a model changes its mind."""
+
+    reference: frozenset[Form] = frozenset()
+    candidate: frozenset[Form] = frozenset()
+    column_for_vector: bool = False
+
+    def merge(self, other: Forms, /) -> Forms:
+        return merged(self, other, column_for_vector=self.column_for_vector or other.column_for_vector)
+
+    def measurements(self) -> Mapping[str, float]:
+        if not self.reference or not self.candidate:
+            return {}
+        ranks = self._differ("rank") and not self.column_for_vector
+        return {
+            "dtype_mismatch": float(self._differ("dtype")),
+            "rank_mismatch": float(ranks),
+            "layout_mismatch": float(self._differ("row_axis")),
+        }
+
+    def details(self) -> Mapping[str, Json]:
+        return {
+            "reference": sorted(form.text for form in self.reference),
+            "candidate": sorted(form.text for form in self.candidate),
+            "column_for_vector": self.column_for_vector,
+        }
+
+    def _differ(self, what: str) -> bool:
+        ours, theirs = ({getattr(form, what) for form in side} for side in (self.reference, self.candidate))
+        # Where a model does not tell where its rows lie, nothing is known to differ.
+        return None not in ours | theirs and ours != theirs
+
+
+def _forms(pair: Pair) -> Forms:
+    if pair.forms is None or not len(pair.reference):
+        return Forms()
+    reference, candidate = pair.forms
+    return Forms(frozenset({reference}), frozenset({candidate}), pair.spec.column_for_vector)
+
+
+AGREEMENT = AgreementMetric()
+TOP_CLASS = PairMetric("top_class", TopClass, _top_class, SCORED | {Kind.VALUE})
+FORM = PairMetric("form", Forms, _forms, frozenset(Kind), numbers=False)
+EXTENSIONS = (AGREEMENT, TOP_CLASS, FORM)

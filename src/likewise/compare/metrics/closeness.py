@@ -16,7 +16,7 @@ import numpy as np
 from likewise.compare.differences import (
     Constancy,
     Differences,
-    NumberMetric,
+    PairMetric,
     blocks_of,
     integer_rounding,
     is_numeric,
@@ -25,7 +25,7 @@ from likewise.compare.differences import (
     rows_of,
     same_labels,
 )
-from likewise.compare.sums import Adder, ExactSum, raise_to, ratio
+from likewise.compare.sums import Adder, ExactSum, merged, raise_to, ratio
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -49,14 +49,7 @@ class Sums:
     difference_squared: ExactSum = field(default_factory=ExactSum)
 
     def merge(self, other: Sums, /) -> Sums:
-        return Sums(
-            self.above.merge(other.above),
-            self.below.merge(other.below),
-            self.reference_squared.merge(other.reference_squared),
-            self.candidate_squared.merge(other.candidate_squared),
-            self.product.merge(other.product),
-            self.difference_squared.merge(other.difference_squared),
-        )
+        return merged(self, other)
 
     def cosine(self) -> float | None:
         """The cosine of the angle between all answers of either side; None when both are zero throughout."""
@@ -105,21 +98,13 @@ class Closeness:
 
     def merge(self, other: Closeness, /) -> Closeness:
         known = [found for found in (self.integer_rounding, other.integer_rounding) if found is not None]
-        return Closeness(
-            rows=self.rows + other.rows,
-            values=self.values + other.values,
-            finite=self.finite + other.finite,
-            nan_both=self.nan_both + other.nan_both,
-            nonfinite_mismatch=self.nonfinite_mismatch + other.nonfinite_mismatch,
-            mismatches=self.mismatches + other.mismatches,
-            rows_beyond=self.rows_beyond + other.rows_beyond,
+        return merged(
+            self,
+            other,
             max_abs=max(self.max_abs, other.max_abs),
             max_rel=max(self.max_rel, other.max_rel),
             max_ulp=max(self.max_ulp, other.max_ulp),
-            sums=self.sums.merge(other.sums),
             magnitudes=_merge_magnitudes(self.magnitudes, other.magnitudes),
-            reference=self.reference.merge(other.reference),
-            candidate=self.candidate.merge(other.candidate),
             integer_rounding=max(known, default=None),
         )
 
@@ -209,18 +194,19 @@ class _Tracker:
 
     def _add_finite(self, found: Differences) -> None:
         distances, sizes = found.distances, found.sizes
-        with np.errstate(over="ignore"):
-            relative = distances / np.maximum(sizes, RELATIVE_FLOOR)
         self._max_abs = max(self._max_abs, float(distances.max()))
-        self._max_rel = max(self._max_rel, float(relative.max()))
+        self._max_rel = max(self._max_rel, float(found.over_sizes(RELATIVE_FLOOR).max()))
         self._max_ulp = max(self._max_ulp, found.largest_ulp())
-        self._difference.add(found.difference)
+        for part, times in found.parts():
+            for _ in range(times):
+                self._difference.add(part)
         self._reference.add_products(found.reference, found.reference, short=found.short)
         self._candidate.add_products(found.candidate, found.candidate, short=found.short)
         self._product.add_products(found.reference, found.candidate, short=found.short)
         self._short = found.short
-        if not found.short:
-            self._difference_squared.add_products(found.difference, found.difference)
+        for part, times in () if found.short else found.parts():
+            for _ in range(times**2):
+                self._difference_squared.add_products(part, part)
         bits = sizes.view(np.int64)
         # 0 is zero, 1 is subnormal, every further key is one power of two.
         keys = (bits >> 52) + (bits != 0)
@@ -256,12 +242,12 @@ class _Tracker:
 def _merge_magnitudes(some: tuple[Magnitude, ...], others: tuple[Magnitude, ...]) -> tuple[Magnitude, ...]:
     if not some or not others:
         return some or others
-    merged = {exponent: (count, largest) for exponent, count, largest in some}
+    together = {exponent: (count, largest) for exponent, count, largest in some}
     for exponent, count, largest in others:
-        before, largest_before = merged.get(exponent, (0, 0.0))
-        merged[exponent] = (before + count, max(largest_before, largest))
-    ordered = sorted(merged, key=lambda exponent: -math.inf if exponent is None else exponent)
-    return tuple((exponent, *merged[exponent]) for exponent in ordered)
+        before, largest_before = together.get(exponent, (0, 0.0))
+        together[exponent] = (before + count, max(largest_before, largest))
+    ordered = sorted(together, key=lambda exponent: -math.inf if exponent is None else exponent)
+    return tuple((exponent, *together[exponent]) for exponent in ordered)
 
 
-EXTENSION = NumberMetric("closeness", Closeness, _closeness)
+EXTENSION = PairMetric("closeness", Closeness, _closeness)

@@ -8,14 +8,14 @@ moves, that a tolerance may be so wide that any answer is within it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from likewise.compare.differences import NumberMetric, blocks_of, rows_of
-from likewise.compare.sums import BUCKET_ERROR, LogHistogram, Window, raise_to, upper_edge
+from likewise.compare.differences import PairMetric, blocks_of, rows_of
+from likewise.compare.sums import BUCKET_ERROR, LogHistogram, Window, raise_to, unpacked, upper_edge
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -52,7 +52,7 @@ class Distribution:
 
 
 def _distribution(pair: Pair) -> Distribution:
-    return Distribution(LogHistogram.of_blocks(found.distances for found in blocks_of(pair)))
+    return Distribution(LogHistogram.of(*(found.distances for found in blocks_of(pair))))
 
 
 GROUPS = 10
@@ -74,7 +74,20 @@ class Deciles:
     highest: float = 0.0
 
     def merge(self, other: Deciles, /) -> Deciles:
-        return _combined([self, other])
+        if not self.keys or not other.keys:
+            return self if self.keys else other
+        columns = zip(self._arrays(), other._arrays(), strict=True)
+        keys, counts, beyond, largest = (np.concatenate(column) for column in columns)
+        order = np.argsort(keys, kind="stable")
+        starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        return Deciles(
+            keys[order][starts].tobytes(),
+            np.add.reduceat(counts[order], starts).tobytes(),
+            np.add.reduceat(beyond[order], starts).tobytes(),
+            np.maximum.reduceat(largest[order], starts).tobytes(),
+            min(self.lowest, other.lowest),
+            max(self.highest, other.highest),
+        )
 
     def measurements(self) -> Mapping[str, float]:
         return {}
@@ -112,13 +125,8 @@ class Deciles:
             for first, last, values, outside, apart in totals
         ]
 
-    def _arrays(self) -> tuple[Array, Array, Array, Array]:
-        return (
-            np.frombuffer(self.keys, dtype=np.int64),
-            np.frombuffer(self.counts, dtype=np.int64),
-            np.frombuffer(self.beyond, dtype=np.int64),
-            np.frombuffer(self.largest, dtype=np.float64),
-        )
+    def _arrays(self) -> tuple[Array, ...]:
+        return unpacked("qqqd", self.keys, self.counts, self.beyond, self.largest)
 
 
 def _deciles(pair: Pair) -> Deciles:
@@ -143,24 +151,6 @@ def _deciles(pair: Pair) -> Deciles:
         largest[used].tobytes(),
         min(float(found.reference.min()) for found in blocks) + 0.0,
         max(float(found.reference.max()) for found in blocks) + 0.0,
-    )
-
-
-def _combined(parts: Sequence[Deciles]) -> Deciles:
-    filled = [part for part in parts if part.keys]
-    if len(filled) <= 1:
-        return filled[0] if filled else Deciles()
-    columns = zip(*(part._arrays() for part in filled), strict=True)
-    keys, counts, beyond, largest = (np.concatenate(column) for column in columns)
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    return Deciles(
-        keys[order][starts].tobytes(),
-        np.add.reduceat(counts[order], starts).tobytes(),
-        np.add.reduceat(beyond[order], starts).tobytes(),
-        np.maximum.reduceat(largest[order], starts).tobytes(),
-        min(part.lowest for part in filled),
-        max(part.highest for part in filled),
     )
 
 
@@ -282,7 +272,7 @@ def _narrowest(bounds: Bounds | None, apart: Bounds | None) -> dict[str, Json]:
     return {"count": len(spread), "narrowest": found}
 
 
-DISTRIBUTION = NumberMetric("distribution", Distribution, _distribution)
-DECILES = NumberMetric("deciles", Deciles, _deciles)
-EXTREMES = NumberMetric("extremes", Extremes, _extremes)
+DISTRIBUTION = PairMetric("distribution", Distribution, _distribution)
+DECILES = PairMetric("deciles", Deciles, _deciles)
+EXTREMES = PairMetric("extremes", Extremes, _extremes)
 EXTENSIONS = (DISTRIBUTION, DECILES, EXTREMES)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from likewise.compare.differences import NumberMetric
+from likewise.compare.differences import PairMetric
+from likewise.compare.sums import unpacked
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array, RowIds
 from likewise.contracts.models import Kind
@@ -68,11 +69,9 @@ class Ranking:
         return [_same_order(reference[:, column], candidate[:, column]) for column in range(self.columns)]
 
     def _arrays(self) -> tuple[Array, Array, Array]:
-        rows = np.frombuffer(self.rows, dtype=np.int64)
+        rows, reference, candidate = unpacked("qdd", self.rows, self.reference, self.candidate)
         shape = (len(rows), max(self.columns, 0))
-        reference = np.frombuffer(self.reference, dtype=np.float64).reshape(shape)
-        candidate = np.frombuffer(self.candidate, dtype=np.float64).reshape(shape)
-        return rows, reference, candidate
+        return rows, reference.reshape(shape), candidate.reshape(shape)
 
 
 def _ranking(pair: Pair) -> Ranking:
@@ -155,15 +154,10 @@ class Scatter:
         }
 
     def _named(self) -> tuple[int | str, ...]:
-        return self.names or tuple(np.frombuffer(self.numbers, dtype=np.int64).tolist())
+        return self.names or tuple(self._arrays()[0].tolist())
 
-    def _arrays(self) -> tuple[Array, Array, Array, Array]:
-        return (
-            np.frombuffer(self.numbers, dtype=np.int64),
-            np.frombuffer(self.places, dtype=np.int64),
-            np.frombuffer(self.reference, dtype=np.float64),
-            np.frombuffer(self.candidate, dtype=np.float64),
-        )
+    def _arrays(self) -> tuple[Array, ...]:
+        return unpacked("qqdd", self.numbers, self.places, self.reference, self.candidate)
 
 
 def _scatter(pair: Pair) -> Scatter:
@@ -194,6 +188,6 @@ def _names(rows: RowIds, chosen: Array) -> tuple[int | str, ...]:
     return tuple(name[:_LONGEST_NAME] if isinstance(name, str) else name for name in named)
 
 
-RANKING = NumberMetric("ranking", Ranking, _ranking, _KINDS)
-SCATTER = NumberMetric("scatter", Scatter, _scatter)
+RANKING = PairMetric("ranking", Ranking, _ranking, _KINDS)
+SCATTER = PairMetric("scatter", Scatter, _scatter)
 EXTENSIONS = (RANKING, SCATTER)

@@ -13,6 +13,7 @@ import numpy as np
 
 from likewise.compare.differences import (
     Differences,
+    PairMetric,
     blocks_of,
     differences,
     is_numeric,
@@ -21,7 +22,7 @@ from likewise.compare.differences import (
     rows_of,
     same_labels,
 )
-from likewise.contracts.comparison import Json, Pair, PairSpec
+from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
@@ -57,7 +58,7 @@ class WorstRows:
         return {"rows": [json.loads(row.shown) for row in self.rows]}
 
 
-class WorstRowsMetric:
+def _worst_rows(pair: Pair) -> WorstRows:
     """Rows by how far they are beyond the tolerance.
 
     The severity of numbers is |difference| / (absolute + relative * |reference|), so that 1 is just
@@ -65,21 +66,11 @@ class WorstRowsMetric:
     is |difference| itself. The severity of a changed label is the reference's margin, infinite where
     that is unknown; a changed label is kept even if the margin is zero.
     """
-
-    name = "worst_rows"
-
-    def applies_to(self, spec: PairSpec, *, numeric: bool) -> bool:
-        return True
-
-    def empty(self) -> WorstRows:
+    if not pair.reference.size:
         return WorstRows()
-
-    def observe(self, pair: Pair) -> WorstRows:
-        if not pair.reference.size:
-            return WorstRows()
-        if pair.spec.kind is Kind.LABEL or not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
-            return _worst_flips(pair)
-        return _worst_numbers(pair)
+    if pair.spec.kind is Kind.LABEL or not (is_numeric(pair.reference) and is_numeric(pair.candidate)):
+        return _worst_flips(pair)
+    return _worst_numbers(pair)
 
 
 def severities(pair: Pair) -> Array:
@@ -120,16 +111,13 @@ def _worst_numbers(pair: Pair) -> WorstRows:
         positions = _contenders(severity, severity > 0)
         found = _at_worst(differences(pair.reference[positions], pair.candidate[positions], pair.tolerance))
     numbers = pair.batch.rows.numbers[positions].tolist()
-    entries = [
-        (severity_of_row, apart, number, position, place)
-        for (severity_of_row, place, apart), number, position in zip(found, numbers, positions.tolist(), strict=True)
-        if severity_of_row > 0
-    ]
-    kept = heapq.nsmallest(KEPT, entries, key=lambda entry: (-entry[0], -entry[1], entry[2]))
+    entries = zip(found, numbers, positions.tolist(), strict=True)
+    differing = [entry for entry in entries if entry[0][0] > 0]
+    kept = heapq.nsmallest(KEPT, differing, key=lambda entry: (-entry[0][0], -entry[0][2], entry[1]))
     return WorstRows(
         tuple(
-            _row(pair, severity_of_row, apart_at_worst, position, place, measured=True)
-            for severity_of_row, apart_at_worst, _, position, place in kept
+            _row(pair, severity_of_row, apart, position, place, measured=True)
+            for (severity_of_row, place, apart), _, position in kept
         )
     )
 
@@ -162,9 +150,8 @@ def _contenders(severity: Array, differs: Array) -> Array:
 def _severities(found: Differences) -> Array:
     distances = found.distances
     if found.tolerance.absolute or found.tolerance.relative:
-        with np.errstate(over="ignore"):
-            # Where nothing is allowed the smallest normal double stands in; infinity is for non-finite answers.
-            distances = np.minimum(distances / np.maximum(found.allowed, sys.float_info.min), sys.float_info.max)
+        # Where nothing is allowed the smallest normal double stands in; infinity is for non-finite answers.
+        distances = np.minimum(found.over_allowed(sys.float_info.min), sys.float_info.max)
     return found.by_row(distances, broken=math.inf)
 
 
@@ -195,4 +182,4 @@ def _answer(answer: Any, index: tuple[int, ...]) -> Any:
     return {**plain(answer), "worst": plain(answer[index])}
 
 
-EXTENSION = WorstRowsMetric()
+EXTENSION = PairMetric("worst_rows", WorstRows, _worst_rows, frozenset(Kind), numbers=False)

@@ -1,1 +1,120 @@
-"""What is asked beside the data: other batches, lengths and settings, rows made to find trouble, generated rows."""
+"""What is asked beside the data: other batches, lengths and settings, rows made to find trouble, generated rows.
+
+Here, how much of it: all where that costs little, else about as many rows as the data had. Models of small files that
+are asked about short rows cost little. Of others it is decided once, after the data, from what a row of the data and a
+call for a single row cost each model; from then on no clock is looked at. What is tried of models that take long is a
+rule over rows.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from likewise.compare.call import Side, recorded, timed
+from likewise.compare.engines import Head, Run
+from likewise.compare.observe import REFERENCE, Prepared
+from likewise.compare.variations import batches, lengths
+from likewise.contracts.comparison import Comparison, Plan
+from likewise.errors import LikewiseError
+from likewise.models.onnx.describe import EXTERNAL_DATA
+
+BATCHES, LENGTHS, EDGE = 0.5, 0.75, 1.0
+"""Up to which part of the room other batches, then other lengths, then edge suites may go."""
+
+SMALL = 1 << 28
+"""Bytes of a model's file times the numbers of a row, below which no row costs much."""
+
+FAR_TOO_MUCH = 16.0
+"""Small files that take so many times what is allowed do something else than their size tells, such as loops."""
+
+
+def room(plan: Plan, ran: Run, *, seconds: float, multiple: float, edge: bool) -> int | None:
+    """Rows that may be asked of each model beside the data; None for all that there is to try.
+
+    All is tried that takes no more than so many seconds, or so many times what the data took. What a user names is
+    tried in full and is not counted. `edge`: there are suites that do not block.
+    """
+    prepared, head = ran.prepared, ran.head
+    if prepared is None or head is None:
+        return None
+    rows, row_seconds = ran.comparison.rows, ran.row_seconds
+    sides = [side for side in (prepared.reference, prepared.candidate) if side.name in row_seconds]
+    asked = {side.name: _everything(plan, prepared, head, rows, side.name, edge=edge) for side in sides}
+    if not any(count for count, _ in asked.values()):
+        return None
+    row = sum(row_seconds.values())
+    enough = max(seconds, multiple * rows * row)
+    if _small(plan, prepared.reference, head) and _small(plan, prepared.candidate, head):
+        # A busy machine must not make other rows of the same command.
+        enough *= FAR_TOO_MUCH
+    took = sum(count * row_seconds[name] for name, (count, _) in asked.items())
+    for side in sides:
+        # Of rows that take too long already it does not matter what calls take.
+        took += 0.0 if took > enough else asked[side.name][1] * _call_seconds(plan, side, head, row_seconds[side.name])
+    if took <= enough:
+        return None
+    if multiple:
+        return round(multiple * rows)
+    # In coarse steps, so that two runs come to the same.
+    return int(seconds / 2.0 ** math.ceil(math.log2(row)))
+
+
+def left(room: int | None, share: float, plan: Plan, comparison: Comparison) -> int | None:
+    """What is left of a part of the room after what was tried."""
+    if room is None:
+        return None
+    asked = 0
+    if plan.batch_sizes is None:
+        asked += sum(facts.rows for facts in (*comparison.batch_sizes, *comparison.batch_orders))
+    if plan.shapes is None:
+        asked += sum(suite.comparison.rows + suite.refused for suite in comparison.suites if suite.kind == lengths.KIND)
+    return max(0, int(share * room) - asked)
+
+
+def covered(ran: Run) -> Collection[int]:
+    """The sizes of the calls in which the candidate was asked about the data."""
+    size, rows = ran.facts.batch_size.get("candidate", 1), ran.comparison.rows
+    return {min(size, rows), rows % size}
+
+
+def _call_seconds(plan: Plan, side: Side, head: Head, row: float) -> float:
+    """What a call costs whatever its rows: what a single row costs more than one of many."""
+    if recorded(plan, side.name):
+        return 0.0
+    try:
+        return max(0.0, timed(side, head.batch.slice(0, 1))[2] - row)
+    except LikewiseError:
+        # That is told where single rows are tried.
+        return 0.0
+
+
+def _small(plan: Plan, side: Side, head: Head) -> bool:
+    """Is a model's file so small, and a row so short, that no row can cost much?"""
+    if recorded(plan, side.name):
+        return True
+    target = (plan.reference if side.name == REFERENCE else plan.candidate).target
+    if not isinstance(target, str | Path) or not os.path.isfile(target) or EXTERNAL_DATA in side.runner.details:
+        return False
+    values = sum(array.size for array in head.batch.slice(0, 1).inputs.values())
+    return os.path.getsize(target) * max(values, 1) <= SMALL
+
+
+def _everything(plan: Plan, prepared: Prepared, head: Head, compared: int, side: str, *, edge: bool) -> tuple[int, int]:
+    """About how many rows and calls of a model it takes to try all that was not asked for by name."""
+    rows = calls = 0
+    if plan.batch_sizes is None and prepared.candidate.fixed_batch is None:
+        tries: Sequence[batches.Try] = batches.every(len(head.batch))
+        once = side == REFERENCE
+        rows += sum(min(len(one.places), one.size) if once else len(one.places) for one in tries)
+        calls += sum(1 if once else -(-len(one.places) // one.size) for one in tries)
+    if lengths.applies(plan, prepared, head):
+        rows += lengths.every(prepared, head.batch)
+    if edge:
+        from likewise.compare.variations import edge as suites
+
+        rows += suites.every(head.batch, compared)
+        calls += 2 * suites.APPLYING
+    return rows, calls

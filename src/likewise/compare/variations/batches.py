@@ -7,6 +7,11 @@ where it depends on the batch, the candidate is compared with its answers in the
 
 All of it is tried where there is `room` for it. Of a model that takes long the most telling comes first, a few rows
 each, and what there is no room for is listed: which it is depends on the number of rows alone.
+
+Last, the same question again: a model that changes its answers from call to call is no model that differs. Dropout that
+stays on, a random number, a counter, a state that the last call left behind. The main run asks about the first rows a
+second time anyway. Only where its answers are not those given before, or something else is wrong, is the very same call
+made once more: what depends on the batch answers it as before.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ from functools import partial
 import numpy as np
 
 from likewise.compare.align import align
-from likewise.compare.call import RowCountError, answers
+from likewise.compare.call import RowCountError, Side, answers, incident, recorded
+from likewise.compare.differences import differences
+from likewise.compare.engines import Head
 from likewise.compare.observe import (
     CANDIDATE,
     JUDGED,
@@ -30,7 +37,6 @@ from likewise.compare.observe import (
     paired,
     rows_beyond,
 )
-from likewise.compare.session import Head
 from likewise.contracts.comparison import (
     BatchSizeFacts,
     Comparison,
@@ -39,14 +45,14 @@ from likewise.contracts.comparison import (
     OutputFacts,
     PairSpec,
     Plan,
+    Tolerance,
     Untried,
 )
-from likewise.contracts.data import Array, Tensors
+from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
-from likewise.contracts.words import runs
+from likewise.contracts.verdict import figure, runs
 from likewise.errors import LikewiseError
-from likewise.registry import adapter
 
 DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 """Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""
@@ -70,6 +76,14 @@ they change places."""
 KIND = "batch"
 
 DRIFTS = ("batch_drift", "position_drift", "reference_drift")
+
+
+UNSTABLE = "unstable"
+
+REMEDY = (
+    "Look for dropout, random numbers and state that one call leaves to the next; call eval(), or fix the seed before "
+    "every call"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,7 @@ def run(
         chosen, left = _most_telling(chosen, len(head.batch), room, covered)
     swept = tuple(_at(prepared, head, entry) for entry in chosen)
     tell(CANDIDATE, finished=True)
-    if not adapter(plan.reference.framework).answers_only and prepared.reference.fixed_batch is None:
+    if not recorded(plan, REFERENCE) and prepared.reference.fixed_batch is None:
         tell(REFERENCE)
         swept = _with_reference(prepared, swept, sparing=room is not None)
         tell(REFERENCE, finished=True)
@@ -137,8 +151,8 @@ def _not_taken(plan: Plan, fixed: int) -> tuple[BatchSizeFacts, ...]:
     """Sizes that were asked for of a candidate that takes another one only."""
     others = [size for size in plan.batch_sizes or () if size != fixed]
     told = f"batch sizes {runs(sorted(others))} were asked for, and the candidate takes batches of {fixed} only"
-    incident = Incident("batch-size", told, "Export it with a dynamic batch axis, or use --batch-sizes none", CANDIDATE)
-    return (BatchSizeFacts(others[0], 0, incidents=(incident,)),) if others else ()
+    stopped = Incident("batch-size", told, "Export it with a dynamic batch axis, or use --batch-sizes none", CANDIDATE)
+    return (BatchSizeFacts(others[0], 0, incidents=(stopped,)),) if others else ()
 
 
 def every(available: int, sizes: Sequence[int] = DEFAULT_SIZES) -> tuple[Try, ...]:
@@ -219,7 +233,7 @@ def _in_the_same_batch(prepared: Prepared, entry: _Swept) -> _Swept:
     try:
         own, _ = answers(prepared.reference, part.batch, facts.size)
     except LikewiseError as error:
-        refused = (Incident("reference-batch", error.message, error.remedy, error.side),)
+        refused = (incident(error, "reference-batch"),)
         return replace(entry, facts=replace(facts, outputs=(), mismatches=(), reference=refused))
     there = _compared(prepared, replace(part, reference=own), entry.again, facts.size, facts.order)
     before = {output.name: output for output in facts.outputs}
@@ -274,8 +288,8 @@ def _at(prepared: Prepared, head: Head, asked: Try) -> _Swept:
         mismatch = Mismatch(error.code, error.message)
         return _Swept(BatchSizeFacts(size, 0, mismatches=(mismatch,), order=order), part)
     except LikewiseError as error:
-        incident = Incident("batch-size", f"{where} {error.message}", error.remedy, error.side)
-        return _Swept(BatchSizeFacts(size, 0, incidents=(incident,), order=order), part)
+        told = replace(incident(error, "batch-size"), message=f"{where} {error.message}")
+        return _Swept(BatchSizeFacts(size, 0, incidents=(told,), order=order), part)
     return _Swept(_compared(prepared, part, again, size, order), part, again)
 
 
@@ -289,7 +303,7 @@ def _compared(prepared: Prepared, part: Head, again: Tensors, size: int, order: 
             details=needed_to_judge_again(fact),
             measures={
                 **fact.measures,
-                measure: drift(own_output(fact.pair, fact.pair.candidate), part.candidate, again),
+                measure: drift(own_output(fact.pair, CANDIDATE), part.candidate, again),
             },
         )
         for fact in outputs(prepared, observed)
@@ -307,14 +321,13 @@ def _beside(prepared: Prepared, entry: _Swept) -> BatchSizeFacts:
     try:
         again, _ = answers(prepared.reference, part.batch, facts.size)
     except LikewiseError as error:
-        return replace(facts, reference=(Incident("reference-batch", error.message, error.remedy, error.side),))
+        return replace(facts, reference=(incident(error, "reference-batch"),))
     return replace(facts, outputs=tuple(_with_reference_drift(prepared, fact, part, again) for fact in facts.outputs))
 
 
 def _with_reference_drift(prepared: Prepared, fact: OutputFacts, part: Head, again: Tensors) -> OutputFacts:
-    own = own_output(fact.pair, fact.pair.reference)
-    moved = paired(own, part.batch, part.reference, again, prepared.tolerance)
-    beyond = len(part.batch) if isinstance(moved, Mismatch) else int(rows_beyond(moved).sum())
+    own = own_output(fact.pair, REFERENCE)
+    beyond = rows_moved(own, part.batch, part.reference, again, prepared.tolerance)
     return replace(
         fact,
         measures={**fact.measures, "reference_drift": drift(own, part.reference, again)},
@@ -322,8 +335,9 @@ def _with_reference_drift(prepared: Prepared, fact: OutputFacts, part: Head, aga
     )
 
 
-def own_output(spec: PairSpec, output: str) -> PairSpec:
+def own_output(spec: PairSpec, side: str) -> PairSpec:
     """An output of one model, compared with itself."""
+    output = spec.reference if side == REFERENCE else spec.candidate
     return replace(
         spec,
         reference=output,
@@ -337,6 +351,12 @@ def own_output(spec: PairSpec, output: str) -> PairSpec:
     )
 
 
+def rows_moved(own: PairSpec, batch: Batch, before: Tensors, after: Tensors, tolerance: Tolerance) -> int:
+    """Rows in which a model's own answers are beyond tolerance of what they were."""
+    pair = paired(own, batch, before, after, tolerance)
+    return len(batch) if isinstance(pair, Mismatch) else int(rows_beyond(pair).sum())
+
+
 def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
     """How far a model's own answers move: the largest difference, or the share of other labels."""
     if own.reference not in before or own.candidate not in after:
@@ -347,8 +367,51 @@ def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
     one, other = aligned
     if own.kind is Kind.LABEL or one.dtype.kind not in "biuf":
         return float(np.mean(one != other)) if one.size else 0.0
-    with np.errstate(invalid="ignore"):
-        moved = np.abs(other.astype(np.float64) - one.astype(np.float64))
-    equal = (one == other) | (np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64)))
-    moved = np.where(equal, 0.0, np.where(np.isfinite(moved), moved, np.inf))
-    return float(moved.max(initial=0.0))
+    apart = [found.by_row(found.distances, broken=np.inf) for found in differences(one, other)]
+    return float(max((distances.max(initial=0.0) for distances in apart), default=0.0))
+
+
+def ask_again(plan: Plan, prepared: Prepared, head: Head, comparison: Comparison) -> Comparison:
+    """The facts, and which of the models does not answer the same question alike."""
+    doubtful = _anything_wrong(comparison)
+    # Recorded answers do not change.
+    asked = [side for side in (prepared.reference, prepared.candidate) if not recorded(plan, side.name)]
+    moved = {side.name: _unstable(plan, prepared, side, head, doubtful=doubtful) for side in asked}
+    if told := moved.get(REFERENCE):
+        unstable = Incident(UNSTABLE, f"{told}: there is nothing to compare with", REMEDY, REFERENCE)
+        return replace(comparison, incidents=(*comparison.incidents, unstable))
+    if told := moved.get(CANDIDATE):
+        return replace(comparison, mismatches=(Mismatch(UNSTABLE, told), *comparison.mismatches))
+    return comparison
+
+
+def _anything_wrong(comparison: Comparison) -> bool:
+    swept = (*comparison.batch_sizes, *comparison.batch_orders)
+    return bool(comparison.rows_beyond or comparison.mismatches) or any(differs(f) or moves(f) for f in swept)
+
+
+def _unstable(plan: Plan, prepared: Prepared, side: Side, head: Head, *, doubtful: bool) -> str:
+    """Words for how a model's answers to the first rows change; nothing where they stay."""
+    first, before = prepared.first, prepared.answered[side.name]
+    own = [own_output(spec, side.name) for spec in prepared.pairing.pairs]
+
+    def moved(after: Tensors) -> list[PairSpec]:
+        tolerance = prepared.tolerance.in_other_batches
+        return [spec for spec in own if rows_moved(spec, first, before, after, tolerance)]
+
+    main = head.slice(len(first))
+    if not doubtful and not moved(main.reference if side.name == REFERENCE else main.candidate):
+        return ""
+    plan.tell("the first rows again", side.name, first)
+    try:
+        again, _ = answers(side, first, plan.batch_size)
+    except LikewiseError as error:
+        return f"{error.message}, which it answered before"
+    finally:
+        plan.tell("the first rows again", side.name, first, finished=True)
+    for spec in moved(again):
+        return (
+            f"the {side.name} changes its answers from call to call: asked twice about the same "
+            f"{len(first):,} rows, {spec.reference!r} moves by up to {figure(drift(spec, before, again))}"
+        )
+    return ""

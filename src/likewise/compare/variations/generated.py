@@ -14,12 +14,26 @@ from likewise.contracts.comparison import FRACTIONS_UNTRIED
 from likewise.contracts.data import Batch
 from likewise.contracts.models import InputSpec, Model, Runner, Shape, Signature
 from likewise.contracts.values import dataclass
-from likewise.data.clues import About, Clue, Clues, merged, part_of
-from likewise.data.random_values import Between, Cells, Column, OneOf, Padded, Part, Places, WithGaps, Words
+from likewise.data.random_values import (
+    About,
+    Between,
+    Cells,
+    Clue,
+    Clues,
+    Column,
+    OneOf,
+    Padded,
+    Part,
+    Places,
+    WithGaps,
+    Words,
+    merged,
+    part_of,
+)
 from likewise.data.readers.generated import GeneratedSource, rows_wanted
 from likewise.errors import DataError, LikewiseError
 from likewise.models.onnx import guess as onnx_guess
-from likewise.models.sklearn import guess as sklearn_guess
+from likewise.models.sklearn import inside as sklearn_inside
 from likewise.models.torch import inside as torch_inside
 from likewise.registry import open_model
 
@@ -51,7 +65,7 @@ class Sizes:
 
 READERS: tuple[Callable[[Any, Signature], Clues | None], ...] = (
     onnx_guess.clues_of,
-    sklearn_guess.clues_of,
+    sklearn_inside.clues_of,
     torch_inside.clues_of,
 )
 MOST_PARTS = 4_096
@@ -152,7 +166,7 @@ def _telling(side: str, model: Model, runner: Runner) -> Opened:
 def _columns(opened: Sequence[Opened], feed: Mapping[str, str], sizes: Sizes) -> tuple[Column, ...]:
     lead = opened[0]
     names = [feed.get(spec.name, spec.name) for spec in lead.inputs]
-    told = [_under_names(one, lead, names, feed) for one in opened]
+    told = [_under_names(one, names, feed) for one in opened]
     clues = merged([found for found, _ in told], [{name: name for name in names}] * len(told))
     others = {one.side: specs for one, (_, specs) in zip(opened, told, strict=True)}
     form = Form(lead.runner.signature.table, len(names) > 1, clues.sequence)
@@ -162,9 +176,7 @@ def _columns(opened: Sequence[Opened], feed: Mapping[str, str], sizes: Sizes) ->
     )
 
 
-def _under_names(
-    one: Opened, lead: Opened, names: Sequence[str], feed: Mapping[str, str]
-) -> tuple[Clues, dict[str, InputSpec]]:
+def _under_names(one: Opened, names: Sequence[str], feed: Mapping[str, str]) -> tuple[Clues, dict[str, InputSpec]]:
     """What a model says, under the names of the columns: its inputs by name, or by position where it stacks them."""
     specs = one.inputs
     renamed = {spec.name: feed.get(spec.name, spec.name) for spec in specs}
@@ -179,7 +191,7 @@ def _under_names(
         return merged([one.clues], [{specs[0].name: names[0]}]), {names[0]: specs[0]}
     moved = Clues()
     for (name, index), found in one.clues.found.items():
-        place = _place(name, index, specs, names, lead)
+        place = _place(name, index, specs, names)
         if place is not None:
             moved.found.setdefault(place, []).extend(found)
     typed = {name: InputSpec(name, specs[0].dtype) for name in names} if len(specs) == 1 else {}
@@ -187,7 +199,7 @@ def _under_names(
 
 
 def _place(
-    name: str, index: int | None, specs: Sequence[InputSpec], names: Sequence[str], lead: Opened
+    name: str, index: int | None, specs: Sequence[InputSpec], names: Sequence[str]
 ) -> tuple[str, int | None] | None:
     """Where the clue on an input belongs: one model stacks in an input what the other takes one by one."""
     if len(specs) == 1 and len(names) > 1:

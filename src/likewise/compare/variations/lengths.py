@@ -8,27 +8,154 @@ out again: each model is compared with its own answers to the rows as they are, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from likewise.compare.call import Side, answers
-from likewise.compare.observe import REFERENCE, Prepared, finish_beside, observe, paired, rows_beyond
-from likewise.compare.session import Head
-from likewise.compare.variations.axes import Axis, at_length, axes_of, called, fixed_places, named_axis
-from likewise.compare.variations.batches import drift, own_output
+from likewise.compare.engines import Head
+from likewise.compare.feed import Feed, Route
+from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, finish_beside, observe
+from likewise.compare.variations.batches import drift, own_output, rows_moved
 from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
-from likewise.contracts.comparison import Comparison, Incident, Mismatch, PairSpec, Plan, SuiteFacts, Untried
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.contracts.comparison import Incident, Mismatch, Plan, SuiteFacts, Untried
+from likewise.contracts.data import Array, Batch, RowIds
 from likewise.contracts.values import dataclass
-from likewise.contracts.words import figure
-from likewise.data.rows import rows_at
-from likewise.errors import LikewiseError, one_line
+from likewise.contracts.verdict import figure
+from likewise.data.columns import ArrayColumns
+from likewise.errors import LikewiseError, UsageError, nearest, one_line
 
 EXTRA = 3
 """Positions that are added at the end of each row."""
 
 KIND = "shape"
+
+Answered: TypeAlias = tuple[dict[str, Array], dict[str, Array]]
+"""One model's answers to rows as they are and to the same rows padded, where padding must not touch them."""
+
+ROWS = 8
+BYTES = 16 * 2**20
+"""A length is tried on at most so many rows, of at most so many bytes; one row is always tried if it was asked for."""
+
+FEW, LARGE = 2, 2**18
+"""Of a model that takes long it is tried on so many rows, and on one row of more bytes."""
+
+MOST_BYTES = 2**30
+"""A row of more bytes is not made, also if its length was asked for."""
+
+AXES = 4
+"""Axes that are tried without being asked for; of more, those behind are listed as not covered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis whose length is free. `places` are the columns of the data that have it, and where."""
+
+    name: str
+    places: tuple[tuple[str, int], ...]
+    length: int
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The name, and where it is, as a person may write it."""
+        others = [alias for alias in self.aliases if alias != self.name]
+        return f"{self.name} ({', '.join(others)})" if others else self.name
+
+
+def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
+    """The free axes of a model's inputs besides that of the rows; those that share a name are one."""
+    named: dict[str, list[tuple[Route, int]]] = {}
+    unnamed: dict[tuple[int, int], str] = {}
+    derived: set[str] = set()
+    for route, axis, dim in _dims(feed, batch):
+        if isinstance(dim, int):
+            continue
+        # Worked out from another axis, such as `2*seq` or `seq - 1`.
+        if dim is not None and re.search(r"[+*/(]| - ", dim):
+            derived.update(re.findall(r"[A-Za-z_]\w*", dim))
+            continue
+        own = f"{route.input.name}:{axis}"
+        # Inputs without names for their axes belong together where these are alike, as ids and their mask are.
+        alike = unnamed.setdefault((axis, batch.inputs[route.columns[0]].shape[axis]), own)
+        named.setdefault(dim or alike, []).append((route, axis))
+    found = []
+    for name, places in named.items():
+        lengths = {batch.inputs[route.columns[0]].shape[axis] for route, axis in places}
+        if name not in derived and len(lengths) == 1 and (length := lengths.pop()):
+            columns = dict.fromkeys((route.columns[0], axis) for route, axis in places)
+            inputs = [f"{route.input.name}:{axis}" for route, axis in places]
+            aliases = dict.fromkeys([*inputs, *(f"{column}:{axis}" for column, axis in columns)])
+            found.append(Axis(name, tuple(columns), length, tuple(aliases)))
+    return tuple(found)
+
+
+def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
+    """Where a model says which length it takes."""
+    return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))
+
+
+def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
+    """The axis that a user means; a usage error that lists the known ones if there is none."""
+    for axis in known:
+        if name == axis.name or name in axis.aliases:
+            return axis
+    column, _, place = name.rpartition(":")
+    if column in batch.inputs and place.isdecimal() and 0 < int(place) < batch.inputs[column].ndim:
+        array = batch.inputs[column]
+        return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
+    if place == "0" and column in batch.inputs:
+        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Use --batch-sizes for other batch sizes")
+    names = [text for axis in known for text in (axis.name, *axis.aliases)]
+    shown = ", ".join(axis.told for axis in known) or "none is free"
+    raise UsageError(
+        f"--shapes: there is no axis {name!r}{nearest(name, names)}",
+        remedy=f"Axes: {shown}. An axis of the data goes by its column and place, such as x:2",
+    )
+
+
+def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
+    """The rows cut to a length along an axis; what is too short is repeated."""
+    arrays = dict(batch.inputs)
+    for column, place in axis.places:
+        array = arrays[column]
+        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
+    for name in _lengths(arrays, axis.length):
+        arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
+    return called(batch, arrays, f"{axis.name}={length}")
+
+
+def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
+    """The rows with other inputs, each named after its row and what was done to it."""
+    names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
+    return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
+
+
+def _dims(feed: Feed, batch: Batch) -> Iterator[tuple[Route, int, int | str | None]]:
+    """Every declared axis besides that of the rows, of the inputs that are fed from one column as it is."""
+    if not batch.stacked:
+        return
+    for route in feed.routes or ():
+        if route.stacked or route.split is not None or route.input.shape is None:
+            continue
+        for axis, dim in enumerate(route.input.shape[1:], start=1):
+            if batch.inputs[route.columns[0]].ndim > axis:
+                yield route, axis, dim
+
+
+def _lengths(arrays: Mapping[str, Array], longest: int) -> list[str]:
+    """Columns that say how long each row is: whole numbers, one a row, called so."""
+    return [
+        name
+        for name, array in arrays.items()
+        if re.search(r"len(s|gths?)?$", name.lower())
+        and array.dtype.kind in "iu"
+        and array.size == len(array)
+        and array.max(initial=0) <= longest
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +169,6 @@ class Mask:
         """Which positions count, a row each."""
         marked: Array = batch.inputs[self.column] != 0
         return ~marked if self.inverted else marked
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """One model's answers to rows as they are and to the same rows padded, where padding must not touch them."""
-
-    before: dict[str, Array]
-    after: dict[str, Array]
 
 
 def mask_of(axis: Axis, batch: Batch) -> Mask | None:
@@ -68,7 +187,7 @@ def mask_of(axis: Axis, batch: Batch) -> Mask | None:
 
 def with_real_positions(batch: Batch, mask: Mask) -> Batch:
     """The rows that have at least one position that counts: a model need not answer the others."""
-    return rows_at(batch, np.flatnonzero(mask.real(batch).any(axis=1)))
+    return batch.at(np.flatnonzero(mask.real(batch).any(axis=1)))
 
 
 def padded(batch: Batch, axis: Axis, mask: Mask) -> Batch:
@@ -89,74 +208,64 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tup
     if mask is None:
         return ()
     told = (KIND, f"padding of {mask.column}", f"The same rows with {EXTRA} more positions that {mask.column} masks")
-    nothing = plan.nothing
     batch = with_real_positions(batch, mask)
     if not len(batch):
-        return (SuiteFacts(*told, nothing, not_covered=f"{mask.column} leaves no position of any row"),)
+        return (SuiteFacts(*told, plan.nothing, not_covered=f"{mask.column} leaves no position of any row"),)
     ours = _asked(prepared.reference, batch, axis, mask)
-    if not isinstance(ours, LikewiseError) and _moved(prepared, batch, ours, reference=True):
+    if not isinstance(ours, LikewiseError) and _moved(prepared, batch, ours, REFERENCE):
         # The name of a mask does not always tell what it marks; what the reference ignores does.
         other = replace(mask, inverted=not mask.inverted)
         again = _asked(prepared.reference, batch, axis, other) if other.real(batch).any(axis=1).all() else ours
-        if not isinstance(again, LikewiseError) and not _moved(prepared, batch, again, reference=True):
+        if not isinstance(again, LikewiseError) and not _moved(prepared, batch, again, REFERENCE):
             mask, ours = other, again
     theirs = _asked(prepared.candidate, batch, axis, mask)
     if isinstance(ours, LikewiseError) or isinstance(theirs, LikewiseError):
-        return (_refused(told, nothing, len(batch), ours, theirs),)
-    still = _moved(prepared, batch, ours, reference=True)
-    moved = _moved(prepared, batch, theirs, reference=False)
-    partial = observe(prepared, batch, ours.after, theirs.after)
-    differing = frozenset(_not_invariant(name, by) for name, by in moved.items() if name not in still)
+        return (_refused(told, plan, len(batch), ours, theirs),)
+    still = _moved(prepared, batch, ours, REFERENCE)
+    moved = _moved(prepared, batch, theirs, CANDIDATE)
+    partial = observe(prepared, batch, ours[1], theirs[1])
+    when = "when rows are padded with masked positions, beyond tolerance; the reference's stays"
+    differing = {
+        Mismatch("padding", f"{name!r} of the candidate moves by up to {figure(by)} {when}", name)
+        for name, by in moved.items()
+        if name not in still
+    }
     comparison = finish_beside(prepared, replace(partial, mismatches=partial.mismatches | differing), plan)
-    found = (SuiteFacts(*told, comparison, blocks=True),)
-    return found if not still else (*found, _reference_moves(mask, nothing, still))
+    found = SuiteFacts(*told, comparison, blocks=True)
+    return (found, _reference_moves(plan, mask, still)) if still else (found,)
 
 
-def _not_invariant(name: str, by: float) -> Mismatch:
-    return Mismatch(
-        "padding",
-        f"{name!r} of the candidate moves by up to {figure(by)} when rows are padded with masked positions, "
-        "beyond tolerance; the reference's stays",
-        name,
-    )
-
-
-def _reference_moves(mask: Mask, nothing: Comparison, still: dict[str, float]) -> SuiteFacts:
+def _reference_moves(plan: Plan, mask: Mask, still: dict[str, float]) -> SuiteFacts:
     name, by = max(still.items(), key=lambda entry: entry[1])
     reason = (
         f"{name!r} of the reference itself moves by up to {figure(by)} when rows are padded with masked positions: "
         "its answers depend on how far a batch is padded, and so may the candidate's"
     )
     title = "Answers stay when rows are padded"
-    return SuiteFacts(KIND, f"reference and the padding of {mask.column}", title, nothing, not_covered=reason)
+    return SuiteFacts(KIND, f"reference and the padding of {mask.column}", title, plan.nothing, not_covered=reason)
 
 
 def _refused(
-    told: tuple[str, str, str],
-    nothing: Comparison,
-    rows: int,
-    ours: _Answered | LikewiseError,
-    theirs: _Answered | LikewiseError,
+    told: tuple[str, str, str], plan: Plan, rows: int, ours: Answered | LikewiseError, theirs: Answered | LikewiseError
 ) -> SuiteFacts:
-    if isinstance(ours, LikewiseError) and isinstance(theirs, LikewiseError):
-        return SuiteFacts(*told, nothing, refused=rows)
+    if not isinstance(theirs, LikewiseError):
+        assert isinstance(ours, LikewiseError)
+        alone = f"the reference refuses rows that are padded: {ours.message}"
+        return SuiteFacts(*told, plan.nothing, not_covered=alone)
     if isinstance(ours, LikewiseError):
-        return SuiteFacts(*told, nothing, not_covered=f"the reference refuses rows that are padded: {ours.message}")
-    assert isinstance(theirs, LikewiseError)
-    alone = Mismatch(REFUSED, f"only the candidate refuses rows that are padded: {theirs.message}")
-    return SuiteFacts(*told, replace(nothing, mismatches=(alone,)), blocks=True)
+        return SuiteFacts(*told, plan.nothing, refused=rows)
+    mismatch = Mismatch(REFUSED, f"only the candidate refuses rows that are padded: {theirs.message}")
+    return SuiteFacts(*told, replace(plan.nothing, mismatches=(mismatch,)), blocks=True)
 
 
-def _asked(side: Side, batch: Batch, axis: Axis, mask: Mask) -> _Answered | LikewiseError:
+def _asked(side: Side, batch: Batch, axis: Axis, mask: Mask) -> Answered | LikewiseError:
     try:
         before, after = answers(side, batch)[0], answers(side, padded(batch, axis, mask))[0]
     except LikewiseError as error:
         return error
-    real = mask.real(batch)
-    untouched = {name: _untouched(before[name], after[name], real) for name in before if name in after}
-    return _Answered(
-        {name: found[0] for name, found in untouched.items()}, {name: found[1] for name, found in untouched.items()}
-    )
+    for name in before.keys() & after.keys():
+        before[name], after[name] = _untouched(before[name], after[name], mask.real(batch))
+    return before, after
 
 
 def _untouched(before: Array, after: Array, real: Array) -> tuple[Array, Array]:
@@ -173,19 +282,14 @@ def _untouched(before: Array, after: Array, real: Array) -> tuple[Array, Array]:
     return before, after
 
 
-def _moved(prepared: Prepared, batch: Batch, found: _Answered, *, reference: bool) -> dict[str, float]:
+def _moved(prepared: Prepared, batch: Batch, found: Answered, side: str) -> dict[str, float]:
     """Outputs that are beyond tolerance of what they were without padding, and by how much."""
     moved: dict[str, float] = {}
     for spec in prepared.pairing.pairs:
-        own = own_output(spec, spec.reference if reference else spec.candidate)
-        if _beyond(prepared, batch, own, found.before, found.after):
-            moved[spec.name] = drift(own, found.before, found.after)
+        own = own_output(spec, side)
+        if rows_moved(own, batch, *found, prepared.tolerance):
+            moved[spec.name] = drift(own, *found)
     return moved
-
-
-def _beyond(prepared: Prepared, batch: Batch, own: PairSpec, before: Tensors, after: Tensors) -> bool:
-    pair = paired(own, batch, before, after, prepared.tolerance)
-    return isinstance(pair, Mismatch) or bool(rows_beyond(pair).any())
 
 
 def _filling(array: Array, place: int, real: Array) -> object:
@@ -193,20 +297,6 @@ def _filling(array: Array, place: int, real: Array) -> object:
     blank = np.moveaxis(array, place, 1)[~real] if array.shape[place] == real.shape[1] else array[:0]
     values = np.unique(blank) if blank.size and array.dtype.kind in "biuf" else blank.reshape(-1)[:0]
     return values[0] if len(values) == 1 else 0
-
-
-ROWS = 8
-BYTES = 16 * 2**20
-"""A length is tried on at most so many rows, of at most so many bytes; one row is always tried if it was asked for."""
-
-FEW, LARGE = 2, 2**18
-"""Of a model that takes long it is tried on so many rows, and on one row of more bytes."""
-
-MOST_BYTES = 2**30
-"""A row of more bytes is not made, also if its length was asked for."""
-
-AXES = 4
-"""Axes that are tried without being asked for; of more, those behind are listed as not covered."""
 
 
 def require_known(plan: Plan, prepared: Prepared) -> None:
@@ -236,8 +326,8 @@ def run(
         return _unasked(plan, prepared, head, room) if applies(plan, prepared, head) and head is not None else ((), ())
     reason = "the data is one test case, whose tensors have no rows to change" if head is None else _impossible(plan)
     if reason or head is None:
-        told = ("Rows at other lengths", plan.nothing)
-        return tuple(SuiteFacts(KIND, name, *told, blocks=True, not_covered=reason) for name in plan.shapes), ()
+        told = ("Rows at other lengths", plan.nothing, True, 0, reason)
+        return tuple(SuiteFacts(KIND, name, *told) for name in plan.shapes), ()
     known = _known(prepared, head.batch)
     found: list[SuiteFacts] = []
     for name, lengths in plan.shapes.items():
@@ -401,7 +491,7 @@ def _row_bytes(axis: Axis, batch: Batch, length: int) -> int:
 def _some(batch: Batch, row_bytes: int, *, short: bool) -> Batch:
     """A few rows from all over the first ones, as many as are allowed."""
     count = _count(batch, row_bytes, short=short)
-    return rows_at(batch, np.arange(count) * len(batch) // count)
+    return batch.at(np.arange(count) * len(batch) // count)
 
 
 def _count(batch: Batch, row_bytes: int, *, short: bool) -> int:

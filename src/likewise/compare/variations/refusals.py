@@ -10,10 +10,9 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from likewise.compare.align import align
-from likewise.compare.call import Side, answers, joined, rows_text
+from likewise.compare.align import align, margins
+from likewise.compare.call import Side, answers, joined, recorded, rows_text
 from likewise.compare.differences import same_labels
-from likewise.compare.margins import margins
 from likewise.compare.observe import (
     CANDIDATE,
     JUDGED,
@@ -28,9 +27,7 @@ from likewise.contracts.comparison import Cast, Comparison, Incident, Mismatch, 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
-from likewise.data.rows import rows_at
 from likewise.errors import LikewiseError, ModelError
-from likewise.registry import adapter
 
 REFUSED, TIED = "refused-by-one", "tie-rule"
 OUTSIDE = "refused-outside"
@@ -75,6 +72,18 @@ class _Told:
     together: set[int] = field(default_factory=set)
     words: str = ""
 
+    def ask(self, side: Side, part: Batch, rows: Array, size: int | None = None) -> str | None:
+        """Note what a model answers to some rows of the batch; where it refuses them, what it says."""
+        try:
+            tensors, casts = answers(side, part, size)
+        except LikewiseError as error:
+            # Without what is said around it.
+            words = error.message.removeprefix(f"the {side.name} ({side.model}) failed on {rows_text(part)}: ")
+            return words.partition(" did not answer: ")[2] or words
+        self.parts.append((rows, tensors))
+        self.casts.extend(casts)
+        return None
+
 
 @dataclass(slots=True)
 class _Refusals:
@@ -89,8 +98,7 @@ class _Refusals:
 
 def only_recorded(plan: Plan) -> str:
     """The side of which there are only recorded answers, and none to rows that were not recorded; else nothing."""
-    sides = {REFERENCE: plan.reference, CANDIDATE: plan.candidate}
-    return next((side for side, model in sides.items() if adapter(model.framework).answers_only), "")
+    return next((side for side in (REFERENCE, CANDIDATE) if recorded(plan, side)), "")
 
 
 def try_rows(
@@ -98,7 +106,6 @@ def try_rows(
     prepared: Prepared,
     batches: Iterable[Batch],
     *,
-    batch_size: int | None = None,
     apart: bool = False,
     outside: bool = False,
     decides: bool = False,
@@ -115,9 +122,9 @@ def try_rows(
     calls = dict.fromkeys((REFERENCE, CANDIDATE), CALLS_TO_DECIDE if outside and decides else CALLS)
     one_sided = {side: _Refusals(side) for side in calls}
     for batch in batches:
-        ours, theirs = (_told(side, batch, _size(side, batch_size, apart=apart), calls) for side in sides)
+        ours, theirs = (_told(side, batch, _size(side, apart=apart), calls) for side in sides)
         asked += len(batch)
-        undecided = _ask_singly(sides, batch, (ours, theirs), batch_size)
+        undecided = _ask_singly(sides, batch, (ours, theirs))
         if undecided:
             incidents.append(_undecided(undecided))
         refused += len(ours.refused.keys() & theirs.refused.keys())
@@ -138,8 +145,8 @@ def try_rows(
     return Tried(comparison, refused, alone)
 
 
-def _size(side: Side, size: int | None, *, apart: bool) -> int | None:
-    return 1 if apart and side.runner.details.get("quantized_nodes") else size
+def _size(side: Side, *, apart: bool) -> int | None:
+    return 1 if apart and side.runner.details.get("quantized_nodes") else None
 
 
 def _told(side: Side, batch: Batch, size: int | None, calls: dict[str, int]) -> _Told:
@@ -152,43 +159,34 @@ def _told(side: Side, batch: Batch, size: int | None, calls: dict[str, int]) -> 
     waiting = [np.arange(len(batch))]
     while waiting:
         rows = waiting.pop(max(range(len(waiting)), key=lambda at: len(waiting[at])) if told.refused else -1)
-        part = batch if len(rows) == len(batch) else rows_at(batch, rows)
+        part = batch if len(rows) == len(batch) else batch.at(rows)
         if part is not batch:
             if calls[side.name] <= 0:
                 told.together.update(rows.tolist())
                 continue
             calls[side.name] -= 1
-        try:
-            tensors, casts = answers(side, part, size)
-        except LikewiseError as error:
-            if len(rows) == 1 or not batch.stacked:
-                told.refused.update(dict.fromkeys(rows.tolist(), _words(side, part, error)))
-            else:
-                told.words = _words(side, part, error)
-                waiting += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
-        else:
-            told.parts.append((rows, tensors))
-            told.casts.extend(casts)
+        refused = told.ask(side, part, rows, size)
+        if refused is not None and (len(rows) == 1 or not batch.stacked):
+            told.refused.update(dict.fromkeys(rows.tolist(), refused))
+        elif refused is not None:
+            told.words = refused
+            waiting += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
     return told
 
 
-def _ask_singly(sides: Sequence[Side], batch: Batch, told: Sequence[_Told], size: int | None) -> int:
+def _ask_singly(sides: Sequence[Side], batch: Batch, told: Sequence[_Told]) -> int:
     """Ask about single rows where neither side is known to answer; how many of them are left undecided."""
     ours, theirs = told
     unknown = (ours.together & (theirs.together | theirs.refused.keys())) | (theirs.together & ours.refused.keys())
     for row in sorted(unknown)[:SINGLY]:
-        part = rows_at(batch, np.array([row]))
+        part = batch.at(np.array([row]))
         for side, one in zip(sides, told, strict=True):
             if row not in one.together:
                 continue
             one.together.discard(row)
-            try:
-                tensors, casts = answers(side, part, size)
-            except LikewiseError as error:
-                one.refused[row] = _words(side, part, error)
-            else:
-                one.parts.append((np.array([row]), tensors))
-                one.casts.extend(casts)
+            refused = one.ask(side, part, np.array([row]))
+            if refused is not None:
+                one.refused[row] = refused
     return max(0, len(unknown) - SINGLY)
 
 
@@ -198,12 +196,6 @@ def _undecided(rows: int) -> Incident:
         f"{rows:,} rows were refused by both models as parts of a batch, and not asked one by one",
         "Give data with fewer columns that both refuse",
     )
-
-
-def _words(side: Side, part: Batch, error: LikewiseError) -> str:
-    """What the model said, without what is said around it."""
-    words = error.message.removeprefix(f"the {side.name} ({side.model}) failed on {rows_text(part)}: ")
-    return words.partition(" did not answer: ")[2] or words
 
 
 def _note_refusals(batch: Batch, ours: _Told, theirs: _Told, found: Mapping[str, _Refusals]) -> None:
@@ -238,7 +230,7 @@ def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> P
     if not len(both):
         return Partial(casts=casts)
     if len(both) < len(batch):
-        batch = rows_at(batch, both)
+        batch = batch.at(both)
         reference = {name: array[np.isin(own, both)] for name, array in reference.items()}
         candidate = {name: array[np.isin(other, both)] for name, array in candidate.items()}
     tied = _tied(prepared, batch, reference, candidate)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
+from math import prod
 from typing import Any
 
 from likewise.compare import feed as feeding
-from likewise.compare.call import RowCountError, answers
+from likewise.compare.call import RowCountError, answers, incident
 from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish_beside, needed_to_judge_again, observe
-from likewise.compare.variations.matrix import DIVERGES, KIND, assigned_in, name_of, settings_of
-from likewise.contracts.comparison import Comparison, Incident, Mismatch, Plan, SuiteFacts
+from likewise.contracts.comparison import Comparison, Mismatch, Plan, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.values import dataclass
@@ -22,10 +23,65 @@ from likewise.contracts.verdict import Outcome, Severity, Verdict
 from likewise.errors import LikewiseError, UnavailableError, UsageError
 from likewise.registry import adapter, open_model
 
+KIND = "setting"
+DIVERGES = "setting-diverges"
+MOST = 64
+"""Settings that are tried in one run: each opens the candidate once more."""
+
+_FORM = "Give options of the candidate's adapter with their values, such as optimization=disable,all threads=1,2"
+
 ROWS = 4_096
 CHUNK = 1_024
 BYTES = 64 * 2**20
 """Every setting is tried on at most so many rows, of at most so many bytes with their answers."""
+
+
+def axes_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The options and their values that `optimization=disable,all threads=1,2` names, in one text or several."""
+    axes: dict[str, tuple[str, ...]] = {}
+    for word in " ".join(texts).split():
+        name, sign, values = word.partition("=")
+        found = tuple(value for value in values.split(",") if value)
+        if not sign or not name or not found:
+            raise UsageError(f"--matrix: {word!r} is not of the form NAME=VALUE,VALUE", remedy=_FORM)
+        axes[name] = (*axes.get(name, ()), *found)
+    if texts and not axes:
+        raise UsageError("--matrix names no setting", remedy=_FORM)
+    return axes
+
+
+def settings_of(matrix: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Every combination of the values, the last option changing fastest."""
+    axes = {str(name): _values(name, values) for name, values in matrix.items()}
+    count = prod(len(values) for values in axes.values())
+    if count > MOST:
+        raise UsageError(f"--matrix asks for {count:,} settings, and at most {MOST} are tried", remedy="Name fewer")
+    if not axes:
+        return ()
+    return tuple(dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values()))
+
+
+def name_of(setting: Mapping[str, Any]) -> str:
+    """What a setting is called: `optimization=basic, threads=2`."""
+    return ", ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def assigned_in(name: str) -> dict[str, str]:
+    """The options of a setting with their values, from what it is called."""
+    found = {}
+    for part in name.split(", "):
+        option, _, value = part.partition("=")
+        found[option] = value
+    return found
+
+
+def _values(name: object, given: Any) -> tuple[Any, ...]:
+    """The values of one option, each once, in the order given."""
+    values = tuple(given) if isinstance(given, list | tuple) else (given,)
+    plain = all(isinstance(value, str | int | float) for value in values)
+    if not values or not plain or not str(name) or any(", " in str(value) for value in values):
+        raise UsageError(f"matrix: {name} has the values {given!r}", remedy=_FORM)
+    return tuple(dict.fromkeys(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +161,8 @@ def _facts(
 ) -> SuiteFacts:
     name = name_of(setting)
     title = "The candidate opened with these settings, on the first rows of the data"
-    nothing = plan.nothing
     if isinstance(asked, LikewiseError):
-        return SuiteFacts(KIND, name, title, replace(nothing, incidents=(_incident(asked),)), blocks=True)
+        return SuiteFacts(KIND, name, title, replace(plan.nothing, incidents=(incident(asked),)), blocks=True)
     model = _set(plan.candidate, setting)
     try:
         with open_model(model) as runner:
@@ -115,11 +170,11 @@ def _facts(
     except UsageError:
         raise
     except UnavailableError as error:
-        return SuiteFacts(KIND, name, title, nothing, not_covered=error.message)
+        return SuiteFacts(KIND, name, title, plan.nothing, not_covered=error.message)
     except RowCountError as error:
-        comparison = replace(nothing, mismatches=(Mismatch(error.code, error.message),))
+        comparison = replace(plan.nothing, mismatches=(Mismatch(error.code, error.message),))
     except LikewiseError as error:
-        comparison = replace(nothing, incidents=(_incident(error),))
+        comparison = replace(plan.nothing, incidents=(incident(error),))
     return SuiteFacts(KIND, name, title, comparison, blocks=True)
 
 
@@ -136,7 +191,3 @@ def _compared(plan: Plan, prepared: Prepared, runner: Runner, asked: Sequence[_A
     comparison = finish_beside(there, partial, plan)
     outputs = tuple(replace(fact, details=needed_to_judge_again(fact)) for fact in comparison.outputs)
     return replace(comparison, outputs=outputs, strata=())
-
-
-def _incident(error: LikewiseError) -> Incident:
-    return Incident(error.code, error.message, error.remedy, error.side)

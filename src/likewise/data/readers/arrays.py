@@ -22,7 +22,7 @@ from likewise.contracts.data import Array, Batch, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrayColumns, CaseColumns
-from likewise.data.rows import Span, are_records
+from likewise.data.readers import Span, are_records
 from likewise.errors import DataError, nearest, one_line
 
 LONE = "X"
@@ -237,8 +237,9 @@ def _array_files(path: str) -> list[str]:
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in os.listdir(path) if name.lower().endswith(".npz")]
         others = [name for name in os.listdir(path) if not name.startswith(".") and not name.lower().endswith(".npz")]
-        return [] if others else sorted(found)
-    return sorted(name for name in glob.glob(path) if name.lower().endswith(".npz")) if glob.has_magic(path) else []
+        return [] if others else files.each_once(found)
+    found = [name for name in glob.glob(path) if name.lower().endswith(".npz")] if glob.has_magic(path) else []
+    return files.each_once(found)
 
 
 def _by_member(stored: StoredArrays) -> Samples | None:

@@ -16,7 +16,7 @@ from likewise.contracts.data import Batch, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, FrameColumns, require_unique
-from likewise.data.rows import Span, are_records
+from likewise.data.readers import Span, are_records
 from likewise.errors import DataError
 
 RENAME = "Rename or remove the duplicates: inputs are found by name, and 1 is called '1'"

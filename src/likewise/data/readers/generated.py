@@ -18,7 +18,7 @@ from likewise.contracts.comparison import GeneratedColumn
 from likewise.contracts.data import Array, Batch, Provenance, Source
 from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns, FrameColumns
-from likewise.data.rows import Span
+from likewise.data.readers import Span
 from likewise.errors import UsageError
 
 if TYPE_CHECKING:

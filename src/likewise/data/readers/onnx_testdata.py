@@ -17,7 +17,7 @@ from likewise.contracts.data import Batch, Provenance, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import CaseColumns
-from likewise.data.rows import Span
+from likewise.data.readers import Span
 from likewise.errors import DataError, one_line
 
 _SET = re.compile(r"test_data_set_(\d+)")

@@ -22,9 +22,10 @@ from likewise.contracts.data import Batch, Provenance, RowIds, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, require_unique
+from likewise.data.files import each_once
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
+from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data
-from likewise.data.rows import rebatched, split
 from likewise.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
         files = [path] if os.path.exists(path) else []
         empty = "" if files else f"there is no file {path}{_near(path)}"
     else:
-        files = sorted(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
+        files = each_once(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
     if not files:
         remedy = "Only local files are read: download it first" if "://" in path else "Check the path"
@@ -243,8 +244,8 @@ def resolve(path: str) -> tuple[str, list[str]]:
 
 
 def _tables_in(folder: str) -> list[str]:
-    paths = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
-    return [path for path in paths if _visible(path) and _format_of(path) and os.path.isfile(path)]
+    paths = (os.path.join(folder, name) for name in os.listdir(folder))
+    return each_once(path for path in paths if _visible(path) and _format_of(path) and os.path.isfile(path))
 
 
 def _visible(path: str) -> bool:

@@ -1,26 +1,31 @@
-"""Answers that depend on how many rows are asked about at once, on the neighbours of a row, or on its length."""
+"""Answers that depend on how many rows are asked about at once, on the neighbours of a row, on its length or place."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from likewise.compare.call import Side, answers
-from likewise.compare.variations.axes import Axis, at_length, axes_of
+from likewise.compare.call import Side
+from likewise.compare.call import answers as asked
+from likewise.compare.differences import is_numeric, rows_of
+from likewise.compare.observe import rows_beyond
+from likewise.compare.variations.lengths import Axis, at_length, axes_of
+from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
-from likewise.explain import experiment, trace
-from likewise.explain.case import Case, Explained, Fix, made_once, probe
+from likewise.explain import answers, experiment, trace
+from likewise.explain.case import Case, Explained, Fix, made_once, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect, Trial
 from likewise.explain.features import fed_sides
-from likewise.models.onnx import edits, interface
+from likewise.models.onnx import edits
 
 ROWS = 192
 """Rows that are asked about again."""
@@ -43,15 +48,33 @@ NOISE = 1e-5
 SHARE_OF_TIME = 1 / 8
 """Of the time left, so much may go to asking about rows one at a time."""
 
+FEWEST_ORDERED = 12
+"""Fewer rows fall into an order by chance."""
+
+MOST_ORDERED = 1_024
+"""Rows asked about at once to see their order."""
+
+NEARLY_ALL = 0.95
+"""The right order of rows puts so many of the failing ones right."""
+
+LAST_DIGITS = 3e-5
+"""Of the spread of the answers: what float32 leaves open. Answers of other rows are further apart."""
+
+FREE_ORDER = 0.5
+"""An order without a rule is believed only where at least this share of the answers are different ones."""
+
+FREE = ("rows sorted by the answer", "rows shuffled without a rule")
+"""Orders that are told from the answers alone."""
+
 ALONG_ROWS = re.compile(r"^(Reduce\w+|ArgMax|ArgMin|Softmax|LogSoftmax|Hardmax|CumSum|TopK|LpNormalization)$")
 """Operators that couple the rows of a call where they go along axis 0."""
 
 BY_RANGE = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 """Operators that quantise by the range of all rows of a call."""
 
+OTHERWISE = "it answers otherwise there"
 DYNAMIC = "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))"
-LOOK_FOR = "Look for an operation along the batch axis, or a size written into the graph when it was traced"
-RANGE_OF_A_CALL = "the scale of the activations comes from all rows of a call"
+LOOK_FOR = "Look for an operation along the batch axis (a mean, a softmax), or a size written into the graph"
 
 
 @probe(
@@ -105,26 +128,44 @@ def lengths(case: Case) -> Explained | None:
     """Give both models inputs of other lengths, and see at which they agree."""
     batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
     for axis in _axes(case):
-        agreed = {length: _agree(case, at_length(batch, axis, length)) for length in _lengths(case, axis)}
-        right = [length for length, agrees in agreed.items() if agrees is True]
-        wrong = [length for length, agrees in agreed.items() if agrees is False]
+        beside = (axis.length, axis.length - 1, axis.length + 1, axis.length // 2)
+        sizes = [size for size in dict.fromkeys((*beside, *_numbers_in(case, lengths=True))) if size > 0]
+        agreed = {size: _agree(case, at_length(batch, axis, size)) for size in sizes[:MOST_SIZES]}
+        right = [size for size, agrees in agreed.items() if agrees is True]
+        wrong = [size for size, agrees in agreed.items() if agrees is False]
         if len(right) == 1 and len(wrong) >= 2:
-            return _right_at_one_length(axis, right[0], wrong)
+            name, number = axis.places[0]
+            return Explained(
+                "shape-specialization",
+                Place(name, (f"axis {number}", f"right only at length {right[0]}"), columns=(name,)),
+                f"with inputs of length {right[0]} both models agree; at lengths {_sizes(wrong)} they do not (this "
+                f"data has {axis.length})",
+                "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or deploy "
+                f"it for length {right[0]} only",
+                simplicity=1,
+            )
     return None
+
+
+def _axes(case: Case) -> tuple[Axis, ...]:
+    return axes_of(case.side("candidate").feed, case.required.batch)
+
+
+def _agree(case: Case, batch: Batch) -> bool | None:
+    """Do both models agree on these rows? A candidate that refuses them does not; None if the reference does."""
+    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
+    if ours is None:
+        return None
+    return theirs is not None and bool(case.agreeing(batch, ours, theirs).all())
 
 
 def _declared(case: Case) -> Iterator[Explained]:
     """It says itself that it takes one size only, and was found right at that."""
     size = case.comparison.fixed_batch
+    told = f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size"
+    remedy, fixes = f"{DYNAMIC}, or use --fixed-batch", _left_free(case, size)
     if any(finding.code == "fixed-batch" for finding in case.verdict.findings):
-        yield Explained(
-            "fixed-batch",
-            Place(f"batch size {size}"),
-            f"the file declares {size} as the size of its batch axis, and agrees with the reference at that size",
-            f"{DYNAMIC}, or use --fixed-batch",
-            simplicity=1,
-            fixes=_left_free(case, size),
-        )
+        yield Explained("fixed-batch", Place(f"batch size {size}"), told, remedy, simplicity=1, fixes=fixes)
 
 
 def _left_free(case: Case, size: int | None) -> tuple[Fix, ...]:
@@ -132,7 +173,7 @@ def _left_free(case: Case, size: int | None) -> tuple[Fix, ...]:
     proto = case.graph()
     if proto is None or size is None:
         return ()
-    return (Fix(f"the batch axis left free, which was {size}", lambda: interface.any_batch(proto, size)),)
+    return (Fix(f"the batch axis left free, which was {size}", lambda: edits.any_batch(proto, size)),)
 
 
 def _refused(case: Case) -> Iterator[Explained]:
@@ -143,35 +184,37 @@ def _refused(case: Case) -> Iterator[Explained]:
         return
     sizes = sorted({size for size in (*range(1, 9), *_numbers_in(case)[:MOST_SIZES]) if size <= len(first)})
     tried = {size: _answered_like(case, *sides, first.slice(0, size)) for size in sizes}
-    right = [size for size, told in tried.items() if told is True]
-    refused = {size: told for size, told in tried.items() if isinstance(told, str)}
-    wrong = [size for size, told in tried.items() if told is False]
+    right = [size for size, told in tried.items() if told == ""]
+    other = {size: told for size, told in tried.items() if told}
     # One size alone is what it was traced with; several that work mean that the rows are at fault.
-    if len(right) == 1 and len(refused) + len(wrong) >= 2:
-        said = next(iter(refused.values()), "")
-        not_so = f"refuses {_sizes(list(refused))}: {said}" if refused else f"not {_sizes(wrong)}"
+    if len(right) == 1 and len(other) >= 2:
+        said = next((told for told in other.values() if told != OTHERWISE), OTHERWISE)
         yield Explained(
             "fixed-batch",
             _place(f"batch size {right[0]}", _node_in(case, said)),
-            f"the candidate answers batches of {right[0]} like the reference, and {not_so}",
+            f"the candidate answers batches of {right[0]} like the reference, and not {_sizes(list(other))}: {said}",
             f"{DYNAMIC}, or call it with {right[0]} row(s): --batch-size {right[0]} --fixed-batch",
             simplicity=1,
             fixes=_left_free(case, right[0]),
         )
 
 
-def _answered_like(case: Case, reference: Side, candidate: Side, part: Batch) -> bool | str | None:
-    """Does the candidate answer like the reference, or what does it say? None if the reference refuses."""
+def _answered_like(case: Case, reference: Side, candidate: Side, part: Batch) -> str | None:
+    """What is wrong with the candidate's answer; empty if nothing is, None if the reference refuses."""
     case.require_time()
     try:
-        ours, _ = answers(reference, part)
+        ours, _ = asked(reference, part)
     except LikewiseError:
         return None
     try:
-        theirs, _ = answers(candidate, part)
+        theirs, _ = asked(candidate, part)
     except LikewiseError as error:
         return _shortened(error.message)
-    return _alike(ours, theirs, case.tolerance.absolute + 1e-3)
+    close = partial(np.allclose, rtol=1e-2, atol=case.tolerance.absolute + 1e-3, equal_nan=True)
+    numbers = [[array.ravel() for array in side.values() if is_numeric(array)] for side in (ours, theirs)]
+    # Which output belongs to which is not known yet.
+    same = any(mine.size == given.size and close(given, mine) for mine in numbers[0] for given in numbers[1])
+    return "" if same else OTHERWISE
 
 
 def _other_sizes(case: Case) -> Iterator[Explained]:
@@ -181,35 +224,23 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
     refusing = {entry.size: entry.mismatches[0].message for entry in facts if entry.mismatches}
     refusing |= {entry.size: entry.incidents[0].message for entry in facts if entry.incidents}
     failed = {check.batch_size for check in case.verdict.checks if check.outcome is Outcome.FAIL}
-    wrong = tuple(sorted(size for size in failed if size is not None))
-    right = tuple(entry.size for entry in facts if entry.size not in (*refusing, *wrong))
+    wrong = sorted(size for size in failed if size is not None)
+    right = [entry.size for entry in facts if entry.size not in (*refusing, *wrong)]
     told = _sizes(right) or "the size of the main run"
     if refusing:
         said = _shortened(next(iter(refusing.values())))
         lone = len(right) == 1
         yield Explained(
             "fixed-batch" if lone else "shape-specialization",
-            _place(f"batch size {_sizes(right if lone else tuple(refusing))}", _node_in(case, said)),
-            f"the candidate agrees at {told} and not at {_sizes(tuple(refusing))}: {said}",
+            _place(f"batch size {_sizes(right if lone else list(refusing))}", _node_in(case, said)),
+            f"the candidate agrees at {told} and not at {_sizes(list(refusing))}: {said}",
             DYNAMIC,
             simplicity=1,
             fixes=_left_free(case, right[0]) if lone else (),
         )
     elif wrong and not experiment.answers_vary(case, "candidate"):
-        neighbours = _by_neighbours(case, max(wrong)) if max(wrong) > 1 else False
-        lone = len(right) == 1 and not neighbours
-        ranged = _ranged(case)
-        yield Explained(
-            "shape-specialization" if lone else "batch-dependence",
-            Place(f"batch size {_sizes(right)}", ("the only one it is right at",))
-            if lone
-            else _place(f"batch size {_sizes(wrong)}", ranged or _coupled(case)),
-            f"the candidate answers like the reference at {told}, and the same rows differently at {_sizes(wrong)}"
-            + ("; at the same size, among other rows, a row is answered differently" if neighbours else "")
-            + (f" ({ranged}): {RANGE_OF_A_CALL}" if ranged else ""),
-            "Run it at the size it is deployed with (--batch-size N --fixed-batch)" if ranged else LOOK_FOR,
-            simplicity=2,
-        )
+        evidence = f"the candidate answers like the reference at {told}, and the same rows differently at "
+        yield _sized(case, "candidate", right, max(wrong), f"{evidence}{_sizes(wrong)}")
 
 
 def _neighbours(case: Case) -> Iterator[Explained]:
@@ -223,57 +254,59 @@ def _neighbours(case: Case) -> Iterator[Explained]:
         whole = case.ask(side, trial.batch)
         asked = {size: case.ask(side, trial.batch, size=size) for size in SIZES if size < len(trial)}
         alone = {size: given for size, given in asked.items() if given is not None}
-        if whole is None or not trial.failing.any():
-            continue
-        apart = {
-            size: Effect(experiment.rows_apart(case, side, whole, given, floor=NOISE), trial.failing)
-            for size, given in alone.items()
-        }
-        moved = [size for size, effect in apart.items() if effect.share >= ENOUGH]
-        if moved:
-            yield from _dependent(trial, side, alone, moved, apart[moved[0]])
+        if whole is not None and trial.failing.any():
+            yield from _dependent(trial, side, whole, alone)
 
 
-def _dependent(
-    trial: Trial, side: str, alone: dict[int, Tensors], moved: Sequence[int], apart: Effect
-) -> Iterator[Explained]:
+def _dependent(trial: Trial, side: str, whole: Tensors, alone: Mapping[int, Tensors]) -> Iterator[Explained]:
     """A side whose answers move with the rows of a call: what is right at other sizes, or only different there."""
-    case, ours = trial.case, side == "candidate"
-    answered = {size: (None, given) if ours else (given, None) for size, given in alone.items()}
+    case = trial.case
+    apart = {
+        size: Effect(experiment.rows_apart(case, side, whole, given, floor=NOISE), trial.failing)
+        for size, given in alone.items()
+    }
+    moved = [size for size, effect in apart.items() if effect.share >= ENOUGH]
+    both = {size: (None, given) if side == "candidate" else (given, None) for size, given in alone.items()}
     effects = {
-        size: trial.effect(reference=reference, candidate=candidate)
-        for size, (reference, candidate) in answered.items()
-        if trial.nearer(reference=reference, candidate=candidate)
+        size: trial.effect(reference=ours, candidate=theirs)
+        for size, (ours, theirs) in both.items()
+        if trial.nearer(reference=ours, candidate=theirs)
     }
     cured = [size for size, effect in effects.items() if effect.explains]
-    ranged = _ranged(case) if ours else None
-    whose = _coupled(case) if ours else None
-    if cured:
+    if moved and cured:
         effect = effects[cured[0]]
-        lone = ours and len(cured) == 1 and ranged is None and not _by_neighbours(case, len(trial))
+        told = f"asked {_sizes(cured)} rows at a time, the {side} agrees with the other on {effect.told}"
+        found = _sized(case, side, cured, len(trial), told)
+        yield replace(found, covered=trial.mask(effect.covered), share=effect.share)
+    elif moved and (side == "reference" or _ranged(case) is None):
+        # Numbers that are quantised by the range of a call move a little with it; that is no cause by itself.
+        effect = apart[moved[0]]
         yield Explained(
-            "shape-specialization" if lone else "batch-dependence",
-            Place(f"batch size {_sizes(cured)}", ("the only one it is right at",))
-            if lone
-            else _place(f"batch size {len(trial)}", ranged or whose, side),
-            f"asked {_sizes(cured)} rows at a time, the {side} agrees with the other on {effect.told}"
-            + (f" ({ranged}): {RANGE_OF_A_CALL}" if ranged else ""),
+            "batch-dependence",
+            _place("batch size", _coupled(case), side),
+            f"the {side} answers {effect.told} differently when they are asked {_sizes(moved)} at a time; an answer "
+            "should depend on its own row alone",
             LOOK_FOR,
             covered=trial.mask(effect.covered),
             share=effect.share,
-            simplicity=4 if ranged else 2,
         )
-    elif ranged is None:
-        # Numbers that are quantised by the range of a call move a little with it; that is no cause by itself.
-        yield Explained(
-            "batch-dependence",
-            _place("batch size", whose, side),
-            f"the {side} answers {apart.told} differently when they are asked {_sizes(moved)} at a time; an answer "
-            "should depend on its own row alone",
-            "Look for an operation along the batch axis (a mean, a softmax or a normalisation over axis 0)",
-            covered=trial.mask(apart.covered),
-            share=apart.share,
-        )
+
+
+def _sized(case: Case, side: str, right: Sequence[int], wrong: int, evidence: str) -> Explained:
+    """A side that is right at some sizes and not at another: at one that it was traced with, or by its neighbours."""
+    ranged = _ranged(case) if side == "candidate" else None
+    if ranged is not None:
+        evidence += f" ({ranged}): the scale of the activations comes from all rows of a call"
+    lone = side == "candidate" and len(right) == 1 and ranged is None and not _by_neighbours(case, wrong)
+    return Explained(
+        "shape-specialization" if lone else "batch-dependence",
+        Place(f"batch size {_sizes(right)}", ("the only one it is right at",))
+        if lone
+        else _place(f"batch size {wrong}", ranged or _coupled(case), side),
+        evidence,
+        LOOK_FOR if ranged is None else "Run it at the size it is deployed with (--batch-size N --fixed-batch)",
+        simplicity=2 if ranged is None else 4,
+    )
 
 
 def _place(size: str, node: Place | None, side: str = "candidate") -> Place:
@@ -305,27 +338,20 @@ def _affordable(case: Case) -> int:
 
 
 def _by_neighbours(case: Case, size: int) -> bool:
-    """Is a row answered differently at the same batch size, among other rows or in another place?"""
+    """Is a row answered differently at the same batch size, in another place or among other rows?"""
     positions = Trial.few(case, min(max(size, 2) * 2, ROWS)).positions
     size = min(max(size, 2), len(positions) // 2)
-    if size < 2:
-        return False
-    first, second = positions[:size], positions[size : 2 * size]
-    even = np.arange(size) % 2 == 0
-    one = case.ask("candidate", case.rows(first))
-    turned = case.ask("candidate", case.rows(first[::-1]))
+    first, second, even = positions[:size], positions[size : 2 * size], np.arange(size) % 2 == 0
+    one = case.ask("candidate", case.rows(first)) if size > 1 else None
+    turned = case.ask("candidate", case.rows(first[::-1])) if size > 1 else None
     if one is None or turned is None:
         return False
     back = {name: array[::-1] for name, array in turned.items()}
-    if experiment.rows_apart(case, "candidate", one, back, floor=NOISE).any():
-        return True
+    told: list[tuple[Tensors, Array]] = [(back, np.ones(size, dtype=bool))]
     for kept in (even, ~even):
         other = case.ask("candidate", case.rows(np.where(kept, first, second)))
-        if other is None:
-            return False
-        if experiment.rows_apart(case, "candidate", one, other, floor=NOISE)[kept].any():
-            return True
-    return False
+        told += [] if other is None else [(other, kept)]
+    return any(experiment.rows_apart(case, "candidate", one, other, floor=NOISE)[kept].any() for other, kept in told)
 
 
 def _ranged(case: Case) -> Place | None:
@@ -359,22 +385,6 @@ def _node_in(case: Case, said: str) -> Place | None:
     return trace.place_of(nodes[0]) if nodes else None
 
 
-def _alike(ours: Tensors, theirs: Tensors, tolerance: float) -> bool:
-    """Is one of the candidate's outputs among the reference's? Which belongs to which is not known yet."""
-    return any(
-        wanted.size == given.size and _close(given.reshape(-1), wanted.reshape(-1), tolerance)
-        for given in theirs.values()
-        for wanted in ours.values()
-    )
-
-
-def _close(given: Array, wanted: Array, tolerance: float) -> bool:
-    if wanted.dtype.kind in "biuf" and given.dtype.kind in "biuf":
-        wide, other = given.astype(np.float64), wanted.astype(np.float64)
-        return bool(np.allclose(wide, other, rtol=1e-2, atol=tolerance, equal_nan=True))
-    return bool((given.astype(str) == wanted.astype(str)).all())
-
-
 def _numbers_in(case: Case, *, lengths: bool = False) -> list[int]:
     """Sizes that are written into the graph: of shapes that it makes, and of constants that it adds.
 
@@ -400,35 +410,89 @@ def _sizes(sizes: Sequence[int]) -> str:
     return ", ".join(str(size) for size in sorted(set(sizes)))
 
 
-def _axes(case: Case) -> tuple[Axis, ...]:
-    return axes_of(case.side("candidate").feed, case.required.batch)
-
-
-def _lengths(case: Case, axis: Axis) -> list[int]:
-    """The length of the data, some beside it, and numbers that stand in the graph."""
-    beside = [axis.length, axis.length - 1, axis.length + 1, axis.length // 2]
-    return list(dict.fromkeys(size for size in (*beside, *_numbers_in(case, lengths=True)) if size > 0))[:MOST_SIZES]
-
-
-def _agree(case: Case, batch: Batch) -> bool | None:
-    """Do both models agree on these rows? A candidate that refuses them does not; None if the reference does."""
-    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
-    if ours is None:
+@probe(
+    "row-order",
+    when=lambda case: answers.complete(case) and case.required.batch.stacked and len(case.required) >= FEWEST_ORDERED,
+)
+def row_order(case: Case) -> Explained | None:
+    """Put the candidate's answers into the order in which they fit the reference's, and compare."""
+    batch = next(iter(case.plan.source.batches(MOST_ORDERED)))
+    together = _side_by_side(case, batch)
+    failing = ~rows_agreeing(together, len(batch))
+    pairs = [pair for pair in together if isinstance(pair, Pair)]
+    if not pairs or len(pairs) < len(together) or failing.sum() < FEWEST_ORDERED // 2:
         return None
-    return theirs is not None and bool(case.agreeing(batch, ours, theirs).all())
+    # An output that agrees as it is was not moved.
+    moved = [pair for pair in pairs if rows_beyond(pair).any()]
+    kept = [pair for pair in pairs if not rows_beyond(pair).any()]
+    for rule, take in _orders(moved):
+        put_back = [replace(pair, candidate=pair.candidate[take]) for pair in moved]
+        effect = Effect(rows_agreeing([*kept, *put_back], len(batch)), failing)
+        if effect.explains and effect.share >= NEARLY_ALL and _tells(put_back, effect, by_rule=rule not in FREE):
+            return _reordered(case, batch, moved, rule, effect)
+    return None
 
 
-def _right_at_one_length(axis: Axis, right: int, wrong: Sequence[int]) -> Explained:
-    name, number = axis.places[0]
+def _side_by_side(case: Case, batch: Batch, *, size: int | None = None) -> list[Pair | Mismatch]:
+    """What both models answer to these rows, output by output; nothing where one refuses them."""
+    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch, size=size)
+    if ours is None or theirs is None:
+        return []
+    return case.pairs(batch, ours, theirs, tolerance=answers.forgiving(case.tolerance))
+
+
+def _reordered(case: Case, batch: Batch, pairs: Sequence[Pair], rule: str, effect: Effect) -> Explained:
+    few = batch.slice(0, FEWEST)
+    alone = _side_by_side(case, few, size=1)
+    within = "; asked one row at a time it gives the right answers, so rows change places within a call"
     return Explained(
-        "shape-specialization",
-        Place(name, (f"axis {number}", f"right only at length {right}"), columns=(name,)),
-        f"with inputs of length {right} both models agree; at lengths {_sizes(wrong)} they do not"
-        + (f", among them the {axis.length} of this data" if axis.length in wrong else ""),
-        "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or deploy it for "
-        f"length {right} only",
+        "row-order",
+        Place(answers.names(pairs), (rule,), outputs=tuple(pair.spec.candidate for pair in pairs)),
+        f"the candidate's answers to the first {len(batch):,} rows are the reference's in another order ({rule}): put "
+        f"back they agree on {effect.told}" + (within if alone and rows_agreeing(alone, len(few)).all() else ""),
+        "Look for a sort, shuffle, reverse or roll along the first axis of the export",
+        share=effect.share,
+        # That answers depend on the batch is true as well, and says less.
         simplicity=1,
     )
 
 
-EXTENSIONS = (batches, positions, lengths)
+def _orders(pairs: Sequence[Pair]) -> Iterator[tuple[str, Array]]:
+    """What is called how, and the rows of the candidate in the order that may be right; those with a rule first."""
+    everywhere = np.arange(len(pairs[0].reference))
+    yield "rows reversed", everywhere[::-1]
+    numbers = [pair for pair in pairs if answers.is_number(pair)]
+    if not numbers:
+        return
+    ours = np.concatenate([rows_of(pair.reference) for pair in numbers], axis=1).astype(np.float64)
+    theirs = np.concatenate([rows_of(pair.candidate) for pair in numbers], axis=1).astype(np.float64)
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return
+    # Rows that are the same have the same place along any one direction.
+    direction = np.random.default_rng(0).normal(size=ours.shape[1]) / np.maximum(ours.std(axis=0), 1e-12)
+    take = np.empty(len(ours), dtype=int)
+    take[np.argsort(ours @ direction, kind="stable")] = np.argsort(theirs @ direction, kind="stable")
+    shift = int(np.bincount((take - everywhere) % len(take)).argmax())
+    yield f"rows shifted by {shift if shift <= len(take) // 2 else shift - len(take):+d}", np.roll(everywhere, -shift)
+    steps = np.diff(theirs[:, 0])
+    yield FREE[0] if (steps >= 0).all() or (steps <= 0).all() else FREE[1], take
+
+
+def _tells(put_back: Sequence[Pair], effect: Effect, *, by_rule: bool) -> bool:
+    """Could so many rows fall into place by chance? Not by a rule, nor if most answers are different ones.
+
+    Answers that are put together by their size have to agree to the last digits: within a wide tolerance any would.
+    """
+    count = len(effect.failing)
+    different = max(answers.distinct(pair.reference, limit=count) for pair in put_back)
+    if by_rule:
+        return different >= 2
+    for pair in filter(answers.is_number, put_back):
+        ours, theirs = rows_of(pair.reference).astype(np.float64), rows_of(pair.candidate).astype(np.float64)
+        spread = np.maximum(ours.std(axis=0), np.finfo(np.float64).tiny)
+        if np.quantile(np.abs(theirs - ours) / spread, NEARLY_ALL) > LAST_DIGITS:
+            return False
+    return different >= FREE_ORDER * count and effect.share >= 0.99
+
+
+EXTENSIONS = (batches, positions, lengths, row_order)

@@ -22,7 +22,7 @@ from likewise.data.cells import Edit, Field, edited, listed, names_of
 from likewise.explain.case import Case, Explained, Fix, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import Change, Effect, Trial, first
 from likewise.explain.features import declared_types, fields_of
-from likewise.models.onnx import interface
+from likewise.models.onnx import edits, rewrites
 
 SURE = 0.9
 """The right form makes nearly every row agree; a wrong one mostly breaks all of them."""
@@ -58,6 +58,18 @@ SAME_ANSWER = 3.0
 
 RARELY = 0.02
 """Of the answers to a change of the same feature so many may be further apart."""
+
+SCALES = {
+    "0 to 255 instead of 0 to 1 (times 255)": (255.0, 0.0),
+    "0 to 1 instead of 0 to 255 (divided by 255)": (1 / 255, 0.0),
+    "-1 to 1 instead of 0 to 1": (2.0, -1.0),
+    "0 to 1 instead of -1 to 1": (0.5, 0.5),
+    "-1 to 1 instead of 0 to 255": (1 / 127.5, -1.0),
+    "0 to 255 instead of -1 to 1": (127.5, 127.5),
+    "black and white exchanged (1 minus it)": (-1.0, 1.0),
+    "black and white exchanged (255 minus it)": (-1.0, 255.0),
+}
+"""The same picture in another range: a factor, and what is added then."""
 
 STATISTICS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
     "ImageNet's mean and deviation": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -97,10 +109,10 @@ def _form(case: Case, name: str) -> Explained | None:
     if found is None:
         return None
     (told, way), effect = found
-    proto, nodes = case.graph(), interface.rearranged(way, shape[1:])
+    proto, nodes = case.graph(), rewrites.rearranged(way, shape[1:])
     fixes: tuple[Fix, ...] = ()
     if proto is not None and nodes is not None:
-        fixes = (Fix(f"nodes put in front of {name!r}: {told}", lambda: interface.in_front(proto, name, nodes)),)
+        fixes = (Fix(f"nodes put in front of {name!r}: {told}", lambda: edits.in_front(proto, name, nodes)),)
     return effect.explained(
         "input-layout",
         Place(name, (told,), tensors=(name,)),
@@ -121,11 +133,10 @@ def _brought_into(form: Form, array: Array) -> Array:
 
 def _forms(shape: Sequence[int]) -> Iterator[Form]:
     """One change after the other, then orders together with the others."""
-    orders, values = list(_orders_of_axes(shape)), list(_scales())
-    if len(shape) > 2:
-        values += _normalisations(shape)
-    yield from orders
-    yield from values
+    orders = list(_orders_of_axes(shape))
+    values: list[Form] = [(told, partial(_affine, factor=f, offset=o)) for told, (f, o) in SCALES.items()]
+    values += _normalisations(shape) if len(shape) > 2 else ()
+    yield from (*orders, *values)
     for told, order in orders[:4]:
         for also, change in values:
             yield f"{told}, and {also}", partial(_both, first=order, then=change)
@@ -136,16 +147,9 @@ def _both(array: Array, *, first: Callable[[Array], Array], then: Callable[[Arra
     return then(first(array))
 
 
-def _scales() -> Iterator[Form]:
-    """The same values from 0 to 255, from 0 to 1, from -1 to 1."""
-    yield "0 to 255 instead of 0 to 1 (times 255)", lambda x: x * 255.0
-    yield "0 to 1 instead of 0 to 255 (divided by 255)", lambda x: x / 255.0
-    yield "-1 to 1 instead of 0 to 1", lambda x: x * 2.0 - 1.0
-    yield "0 to 1 instead of -1 to 1", lambda x: (x + 1.0) / 2.0
-    yield "-1 to 1 instead of 0 to 255", lambda x: x / 127.5 - 1.0
-    yield "0 to 255 instead of -1 to 1", lambda x: (x + 1.0) * 127.5
-    yield "black and white exchanged (1 minus it)", lambda x: 1.0 - x
-    yield "black and white exchanged (255 minus it)", lambda x: 255.0 - x
+def _affine(x: Array, *, factor: Array | float, offset: Array | float) -> Array:
+    result: Array = x * factor + offset
+    return result
 
 
 def _orders_of_axes(shape: Sequence[int]) -> Iterator[Form]:
@@ -196,11 +200,6 @@ def _normalisations(shape: Sequence[int]) -> Iterator[Form]:
             yield f"with {told} taken out", partial(_affine, factor=1 / d, offset=-m / d)
             yield f"divided by 255, with {told} taken out", partial(_affine, factor=1 / d / 255, offset=-m / d)
             yield f"with {told} put back, times 255", partial(_affine, factor=255 * d, offset=255 * m)
-
-
-def _affine(x: Array, *, factor: Array, offset: Array) -> Array:
-    result: Array = x * factor + offset
-    return result
 
 
 @probe("feature-order", when=lambda case: any(len(fields) > 1 for fields in _of_one_kind(case)))
@@ -313,14 +312,14 @@ def _in_graph(case: Case, slots: Sequence[Field], given: Mapping[Field, Field]) 
     if slots:
         name, order = routes[0].input.name, [slots.index(given[slot]) for slot in slots]
         told = f"columns put into the candidate's order in front of {name!r}"
-        return (Fix(told, lambda: interface.in_front(proto, name, interface.columns(order))),)
+        return (Fix(told, lambda: edits.in_front(proto, name, rewrites.columns(order))),)
     inputs = {route.columns[0]: route.input.name for route in routes if len(route.columns) == 1}
     moved = {field.column: other.column for field, other in given.items() if field != other}
     if len(inputs) < len(routes) or any(column not in inputs for column in (*moved, *moved.values())):
         return ()
     names = {inputs[column]: inputs[other] for column, other in moved.items()}
     told = ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
-    return (Fix(f"inputs renamed: {told}", lambda: interface.renamed(proto, names)),)
+    return (Fix(f"inputs renamed: {told}", lambda: edits.renamed(proto, names)),)
 
 
 def _completed(fields: Sequence[Field], taken_for: Mapping[Field, Field]) -> list[Field]:

@@ -21,9 +21,11 @@ from likewise.explain.features import decided_by_trees, declared_types, fields_o
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step
 from likewise.explain.rounding import rounded as rounded_reference
 from likewise.explain.trace import columns_behind, reference_steps
-from likewise.models.sklearn.inside import Step
+from likewise.models.onnx import edits
+from likewise.models.sklearn.walk import Step
 
-NARROW = ("float32", "float16", "bfloat16")
+HALVES = frozenset({"float16", "bfloat16"})
+NARROW = ("float32", *sorted(HALVES))
 WHOLE = ("int", "uint", "bool")
 WIDE = ("float64", "int64", "int32", "uint64", "uint32")
 
@@ -50,13 +52,11 @@ SPELLINGS: Mapping[str, Callable[[float], str]] = {
     "the shortest form": lambda value: f"{value:g}",
 }
 
+ASKED = Change("reference")
+"""The reference as it is."""
+
 Types = Mapping[Field, str]
 """The narrower type in which the candidate may have some features."""
-
-CLEARLY = 0.02
-"""A further trait is named if without it so many more of the failing rows agree."""
-
-MOST_TRAITS = 3
 
 BY_PATTERN = {
     "accents",
@@ -103,19 +103,15 @@ def _declared(case: Case, kinds: tuple[str, ...]) -> dict[Field, str]:
 
 def _wide(case: Case) -> dict[Field, str]:
     """The features that a graph takes in full, and may still cast before it uses them."""
-    if case.framework("candidate") != "onnx":
-        return {}
     inputs = case.required.batch.inputs
-    declared = declared_types(case, "candidate", fields_of(case))
+    declared = declared_types(case, "candidate", fields_of(case)) if case.graph() is not None else {}
     return {f: "float32" for f, d in declared.items() if d in WIDE and _left_of(f.of(inputs), "float32") is not None}
 
 
 def _cut_inside(case: Case) -> dict[Field, str]:
     """The features with fractions that a graph takes in full and casts to whole numbers before anything else."""
     graph = case.graph()
-    if graph is None:
-        return {}
-    cut = _inputs_cast_to_whole_numbers(graph)
+    cut = set() if graph is None else _inputs_cast_to_whole_numbers(graph)
     inputs = case.required.batch.inputs
     routes = case.side("candidate").feed.routes or ()
     taken = {column for route in routes if route.input.name in cut for column in route.columns}
@@ -130,8 +126,7 @@ def _inputs_cast_to_whole_numbers(graph: Any) -> set[str]:
     found: set[str] = set()
     for node in graph.graph.node:
         sources = set().union(*(carries.get(name, set()) for name in node.input))
-        to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), None)
-        if node.op_type == "Cast" and to in INTEGERS:
+        if node.op_type == "Cast" and edits.attribute(node, "to") in INTEGERS:
             found |= sources
         elif node.op_type in PASSING:
             carries |= dict.fromkeys(node.output, sources)
@@ -177,27 +172,16 @@ def _given(types: Types, reference: Change, trial: Trial, fields: Sequence[Field
     return trial.run(replace(reference, cells=cells)) if cells else None
 
 
-def _cast(
-    case: Case,
-    types: Types,
-    *,
-    reference: Change = Change("reference"),  # noqa: B008
-    enough: float = ENOUGH,
-) -> tuple[tuple[Field, ...], Effect] | None:
+def _cast(case: Case, types: Types, reference: Change = ASKED) -> tuple[tuple[Field, ...], Effect] | None:
     """The fewest features whose casts explain as much as all of them: those that lose most are tried first."""
     trial = Trial.some(case)
     fields = sorted(types, key=lambda field: -_loss(trial.values(field), types[field]))
+    enough = HALF_ENOUGH if HALVES.intersection(types.values()) else ENOUGH
     return fewest(case, fields, partial(_given, types, reference), enough=enough)
 
 
-def _rounded(
-    case: Case,
-    types: Types,
-    where: str = "",
-    *,
-    reference: Change = Change("reference"),  # noqa: B008
-) -> Explained | None:
-    found = _cast(case, types, reference=reference, enough=HALF_ENOUGH if set(types.values()) - {"float32"} else ENOUGH)
+def _rounded(case: Case, types: Types, where: str = "", reference: Change = ASKED) -> Explained | None:
+    found = _cast(case, types, reference)
     if found is None:
         return None
     few, effect = found
@@ -217,17 +201,15 @@ def _rounded(
 
 def _rounded_with_constants(case: Case, types: Types) -> Explained | None:
     """The same with a reference whose own numbers are rounded too: what is taken off a large value is large itself."""
-    if set(types.values()) != {"float32"}:
-        return None
-    twin = rounded_reference(case, "float32")
+    twin = rounded_reference(case, "float32") if set(types.values()) == {"float32"} else None
     if twin is None:
         return None
     with case.opened("reference", target=twin) as opened:
-        reference = Change("reference", opened=opened)
+        reference = replace(ASKED, opened=opened)
         alone = None if opened is None else Trial.some(case).run(reference)
         if alone is None or alone.share >= ENOUGH:
             return None
-        return _rounded(case, types, ", and with its constants rounded as well", reference=reference)
+        return _rounded(case, types, ", and with its constants rounded as well", reference)
 
 
 def _whole_numbers(case: Case, types: Types, *, inside: bool) -> Explained | None:
@@ -315,57 +297,30 @@ def tokenizing(case: Case) -> Explained | None:
     if wrong is not None and (not wrong.step.reads_text or wrong.same_words):
         return None
     steps = [wrong.step] if wrong is not None else [step for step in reference_steps(case) if step.reads_text]
-    for step in steps:
-        for field in columns_behind(case, step, text=True):
-            found = _explained(case, step, field, wrong)
-            if found is not None:
-                return found
-    return None
+    texts = ((step, field) for step in steps for field in columns_behind(case, step, text=True))
+    told = (_split_otherwise(case, step, field, wrong) for step, field in texts)
+    return next((entry for entry in told if entry is not None), None)
 
 
-def _explained(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> Explained | None:
-    traits, effect = _traits_at_fault(case, step, field, wrong)
-    if wrong is None and effect is None:
+def _split_otherwise(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> Explained | None:
+    """The fewest traits of a text without which the rows agree; the step alone is the proof where it was found."""
+    traits = _traits(step)
+    found = fewest(case, list(traits), lambda trial, some: _without(trial, field, [traits[name] for name in some]))
+    if wrong is None and found is None:
         return None
-    told = " and ".join(traits)
-    shown = [] if wrong is None else [_words(wrong)]
-    if effect is not None:
-        looked_at = "" if wrong is None else " looked at"
-        shown.append(f"with {told} taken out of {field.name} on both sides, {effect.told}{looked_at} agree")
-    covered = wrong.covered if wrong is not None else effect.covered if effect is not None else None
+    told, shown = "" if found is None else " and ".join(found[0]), [] if wrong is None else [_words(wrong)]
+    if found is not None:
+        shown.append(f"with {told} taken out of {field.name} on both sides, {found[1].told} agree")
+    details = (f"step '{step.path}'", f"column {field.name}", *([told] if told else []))
     return Explained(
         "tokenizer",
-        Place(
-            step.name,
-            (f"step '{step.path}'", f"column {field.name}", *([told] if told else [])),
-            path=step.path,
-            columns=(field.name,),
-        ),
+        Place(step.name, details, path=step.path, columns=(field.name,)),
         "; ".join(shown),
-        _remedy(step, traits),
-        covered=covered,
+        _remedy(step, () if found is None else found[0]),
+        covered=wrong.covered if wrong is not None else None if found is None else found[1].covered,
         share=None if wrong is None else wrong.share,
         simplicity=3 if wrong is None else 2,
     )
-
-
-def _traits_at_fault(case: Case, step: Step, field: Field, wrong: WrongStep | None) -> tuple[list[str], Effect | None]:
-    """The fewest traits without which the failing rows agree; a milder one goes before a stronger."""
-    trial, traits = Trial.some(case) if wrong is None else wrong.trial, _traits(step)
-    chosen: list[str] = []
-    reached = 0.0
-    while len(chosen) < MOST_TRAITS and reached < 1.0:
-        effects = {t: _without(trial, field, [traits[c] for c in (*chosen, t)]) for t in traits if t not in chosen}
-        shares = {name: effect.share for name, effect in effects.items() if effect is not None}
-        best = max(shares, key=lambda name: round(shares[name] / CLEARLY), default=None)
-        if best is None or shares[best] < reached + CLEARLY:
-            break
-        chosen.append(best)
-        reached = shares[best]
-    # The step alone is the proof where it was found; else the texts have to be, all of them.
-    rows = Trial.whole(case) if wrong is None else trial
-    whole = _without(rows, field, [traits[name] for name in chosen]) if chosen else None
-    return (chosen, whole) if whole is not None and whole.explains else ([], None)
 
 
 def _without(trial: Trial, field: Field, traits: Sequence[Callable[[str], str]]) -> Effect | None:

@@ -1,11 +1,10 @@
-"""Values that both models take for different things: missing ones, ones that stand for missing, unknown categories."""
+"""Values that both models take for different things, or one refuses: missing ones, stand-ins, unknown categories."""
 
 from __future__ import annotations
 
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +12,12 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.data.cells import MISSING, Edit, Field, missing_in, names_of
-from likewise.explain.case import Case, Explained, made_once, probe
+from likewise.contracts.verdict import lowered
+from likewise.data.cells import MISSING, Edit, Field, listed, missing_in, names_of, transplanted
+from likewise.explain.case import Case, Explained, Sample, made_once, probe
 from likewise.explain.experiment import (
     ENOUGH,
-    HEALED,
     Change,
-    Claim,
     Effect,
     Trial,
     association,
@@ -27,13 +25,19 @@ from likewise.explain.experiment import (
     first,
     searching,
     separates,
-    shown,
 )
-from likewise.explain.features import fields_of, graph_words, imputed, known_categories, place_of, unaccented
-from likewise.models.sklearn.inside import Known
-
-BOOSTERS = ("XGB", "LGBM", "Booster", "CatBoost")
-"""What the names of boosters have in them."""
+from likewise.explain.features import (
+    ROWS,
+    agreement,
+    fed_sides,
+    fields_of,
+    first_rows,
+    graph_words,
+    imputed,
+    known_categories,
+    place_of,
+    unaccented,
+)
 
 MORE_OFTEN = 2.0
 """Rows with a suspicious value must fail so many times as often as others, or it is not the value."""
@@ -44,19 +48,31 @@ REPRODUCES = 0.95
 HUGE = 1e30
 """Above every threshold of a tree and still a float32."""
 
-NUMBERS = (0.0, -1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
-WORDS = ("", "nan", "NaN", "None", "NA", "N/A", "null", "?", "missing", "unknown")
+NUMBERS = (0.0, -1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, 1.0, 99.0, 999.0, 9999.0, 99999.0)
+WORDS = ("", "nan", "NaN", "None", "NA", "N/A", "null", "?", "missing", "Missing", "unknown")
 """What people write for a value that is missing."""
 
 MOST_TRIED = 40
 """Known categories that an unknown one is tried as."""
 
-MOST_FREQUENT = 12
-"""Words of a column that a missing one is tried as."""
+MOST_ROWS = 8_192
+"""Rows among which one that is refused is looked for."""
+
+MOST_REFUSED = 200
+"""Columns, and values of a column, that are tried one by one."""
+
+NEARBY = 40
+"""Rows among which one that is answered is looked for."""
 
 SHOWN = 3
 """Strange values that are named."""
 
+
+REMEDIES = {
+    "missing-value-handling": "Impute {} in a step of the pipeline before it is fitted, and export that",
+    "unknown-category": "Map such values of {} to a known category before the model is called, or fit again with them "
+    "(handle_unknown='ignore' is kept by most exporters)",
+}
 
 Masks = Mapping[Field, Array]
 """For each feature the rows of the sample with a suspicious value."""
@@ -108,24 +124,18 @@ def _counts(case: Case, rows: Array, what: str) -> str:
     )
 
 
-def _by_company(
-    case: Case, cause: str, masks: Masks, what: Callable[[Field], str], remedy: Callable[[str], str]
-) -> Explained | None:
+def _by_company(case: Case, cause: str, masks: Masks, what: Callable[[Field], str]) -> Explained | None:
     """The one feature with suspicious values in failing rows and hardly in others, if the reference is on record."""
     if case.native("reference") is not None:
         return None
-    for field in _suspects(case, masks):
-        if separates(masks[field], case.required.failing):
-            return Explained(
-                cause,
-                place_of([field]),
-                f"{what(field)}; the reference's answers are only on record, so that it could not be asked with "
-                "another value",
-                remedy(field.name),
-                covered=masks[field] & case.required.failing,
-                simplicity=5,
-            )
-    return None
+    failing = case.required.failing
+    field = next((field for field in _suspects(case, masks) if separates(masks[field], failing)), None)
+    if field is None:
+        return None
+    told = "the reference's answers are only on record, so that it could not be asked with another value"
+    covered = masks[field] & failing
+    remedy = REMEDIES[cause].format(field.name)
+    return Explained(cause, place_of([field]), f"{what(field)}; {told}", remedy, covered=covered, simplicity=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,30 @@ def _stand_in(case: Case, masks: Masks, ways: Iterator[tuple[str, Mapping[Field,
     return None
 
 
+def _taken_otherwise(
+    case: Case, cause: str, masks: Masks, few: Sequence[Field], what: str, taken: StandIn | None
+) -> Explained | None:
+    """Suspicious values of a few features, with ordinary ones in their place or what the other model takes them for."""
+    whole, rows = Trial.whole(case), _anywhere(masks, few)
+    effect = _ordinary(masks, whole, few)
+    shown = "with an ordinary value in its place, for both models,"
+    remedy = REMEDIES[cause].format(names_of(few))
+    if taken is not None:
+        instead = _instead(taken.side, masks, taken.values, whole, few)
+        if instead is not None and instead.explains:
+            effect = instead
+            shown = (
+                f"the {taken.other} takes it for {taken.told}: given that instead, the {taken.side} agrees with it, and"
+            )
+        if taken.side == "candidate":
+            before = f"Put {taken.told} in its place before the candidate is called, as the reference does"
+            remedy = f"{before}, or {lowered(remedy)}"
+    if effect is None or not effect.explains or (taken is None and association(rows, whole.failing) < MORE_OFTEN):
+        return None
+    evidence = f"{_counts(case, rows, what)}; {shown} {effect.told} agree"
+    return effect.explained(cause, place_of(few), evidence, remedy, simplicity=3)
+
+
 @made_once
 def _missing(case: Case) -> dict[Field, Array]:
     masks = {field: missing_in(field.of(case.required.batch.inputs)) for field in fields_of(case)}
@@ -162,46 +196,13 @@ def _missing(case: Case) -> dict[Field, Array]:
 @probe("missing-value-handling", when=lambda case: bool(_suspects(case, _missing(case))))
 def missing_values(case: Case) -> Explained | None:
     """Put ordinary values in the place of missing ones; then find the value that one model takes them for."""
-    masks, whole = _missing(case), Trial.whole(case)
+    cause, masks = "missing-value-handling", _missing(case)
     few = _columns(case, masks)
     if not few:
-        return _by_company(
-            case,
-            "missing-value-handling",
-            masks,
-            lambda field: _counts(case, masks[field], f"{field.name} missing"),
-            _impute,
-        )
+        return _by_company(case, cause, masks, lambda field: _counts(case, masks[field], f"{field.name} missing"))
     here = {field: masks[field] for field in few}
     taken = _stand_in(case, here, _encodings(case, here))
-    effect = None if taken is None else _instead(taken.side, here, taken.values, whole, few)
-    if taken is not None and effect is not None and effect.explains:
-        shown = (
-            f"given {taken.told} instead, the {taken.side} agrees with the {taken.other} on "
-            f"{int(effect.covered.sum()):,} of them: the {taken.other} takes a missing value for {taken.told}"
-        )
-    else:
-        effect = _ordinary(masks, whole, few)
-        if effect is None or not effect.explains:
-            return None
-        shown = f"with an ordinary value in its place, for both models, {int(effect.covered.sum()):,} agree"
-    rows = _anywhere(masks, few)
-    if taken is None and association(rows, whole.failing) < MORE_OFTEN:
-        return None
-    names = names_of(few)
-    return effect.explained(
-        "missing-value-handling",
-        place_of(few),
-        f"{_counts(case, rows, f'{names} missing')}; {shown}",
-        f"Fill missing {names} before the candidate is called, as the reference does: with {taken.told}"
-        if taken is not None and taken.side == "candidate"
-        else _impute(names),
-        simplicity=3,
-    )
-
-
-def _impute(names: str) -> str:
-    return f"Impute {names} in a step of the pipeline before it is fitted, and export that, or before both models"
+    return _taken_otherwise(case, cause, here, few, f"{names_of(few)} missing", taken)
 
 
 def _columns(case: Case, masks: Masks) -> tuple[Field, ...]:
@@ -226,29 +227,20 @@ def _encodings(case: Case, masks: Masks) -> Iterator[tuple[str, dict[Field, Any]
     """What missing values are commonly taken for, the likely first."""
     columns = {field: field.of(case.required.batch.inputs) for field in masks}
     kinds = {array.dtype.kind for array in columns.values()}
+    fitted = {field: value for field in masks if (value := imputed(case, field)) is not None}
+    if len(fitted) == len(masks):
+        yield f"what the imputer was fitted to put in ({listed(list(map(str, fitted.values())), SHOWN)})", fitted
     if kinds <= set("biuf"):
-        known = {field: array[np.isfinite(array)].astype(np.float64) for field, array in columns.items()}
-        yield "0", dict.fromkeys(masks, 0.0)
-        fitted = {field: value for field in masks if isinstance(value := imputed(case, field), float)}
-        if len(fitted) == len(masks):
-            shown = ", ".join(f"{value:g}" for value in list(fitted.values())[:SHOWN])
-            yield f"what the imputer was fitted to put in ({shown})", fitted
         yield "larger than every other value", dict.fromkeys(masks, HUGE)
         yield "smaller than every other value", dict.fromkeys(masks, -HUGE)
-        for sentinel in (-1.0, -999.0, -9999.0, 999.0, 1.0):
-            yield f"{sentinel:g}", dict.fromkeys(masks, sentinel)
+        yield from ((f"{number:g}", dict.fromkeys(masks, number)) for number in NUMBERS)
+        known = {field: array[np.isfinite(array)].astype(np.float64) for field, array in columns.items()}
         if all(len(values) for values in known.values()):
             for told, statistic in (("mean", np.mean), ("median", np.median), ("smallest value", np.min)):
                 yield f"the {told} of the column", {field: float(statistic(values)) for field, values in known.items()}
     elif not kinds & set("biufmM"):
-        for word in ("", "nan", "None", "missing", "NaN", "Missing", "unknown", "NA"):
-            yield f"the text '{word}'" if word else "empty text", dict.fromkeys(masks, word)
+        yield from ((f"the text '{word}'", dict.fromkeys(masks, word)) for word in WORDS)
         yield "a category that was never seen", dict.fromkeys(masks, "\x7fnever seen")
-        if len(masks) == 1:
-            ((field, array),) = columns.items()
-            words, counts = np.unique(array[~masks[field]].astype(str), return_counts=True)
-            for word in words[np.argsort(-counts, kind="stable")][:MOST_FREQUENT].tolist():
-                yield f"the text '{word}'", {field: word}
 
 
 @probe("missing-value-handling", when=lambda case: next(_sentinels(case), None) is not None)
@@ -305,7 +297,6 @@ class Strange:
     values: frozenset[Any]
     ordinary: frozenset[Any]
     whose: str
-    rare: bool = False
 
     def in_(self, array: Array) -> Array:
         return np.array([value in self.values for value in array.tolist()], dtype=bool)
@@ -322,38 +313,18 @@ def _strange(case: Case) -> dict[Field, Strange]:
 @probe("unknown-category", when=lambda case: bool(_strange(case)))
 def categories(case: Case) -> Explained | None:
     """Put a known category in the place of the strange ones, for both models, and see whether they then agree."""
-    strange, inputs = _strange(case), case.required.batch.inputs
+    cause, strange, inputs = "unknown-category", _strange(case), case.required.batch.inputs
     masks = {field: found.in_(field.of(inputs)) for field, found in strange.items()}
     found = fewest(case, _suspects(case, masks), partial(_ordinary, masks))
     if found is None:
-        return _by_company(
-            case,
-            "unknown-category",
-            masks,
-            lambda field: f"{_why_strange(case, field, strange[field])}; {_counts(case, masks[field], 'such a value')}",
-            lambda name: f"Map such values of {name} to a known category before the model is called",
-        )
-    few, effect = found
-    rows, field = _anywhere(masks, few), few[0]
-    if association(rows, case.required.failing) < MORE_OFTEN:
+        return _by_company(case, cause, masks, lambda field: _why_strange(case, field, strange[field]))
+    few = found[0]
+    if association(_anywhere(masks, few), case.required.failing) < MORE_OFTEN:
         return None
-    here = {field: masks[field]}
-    ways = _known_instead(case, field, strange[field], masks[field])
-    taken = _stand_in(case, here, ways) if len(few) == 1 else None
-    also = (
-        ""
-        if taken is None
-        else f"; the {taken.other} takes it for {taken.told}: given that, the {taken.side} agrees with it"
-    )
-    return effect.explained(
-        "unknown-category",
-        place_of(few),
-        f"{_why_strange(case, field, strange[field])}; {_counts(case, rows, 'such a value')}; with a known one "
-        f"in its place, for both models, {int(effect.covered.sum()):,} agree{also}",
-        f"Map such values of {names_of(few)} to a known category before the model is called, or fit again with "
-        "them (handle_unknown='ignore' is kept by most exporters)",
-        simplicity=3,
-    )
+    field, here = few[0], {field: masks[field] for field in few}
+    taken = None if len(few) > 1 else _stand_in(case, here, _known_instead(case, field, strange[field], here[field]))
+    what = f"such a value: {_why_strange(case, field, strange[field])}"
+    return _taken_otherwise(case, cause, here, few, what, taken)
 
 
 def _strange_in(case: Case, field: Field, words: frozenset[str]) -> Strange | None:
@@ -364,40 +335,22 @@ def _strange_in(case: Case, field: Field, words: frozenset[str]) -> Strange | No
     present = ~missing_in(values)
     here = set(values[present].tolist())
     if known is not None:
-        return _by_encoder(here, known)
+        unknown = here - known.values
+        ordinary = frozenset((here & known.values) - known.rare)
+        return Strange(frozenset(unknown), ordinary, known.whose) if unknown else None
     text = {value for value in here if isinstance(value, str)}
-    if text & words:
-        unknown = text - words
-        return Strange(frozenset(unknown), frozenset(text & words), "the candidate's graph") if unknown else None
-    return _by_spelling(values[present], case.required.failing[present], text)
-
-
-def _by_encoder(here: set[Any], known: Known) -> Strange | None:
-    unknown = here - known.values
-    if unknown:
-        return Strange(frozenset(unknown), frozenset((here & known.values) - known.rare), known.whose)
-    rare = here & known.rare
-    return Strange(frozenset(rare), frozenset(here - rare), known.whose, rare=True) if rare else None
-
-
-def _by_spelling(values: Array, failing: Array, text: set[str]) -> Strange | None:
-    """Values that always fail and are a commoner one, which never does, in another spelling."""
-    failed, agreed = set(values[failing].tolist()), set(values[~failing].tolist())
-    sound = [other for other in agreed - failed if isinstance(other, str)]
-    twins: set[str] = set()
-    for spelt in SPELLINGS.values():
-        known = set(map(spelt, sound))
-        twins |= {value for value in text & (failed - agreed) if spelt(value) in known}
-    return Strange(frozenset(twins), frozenset(agreed), "the other rows") if twins else None
+    strange = text - words
+    if not strange or strange == text:
+        return None
+    return Strange(frozenset(strange), frozenset(text & words), "the candidate's graph")
 
 
 def _why_strange(case: Case, field: Field, strange: Strange) -> str:
     """Which values, and why they are strange."""
     values = field.of(case.required.batch.inputs)
     words = list(dict.fromkeys(values[strange.in_(values) & case.required.failing].tolist()))
-    shown = ", ".join(map(repr, words[:SHOWN])) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
-    what = f"{'is' if len(words) == 1 else 'are'} {'rare' if strange.rare else 'unknown'}"
-    text = f"{shown} in {field.name} {what} to {strange.whose}"
+    shown = listed(list(map(repr, words)), SHOWN)
+    text = f"{shown} in {field.name} {'is' if len(words) == 1 else 'are'} unknown to {strange.whose}"
     for told, spelt in SPELLINGS.items():
         if words and all(word in _twins(strange, spelt, words) for word in words):
             return f"{text}, which has it in another spelling ({told})"
@@ -426,40 +379,97 @@ def _known_instead(
         yield repr(category), {field: category}
 
 
-@probe("missing-value-handling", when=lambda case: _pipeline(case) is not None)
-def sparse_zeros(case: Case) -> Iterator[Explained]:
-    """Hand a booster behind a sparse step its input dense: in a sparse matrix it takes zeros for missing values."""
-    yield from shown(case, [_dense(_pipeline(case))])
-
-
-def _pipeline(case: Case) -> Any:
-    """The reference, if it is a pipeline that ends in a booster; None otherwise."""
-    model = case.native("reference")
-    model = getattr(model, "best_estimator_", model)
-    if "sklearn" not in sys.modules or not hasattr(model, "steps") or len(model.steps) < 2:
+@probe(
+    "unknown-category",
+    "missing-value-handling",
+    when=lambda case: (
+        case.sample is None
+        and len(case.runners) == 2
+        and any(incident.code == "model" for incident in case.comparison.incidents)
+    ),
+    needs_answers=False,
+)
+def refused_rows(case: Case) -> Explained | None:
+    """Find a row that is refused, and the column that makes it so: with the value of an answered row it is answered."""
+    batch = first_rows(case, MOST_ROWS)
+    sides = None if batch is None else fed_sides(case, batch)
+    if batch is None or sides is None:
         return None
-    return model if any(word in type(model.steps[-1][1]).__name__ for word in BOOSTERS) else None
+    # Both are fed these rows, although they do not answer all of them.
+    sample = Sample(batch, {}, {}, (), np.zeros(len(batch), dtype=bool), complete=False)
+    opened = replace(case, reference=sides[0], candidate=sides[1], sample=sample, known=dict(case.known))
+    return _refused_by(opened, "reference") or _refused_by(opened, "candidate")
 
 
-def _dense(pipeline: Any) -> Claim:
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import FunctionTransformer
+def _refused_by(case: Case, side: str) -> Explained | None:
+    """The column whose value a model refuses, and what is special about that value."""
+    border = None if _answers(case, side, np.arange(len(case.required))) else _border(case, side)
+    if border is None:
+        return None
+    two = case.rows(np.array(border))
+    for field in fields_of(case)[:MOST_REFUSED]:
+        # Is the refused row answered with the value of the answered one in this column?
+        if case.ask(side, transplanted(two, {field: np.array([1, 1])})) is not None:
+            found = _special(case, side, field, border[0])
+            if found is not None:
+                return found
+    return None
 
-    (before, _), (name, booster) = pipeline.steps[-2:]
-    dense = FunctionTransformer(_as_dense, accept_sparse=True)
-    return Claim(
-        "missing-value-handling",
-        Place(name, (f"after the sparse step {before!r}",), path=name),
-        f"step {before!r} gives a sparse matrix, in which {type(booster).__name__} takes every zero for missing; given "
-        f"the same matrix dense, the reference agrees with the candidate on {HEALED}",
-        f"Make {before!r} dense (OneHotEncoder(sparse_output=False), ColumnTransformer(sparse_threshold=0)), fit again "
-        "and export that",
-        (Change("reference", target=Pipeline([*pipeline.steps[:-1], ("dense", dense), (name, booster)])),),
+
+def _border(case: Case, side: str) -> tuple[int, int] | None:
+    """A row that is refused, by halving, and one that is answered."""
+    low, high = 0, len(case.required)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _answers(case, side, np.arange(low, middle)) else (low, middle)
+    if _answers(case, side, np.array([low])):
+        return None
+    others = sorted(set(range(len(case.required))) - {low}, key=lambda row: abs(row - low))[:NEARBY]
+    return next(((low, row) for row in others if _answers(case, side, np.array([row]))), None)
+
+
+def _answers(case: Case, side: str, rows: Array) -> bool:
+    return case.ask(side, case.rows(rows)) is not None
+
+
+def _special(case: Case, side: str, field: Field, refused: int) -> Explained | None:
+    """What is special about the refused value: it is missing, or not among the categories that others have."""
+    values = field.of(case.required.batch.inputs)
+    gone = missing_in(values)
+    if gone[refused]:
+        cause, rows = "missing-value-handling", gone
+        what = f"in which {field.name} is missing"
+    else:
+        known = known_categories(case, field)
+        if known is None and not isinstance(values[refused], str):
+            return None
+        rows = _unknown(case, side, values, refused) if known is None else ~np.isin(values, list(known.values))
+        if not rows[refused]:
+            return None
+        cause, rows = "unknown-category", rows & ~gone
+        words = ", ".join(repr(word) for word in list(dict.fromkeys(values[rows].tolist()))[:3])
+        what = f"with {words} in {field.name}" + ("" if known is None else f", unknown to {known.whose},")
+    kept = np.flatnonzero(~rows & ~gone)[:ROWS]
+    share = agreement(case, case.rows(kept)) if len(kept) else None
+    also = "" if share is None else f"; without these rows both models agree on {share:.0%} of {len(kept):,} others"
+    return Explained(
+        cause,
+        Place(field.name, columns=(field.name,), side=side),
+        f"the {side} refuses rows {what} ({int(rows.sum()):,} of {len(values):,}) and answers them with a value of "
+        f"another row{also}",
+        REMEDIES[cause].format(field.name),
+        simplicity=2,
     )
 
 
-def _as_dense(matrix: Any) -> Any:
-    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+def _unknown(case: Case, side: str, values: Array, refused: int) -> Array:
+    """The rows with a value that is refused, each distinct one tried where it stands first."""
+    strange = np.zeros(len(values), dtype=bool)
+    first = {value: row for row, value in reversed(list(enumerate(values.tolist())))}
+    for value, row in list(first.items())[:MOST_REFUSED]:
+        if value == values[refused] or not _answers(case, side, np.array([row])):
+            strange |= np.asarray(values == value, dtype=bool)
+    return strange
 
 
-EXTENSIONS = (missing_values, sentinel_values, categories, sparse_zeros)
+EXTENSIONS = (missing_values, sentinel_values, categories, refused_rows)

@@ -15,11 +15,12 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.explain import answers
 from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import ENOUGH, HEALED, SOME, Change, Claim, Effect, Trial, shown
 from likewise.explain.trace import seen_inside
-from likewise.models.onnx import edits, interface
+from likewise.models.onnx import edits, rewrites
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -208,7 +209,7 @@ def _picked(case: Case, label: Pair, scores: Scores, above: float | None) -> tup
     classes = _classes(label, scores.values)
     rule = "the highest wins" if above is None else f"{classes[1]!r} above {above:g}"
     told = f"the label {label.spec.candidate!r} picked from {own!r}: {rule}"
-    return (Fix(told, lambda: interface.picked(proto, label.spec.candidate, own, classes, above)),)
+    return (Fix(told, lambda: rewrites.picked(proto, label.spec.candidate, own, classes, above)),)
 
 
 def _in_graph(case: Case) -> Iterator[Claim]:
@@ -217,25 +218,23 @@ def _in_graph(case: Case) -> Iterator[Claim]:
     if proto is None:
         return
     label = answers.pairs(case)[answers.failing_labels(case)[0]]
-    picking = [node.name for node in proto.graph.node if node.op_type in ("ArgMax", "ArgMin")]
-    for name in picking[-MOST_PICKING:]:
-        for cause in ("label-rule", "tie-breaking"):
-            copy = edits.copied(proto)
-            node = next(node for node in copy.graph.node if node.name == name)
-            was = node.op_type
-            if cause == "label-rule":
-                node.op_type = "ArgMin" if was == "ArgMax" else "ArgMax"
-                what = f"{was} instead of {node.op_type}"
-            else:
-                last = edits.attribute(node, "select_last_index", 0)
-                edits.set_attribute(node, "select_last_index", 1 - last)
-                what = f"select_last_index={last}"
+    places = [at for at, node in enumerate(proto.graph.node) if node.op_type in ("ArgMax", "ArgMin")]
+    for at in places[-MOST_PICKING:]:
+        name, was = proto.graph.node[at].name, proto.graph.node[at].op_type
+        turned, last = edits.copied(proto), edits.copied(proto)
+        turned.graph.node[at].op_type = "ArgMin" if was == "ArgMax" else "ArgMax"
+        index = edits.attribute(proto.graph.node[at], "select_last_index", 0)
+        edits.set_attribute(last.graph.node[at], "select_last_index", 1 - index)
+        for cause, what, graph, remedy in (
+            ("label-rule", f"{was} instead of {turned.graph.node[at].op_type}", turned, "the other operator"),
+            ("tie-breaking", f"select_last_index={index}", last, "the first of equals"),
+        ):
             yield Claim(
                 cause,
                 answers.culprit([label], f"{what}, node '{name}'", nodes=(name,)),
                 f"with node '{name}' changed ({what}) the candidate agrees on {HEALED}",
-                f"Export the label with {'the other operator' if cause == 'label-rule' else 'the first of equals'}",
-                (Change(target=copy),),
+                f"Export the label with {remedy}",
+                (Change(target=graph),),
             )
 
 
@@ -299,7 +298,9 @@ def label_values(case: Case) -> Explained | None:
         f"agree on {effect.told}",
         Remedy(
             again="Export with the model's own class values",
-            done=f"Translate the labels: {_code(mapping)}" if len(mapping) <= MOST_SHOWN else "",
+            done=f"Translate the labels: {dict(sorted(mapping.items(), key=repr))}[label]"
+            if len(mapping) <= MOST_SHOWN
+            else "",
         ),
         fixes=_translated(case, {pairs[at].spec.candidate: mapping for at, mapping in found.items()}),
     )
@@ -310,7 +311,7 @@ def _translated(case: Case, mappings: Mapping[str, Mapping[Any, Any]]) -> tuple[
     texts = {isinstance(value, str) for mapping in mappings.values() for value in mapping.values()}
     if len(texts) > 1:
         return ()
-    nodes = {output: interface.encoded(mapping) for output, mapping in mappings.items()}
+    nodes = {output: rewrites.encoded(mapping) for output, mapping in mappings.items()}
     return answers.behind(case, nodes, "labels translated", dtype=object if True in texts else np.int64)
 
 
@@ -347,48 +348,27 @@ def _mapped(array: Array, mapping: Mapping[Any, Any]) -> Array:
 
 def _how(mapping: Mapping[Any, Any], pair: Pair) -> str:
     """The mapping in a few words."""
-    pairs = list(mapping.items())
     classes = list(pair.spec.classes or ())
-    if all(_is_whole(given) and _is_whole(meant) for given, meant in pairs):
-        shifts = {given - meant for given, meant in pairs}
-        if len(shifts) == 1 and shifts != {0}:
-            return f"shifted by {shifts.pop():+d}"
-    if all(_is_whole(given) and 0 <= given < len(classes) and classes[given] == meant for given, meant in pairs):
+    numbers = all(isinstance(value, int) for entry in mapping.items() for value in entry)
+    shifts = {given - meant for given, meant in mapping.items()} if numbers else set()
+    if len(shifts) == 1:
+        return f"shifted by {shifts.pop():+d}"
+    if all(isinstance(given, int) and classes[given : given + 1] == [meant] for given, meant in mapping.items()):
         return "position instead of class"
-    if all(
-        _is_whole(meant) and 0 <= meant < len(classes) and str(classes[meant]) == str(given) for given, meant in pairs
-    ):
-        return "class instead of position"
-    if all(_folded(given) == _folded(meant) for given, meant in pairs):
-        return "other spelling" if all(isinstance(v, str) for entry in pairs for v in entry) else "text and numbers"
-    if set(mapping) == set(mapping.values()):
-        return f"exchanged: {_listed(mapping)}"
-    return _listed(mapping)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    if all(_folded(given) == _folded(meant) for given, meant in mapping.items()):
+        return "other spelling"
+    return f"exchanged: {_listed(mapping)}" if set(mapping) == set(mapping.values()) else _listed(mapping)
 
 
 def _folded(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    text = str(value).strip().casefold()
-    return text[:-2] if text.endswith(".0") else text
+    """A label without regard to case and to the type of a number."""
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return (str(int(value)) if whole else str(value)).strip().casefold().removesuffix(".0")
 
 
 def _listed(mapping: Mapping[Any, Any]) -> str:
-    changed = [(given, meant) for given, meant in mapping.items() if given != meant]
-    shown = ", ".join(f"{given!r} for {meant!r}" for given, meant in sorted(changed, key=repr)[:MOST_SHOWN])
-    return shown + (f" and {len(changed) - MOST_SHOWN} more" if len(changed) > MOST_SHOWN else "")
-
-
-def _code(mapping: Mapping[Any, Any]) -> str:
-    shown = sorted(mapping.items(), key=repr)[:MOST_SHOWN]
-    rest = ", …" if len(mapping) > MOST_SHOWN else ""
-    return "{" + ", ".join(f"{given!r}: {meant!r}" for given, meant in shown) + rest + "}[label]"
+    changed = sorted((entry for entry in mapping.items() if entry[0] != entry[1]), key=repr)
+    return listed([f"{given!r} for {meant!r}" for given, meant in changed], MOST_SHOWN)
 
 
 @probe(

@@ -15,7 +15,7 @@ from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
-from likewise.explain.experiment import HARMLESS, Change, Effect, Trial
+from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.remedies import quantised_again
 from likewise.models.onnx import dequantize, edits, widen
 from likewise.models.onnx.dequantize import Site, Weight
@@ -48,10 +48,10 @@ MOST_PLACES = 40
 """Activations and weights that are tried one at a time."""
 
 DOMINATES = 0.8
-"""A single place is the culprit if leaving it out does so much of what leaving out all does."""
+"""A single place is the culprit if this part of the difference goes with its quantisation."""
 
 ALONE = 0.5
-"""... and if no other one does so much."""
+"""... and no more than this with that of any other."""
 
 A_STEP = 2.0
 """Half steps that an integer may be off: some quantisers cut off what others round."""
@@ -108,44 +108,31 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
     output = max(rows, key=lambda name: int(rows[name].sum()))
     other = "reference" if side == "candidate" else "candidate"
     healed = Effect(anywhere, case.required.failing)
-    evidence = f"the {side} answers NaN or Inf in '{output}' on {healed.told}, the {other} a number"
+    told = f"the {side} answers NaN or Inf in '{output}' on {healed.told}, the {other} a number"
     proto = case.editable(side)
     origin = None if proto is None else trace.origin(case, side, proto, np.flatnonzero(anywhere))
     if proto is None or origin is None:
-        return Explained(
-            "nonfinite",
-            Place(output if side == "candidate" else f"{output} of the reference", side=side, outputs=(output,)),
-            evidence,
-            f"Look at what the {side} does with these rows before it is compared",
-            covered=anywhere,
-            simplicity=4,
-        )
+        place = Place(output if side == "candidate" else f"{output} of the reference", side=side, outputs=(output,))
+        remedy = f"Look at what the {side} does with these rows before it is compared"
+        return healed.explained("nonfinite", place, told, remedy, simplicity=4)
     if origin.constant is not None:
         index = f"index {', '.join(map(str, origin.index))}"
         place = Place(f"'{origin.constant}'", (index,), side, tensors=(origin.constant,))
-        return Explained(
-            "weight-corruption",
-            place,
-            f"{evidence}; it comes from the number stored at {place}, which is not finite",
-            Remedy(again="Export it again from the trained model"),
-            covered=anywhere,
-            simplicity=2,
+        told += f"; it comes from the number stored at {place}, which is not finite"
+        return healed.explained(
+            "weight-corruption", place, told, Remedy(again="Export it again from the trained model")
         )
     wider, target = _finite_in(case, proto) if side == "candidate" else (None, None)
     if wider == widen.SINGLE:
         # Half precision overflows at 65,504: that is the reduction of the precision, told as such elsewhere.
         return None
     node = trace.place_of(origin.node, side=side)
-    return Explained(
+    told += f"; {node} is the first to make it of finite numbers: {origin.how}"
+    return healed.explained(
         "nonfinite",
         Place(output, (f"{origin.how}: {node}",), side, nodes=node.nodes, tensors=node.tensors, outputs=(output,)),
-        f"{evidence}; {node} is the first to make it of finite numbers: {origin.how}"
-        + ("; computed in double it does not happen" if wider == widen.DOUBLE else ""),
-        Remedy("Bound the value before this node", again=DOUBLE)
-        if wider == widen.DOUBLE
-        else "Bound the value before this node as the reference does (torch.clamp), and export again",
-        covered=anywhere,
-        simplicity=2,
+        told if target is None else f"{told}; computed in double it does not happen",
+        Remedy("Bound the value before this node as the reference does (torch.clamp)", again=DOUBLE if target else ""),
         fixes=() if target is None else (Fix("computed in double", lambda: target),),
     )
 
@@ -154,18 +141,12 @@ def _finite_in(case: Case, proto: ModelProto) -> tuple[int | None, ModelProto | 
     """The type of floats in which the candidate answers numbers where it does not now, and the graph in that type."""
     types = case.tensor_types()
     for wider, narrow in WIDER:
-        if not narrow.intersection(types.values()):
-            continue
-        found = widen.runnable(proto, widen.Widening(types, narrow, wider))
+        found = widen.runnable(proto, widen.Widening(types, narrow, wider)) if narrow & set(types.values()) else None
         answers = None if found is None else case.ask_changed("candidate", target=found[0])
-        if (
-            found is not None
-            and answers is not None
-            and all(
-                _finite(answers[pair.spec.candidate][_broken_rows(pair, "candidate")]).all()
-                for pair in case.failing_pairs()
-            )
-        ):
+        if found is None or answers is None:
+            continue
+        broken = [(answers[pair.spec.candidate], _broken_rows(pair, "candidate")) for pair in case.failing_pairs()]
+        if all(_finite(given[rows]).all() for given, rows in broken):
             return wider, found[0]
     return None, None
 
@@ -241,7 +222,7 @@ class _Quantized:
 
     @staticmethod
     def of(case: Case, proto: ModelProto) -> _Quantized:
-        plain = widen.written_out(proto)
+        plain = dequantize.written_out(proto)
         found = {weight.node: weight for weight in (*dequantize.weights(plain), *dequantize.packed(proto))}
         graph = _Quantized(case, plain, dequantize.activations(plain), found)
         arrays = rounding.arrays_of(case)
@@ -250,7 +231,7 @@ class _Quantized:
             if match is not None:
                 graph.names[node], graph.restored[node] = match
         for name, values in edits.constants(plain.graph).items():
-            bias = rounding.proportional(values.astype(np.float64), arrays) if name.endswith(widen.BIAS) else None
+            bias = rounding.proportional(values.astype(np.float64), arrays) if name.endswith(dequantize.BIAS) else None
             if bias is not None:
                 graph.biases[name] = bias[1].astype(values.dtype)
         return graph
@@ -272,18 +253,12 @@ class _Quantized:
         }
         return dequantize.without(dequantize.with_weights(self.proto, moved), self.sites)
 
-    def left(self, sites: Sequence[Site], weights: Sequence[str]) -> tuple[float, float] | None:
-        """The share of failing rows that agree with some places in floats, and the mean difference that is left.
-
-        Without fusions, which would quantise again.
-        """
+    def left(self, sites: Sequence[Site], weights: Sequence[str]) -> float | None:
+        """The mean difference that is left with some places in floats. Without fusions, which would quantise again."""
         trial = Trial.whole(self.case)
         options = {} if self.optimised else {"optimization": "disable"}
         answers = trial.ask(Change(target=self.floating(sites, weights), options=options))
-        if answers is None:
-            return None
-        effect = trial.effect(candidate=answers)
-        return effect.share if effect.damage <= HARMLESS else 0.0, trial.gap(candidate=answers)
+        return None if answers is None else trial.gap(candidate=answers)
 
     def fixes(self) -> Iterator[Fix]:
         """The places that do most kept in float, more and more of them, and at last all."""
@@ -354,7 +329,7 @@ def _in_floats(graph: _Quantized) -> Explained | None:
         graph.bounded = bounded
         effect = Trial.whole(graph.case).run(Change(target=graph.floating(graph.sites, list(graph.weights))))
         if effect is not None and effect.explains:
-            place, more = _culprit(graph, effect)
+            place, more = _culprit(graph)
             with_weights = " and with the weights of the reference" if graph.restored else ""
             told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
             # What costs nothing in size comes first.
@@ -377,36 +352,31 @@ def _in_floats(graph: _Quantized) -> Explained | None:
     return effect.explained("quantization", WHOLE, told, remedy, simplicity=4, fixes=fixes)
 
 
-def _culprit(graph: _Quantized, whole: Effect) -> tuple[Place, str]:
+def _culprit(graph: _Quantized) -> tuple[Place, str]:
     """The place that dominates, if one does, and what else there is to say of it."""
     places = list(graph.places())
     if len(places) == 1:
         return places[0][0], ""
     before, actual = graph.left([], []), Trial.whole(graph.case).gap()
-    if before is not None and before[1] < ALONE * actual:
+    if before is not None and before < ALONE * actual:
         # The fused kernels do something else than the graph says; then it is these that have to be looked at.
-        graph.optimised, before = True, (0.0, actual)
-    if before is None or not before[1]:
+        graph.optimised, before = True, actual
+    if not before:
         return WHOLE, ""
     measured = [
-        (left[0], left[1] / before[1], entry)
+        (left / before, entry)
         for entry in experiment.searching(graph.case, places[:MOST_PLACES])
         if (left := graph.left(*entry[1:])) is not None
     ]
-    graph.ranked = [entry for _, _, entry in sorted(measured, key=lambda one: one[1])]
-    tried = [(share, rest, place) for share, rest, (place, _, _) in measured]
-    by_share = sorted(tried, key=lambda entry: -entry[0])
-    by_gap = sorted(tried, key=lambda entry: entry[1])
-    if by_share and by_share[0][0] >= DOMINATES * whole.share and all(e[0] < ALONE for e in by_share[1:]):
-        share, _, place = by_share[0]
-        return place, f"; without the quantisation of {place} alone, {100 * share:.3g}% of the failing rows agree"
-    if by_gap and by_gap[0][1] <= 1 - DOMINATES and all(e[1] >= ALONE for e in by_gap[1:]):
-        _, rest, place = by_gap[0]
+    measured.sort(key=lambda one: one[0])
+    graph.ranked = [entry for _, entry in measured]
+    if measured and measured[0][0] <= 1 - DOMINATES and all(rest >= ALONE for rest, _ in measured[1:]):
+        rest, (place, _, _) = measured[0]
         return place, f"; without the quantisation of {place} alone the difference falls by {100 * (1 - rest):.0f}%"
     activations, stored = graph.left(graph.sites, []), graph.left([], list(graph.restored))
     if activations is None or stored is None:
         return WHOLE, ""
-    more = "activations" if activations[1] < stored[1] else "weights"
+    more = "activations" if activations < stored else "weights"
     return WHOLE, f"; the quantisation of the {more} does more than the rest"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from likewise.explain import answers
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import FEW, Effect, Trial
 from likewise.explain.features import fed_sides
-from likewise.models.onnx import interface
+from likewise.models.onnx import rewrites
 
 EXACT = 0.995
 """Numbers that are all there are nearly all the same."""
@@ -46,12 +46,12 @@ CODES = frozenset({"row-count", "missing-output", "extra-output", "nothing-paire
 UNNAMED = re.compile(r"output(\.\d+)?")
 """What an output is called that has no name."""
 
-POOLINGS: tuple[tuple[str, Callable[[Array, int], Array]], ...] = (
-    ("last step", lambda array, axis: array.take(-1, axis=axis)),
-    ("first step", lambda array, axis: array.take(0, axis=axis)),
-    ("mean", lambda array, axis: np.asarray(array.mean(axis=axis))),
-    ("sum", lambda array, axis: np.asarray(array.sum(axis=axis))),
-    ("largest", lambda array, axis: np.asarray(array.max(axis=axis))),
+POOLINGS: tuple[tuple[str, Callable[..., Array]], ...] = (
+    ("last step", partial(np.take, indices=-1)),
+    ("first step", partial(np.take, indices=0)),
+    ("mean", np.mean),
+    ("sum", np.sum),
+    ("largest", np.max),
 )
 """What becomes of an axis at the end of a model."""
 
@@ -60,14 +60,17 @@ LAYOUT = "Export the output in the reference's layout"
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """One side's answers in the other's shape; `way` is what was done to the candidate's, for any rows."""
+    """What may have been done to an output: `way` brings the answers of one side into the form of the other's.
+
+    `by_row`: it does the same to the candidate's answer to each row, and could be done so for good.
+    """
 
     cause: str
     what: str
     remedy: Remedy | str
-    candidate: Array | None = None
-    reference: Array | None = None
-    way: Callable[[Array], Array] | None = None
+    way: Callable[[Array], Array]
+    side: str = "candidate"
+    by_row: bool = True
 
 
 @probe(
@@ -105,7 +108,11 @@ def _concerned(case: Case) -> list[PairSpec]:
 
 
 def _arrangements(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement]:
-    yield from _rearranged(case, ours, theirs)
+    yield from _rearranged(ours, theirs)
+    if ours.ndim == 2 and ours.shape == theirs.shape and case.required.complete and len(ours) <= ONE_CALL:
+        what = "columns written as rows: transposed, then reshaped"
+        remedy = f"{LAYOUT}: transpose instead of reshape"
+        yield Arrangement("output-layout", what, remedy, _columns_as_rows, by_row=False)
     if ours.shape != theirs.shape:
         # A column of probabilities is a class, not a step.
         if spec.kind is not Kind.PROBABILITY or ours.ndim > 2:
@@ -113,44 +120,42 @@ def _arrangements(case: Case, spec: PairSpec, ours: Array, theirs: Array) -> Ite
         yield from _columns(spec, ours, theirs)
 
 
-def _rearranged(case: Case, ours: Array, theirs: Array) -> Iterator[Arrangement]:
+def _rearranged(ours: Array, theirs: Array) -> Iterator[Arrangement]:
     """The same number of values a row."""
-    count = len(ours)
-    if ours.size != theirs.size or theirs.ndim > MOST_AXES or len(theirs) != count:
+    if ours.size != theirs.size or theirs.ndim > MOST_AXES or len(theirs) != len(ours):
         return
     if ours.shape != theirs.shape:
         what = f"shape {_text(theirs)} instead of {_text(ours)}"
         remedy = Remedy(LAYOUT, done=f"Bring it into the reference's shape: output.reshape{_code(ours)}")
-        yield Arrangement(
-            "output-layout", what, remedy, theirs.reshape(ours.shape), way=partial(_axes_moved, ours, None)
-        )
+        yield Arrangement("output-layout", what, remedy, partial(_axes_moved, ours, None))
     for axes in _turns(theirs.ndim):
-        turned = theirs.transpose(axes)
         what = f"axes transposed, {_text(theirs)}"
-        code = f"output.transpose{axes}" + ("" if turned.shape == ours.shape else f".reshape{_code(ours)}")
+        same = theirs.transpose(axes).shape == ours.shape
+        code = f"output.transpose{axes}" + ("" if same else f".reshape{_code(ours)}")
         remedy = Remedy(LAYOUT, done=f"Bring it into the reference's layout: {code}")
-        way = partial(_axes_moved, ours, axes)
-        yield Arrangement("output-layout", what, remedy, _like(turned.reshape(ours.shape)), way=way)
-    for axes in _turns(ours.ndim):
-        if ours.ndim > 2:
-            # The numbers were written in one order of axes and are read in another.
-            way = partial(_read_anew, ours, axes)
-            what = f"reshaped without transposing to {_text(ours)}"
-            yield Arrangement("output-layout", what, f"{LAYOUT}: transpose before the reshape", way(theirs), way=way)
-    if ours.ndim == 2 and theirs.shape == ours.shape and case.required.complete and count <= ONE_CALL:
-        mixed = theirs.reshape(ours.shape[1], count).T
-        what = "columns written as rows: transposed, then reshaped"
-        yield Arrangement("output-layout", what, f"{LAYOUT}: transpose instead of reshape", _like(mixed))
+        yield Arrangement("output-layout", what, remedy, partial(_axes_moved, ours, axes))
+    for axes in _turns(ours.ndim) if ours.ndim > 2 else ():
+        # The numbers were written in one order of axes and are read in another.
+        what = f"reshaped without transposing to {_text(ours)}"
+        remedy = Remedy(f"{LAYOUT}: transpose before the reshape")
+        yield Arrangement("output-layout", what, remedy, partial(_read_anew, ours, axes))
 
 
 def _axes_moved(wanted: Array, axes: tuple[int, ...] | None, given: Array) -> Array:
     """Rows with their axes in another order, in the shape that is wanted."""
-    return _like((given if axes is None else given.transpose(axes)).reshape(len(given), *wanted.shape[1:]))
+    moved = given if axes is None else given.transpose(axes)
+    return np.ascontiguousarray(moved.reshape(len(given), *wanted.shape[1:]))
 
 
 def _read_anew(wanted: Array, axes: tuple[int, ...], given: Array) -> Array:
     """Rows that were written in one order of axes, read in it."""
-    return _like(given.reshape(len(given), *(wanted.shape[axis] for axis in axes[1:])).transpose(np.argsort(axes)))
+    written = given.reshape(len(given), *(wanted.shape[axis] for axis in axes[1:]))
+    return np.ascontiguousarray(written.transpose(np.argsort(axes)))
+
+
+def _columns_as_rows(given: Array) -> Array:
+    """All rows of a call, whose columns were written one after the other."""
+    return np.ascontiguousarray(given.reshape(given.shape[1], len(given)).T)
 
 
 def _turns(rank: int) -> Iterator[tuple[int, ...]]:
@@ -158,24 +163,16 @@ def _turns(rank: int) -> Iterator[tuple[int, ...]]:
     yield from ((0, *axes) for axes in list(permutations(range(1, rank)))[1:])
 
 
-def _like(array: Array) -> Array:
-    return np.ascontiguousarray(array)
-
-
 def _pooled(ours: Array, theirs: Array) -> Iterator[Arrangement]:
     """One side gives all steps of an axis, the other one of them or their mean."""
-    for axis in range(1, theirs.ndim):
-        if theirs.shape[:axis] + theirs.shape[axis + 1 :] == ours.shape:
-            for name, way in POOLINGS:
-                what = f"before the {name} over axis {axis} is taken"
-                remedy = f"Export the model with its last step: the {name} over axis {axis}"
-                yield Arrangement("wrong-intermediate", what, remedy, way(theirs, axis))
-    for axis in range(1, ours.ndim):
-        if ours.shape[:axis] + ours.shape[axis + 1 :] == theirs.shape:
-            for name, way in POOLINGS:
-                what = f"the {name} over axis {axis} instead of all of it"
-                remedy = f"Export the output before the {name} over axis {axis} is taken"
-                yield Arrangement("wrong-intermediate", what, remedy, reference=way(ours, axis))
+    for side, given, wanted in (("candidate", theirs, ours), ("reference", ours, theirs)):
+        axes = [axis for axis in range(1, given.ndim) if given.shape[:axis] + given.shape[axis + 1 :] == wanted.shape]
+        for axis, (name, pool) in product(axes, POOLINGS):
+            step = f"the {name} over axis {axis}"
+            what, remedy = f"before {step} is taken", f"Export the model with its last step: {step}"
+            if side == "reference":
+                what, remedy = f"{step} instead of all of it", f"Export the output before {step} is taken"
+            yield Arrangement("wrong-intermediate", what, remedy, partial(pool, axis=axis), side, by_row=False)
 
 
 def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement]:
@@ -186,22 +183,27 @@ def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement
     wide, given = mine.shape[1], other.shape[1]
     if given == 1 < wide and theirs.dtype.kind in "iu":
         what, remedy = "the label instead of the scores", "Export the scores, not the label picked from them"
-        yield Arrangement("output-kind", what, remedy, reference=mine.argmax(axis=1).reshape(theirs.shape))
+        yield Arrangement("output-kind", what, remedy, partial(_winner, theirs), "reference", by_row=False)
     held = _held(other, mine) if given < wide else _held(mine, other)
     if held is None or given == wide:
         return
     if given > wide:
         what = f"{given - wide} columns more than the reference"
         remedy = f"Leave out the {given - wide} columns that the reference does not have"
-        way = partial(_held_columns, ours, held)
-        yield Arrangement("output-layout", what, remedy, way(theirs), way=way)
+        yield Arrangement("output-layout", what, remedy, partial(_held_columns, ours, held))
         return
     names = [str(name) for name in spec.classes or range(wide)]
     missing = [name for column, name in enumerate(names) if column not in held]
     cause, what = "model-part-dropped", f"without {', '.join(missing[:6])}"
     if given == 1:
         cause, what = "output-kind", f"only column {names[held[0]]} of {wide}"
-    yield Arrangement(cause, what, f"Export all {wide} columns", reference=mine[:, held].reshape(theirs.shape))
+    way = partial(_held_columns, theirs, held)
+    yield Arrangement(cause, what, f"Export all {wide} columns", way, "reference", by_row=False)
+
+
+def _winner(wanted: Array, given: Array) -> Array:
+    winner: Array = given.reshape(len(given), -1).argmax(axis=1)
+    return winner.reshape(len(given), *wanted.shape[1:])
 
 
 def _held_columns(wanted: Array, held: list[int], given: Array) -> Array:
@@ -221,24 +223,25 @@ def _held(part: Array, whole: Array) -> list[int] | None:
 
 def _effect(case: Case, spec: PairSpec, way: Arrangement) -> Effect | None:
     sample = case.required
-    if way.candidate is not None:
-        return Trial.whole(case).effect(candidate={**sample.candidate, spec.candidate: way.candidate})
-    if way.reference is None or answers.distinct(way.reference) < 2:
+    if way.side == "candidate":
+        made = way.way(sample.candidate[spec.candidate])
+        return Trial.whole(case).effect(candidate={**sample.candidate, spec.candidate: made})
+    made = way.way(sample.reference[spec.reference])
+    if answers.distinct(made) < 2:
         return None
     # The reference is changed into something of another kind: it is compared as the numbers it is.
     plain = PairSpec(spec.reference, spec.candidate, Kind.VALUE, spec.matched_by)
     specs = [plain if one is spec else one for one in case.specs]
-    changed = {**sample.reference, spec.reference: way.reference}
+    changed = {**sample.reference, spec.reference: made}
     return Effect(case.agreeing(sample.batch, changed, sample.candidate, specs), sample.failing)
 
 
 def _explained(case: Case, spec: PairSpec, way: Arrangement, effect: Effect, ours: Array, theirs: Array) -> Explained:
-    side = "candidate's" if way.candidate is not None else "reference's"
-    nodes = None if way.way is None else interface.rearranged(way.way, theirs.shape[1:])
+    nodes = rewrites.rearranged(way.way, theirs.shape[1:]) if way.by_row else None
     return effect.explained(
         way.cause,
         _place(spec.name, spec.reference, spec.candidate, way.what),
-        f"the reference gives {spec.name} of shape {_text(ours)}, the candidate {_text(theirs)}; with the {side} "
+        f"the reference gives {spec.name} of shape {_text(ours)}, the candidate {_text(theirs)}; with the {way.side}'s "
         f"brought into the other's form ({way.what}) they agree on {effect.told}",
         way.remedy,
         # Numbers that are all there, in another arrangement, are no other numbers.
@@ -268,20 +271,18 @@ def _code(array: Array) -> str:
     when=lambda case: len(case.runners) == 2 and bool(_codes(case) & CODES),
     needs_answers=False,
 )
-def unpaired(case: Case) -> Sequence[Explained]:
+def unpaired(case: Case) -> Iterator[Explained]:
     """Run both models on a few rows as they are, and see which output of the one is which of the other."""
     if case.sample is not None and case.sample.failing.any():
-        return []  # rows that differ say more than outputs that are missing
+        return  # rows that differ say more than outputs that are missing
     batch = next(iter(case.plan.source.batches(FEW)), None)
-    if batch is None or not len(batch) or not batch.stacked:
-        return []
-    given = _raw(case, batch)
-    if given is None:
-        return []
-    ours, theirs = given
-    if "row-count" in _codes(case):
-        return list(_misshapen(case, batch, ours, theirs))[:1]
-    return list(_renamed(case, batch, ours, theirs)) or list(_classes(case))[:1]
+    given = None if batch is None or not len(batch) or not batch.stacked else _raw(case, batch)
+    if batch is None or given is None:
+        return
+    look = _misshapen if "row-count" in _codes(case) else _renamed
+    found = next(look(case, batch, *given), None) or next(_classes(case), None)
+    if found is not None:
+        yield found
 
 
 def _codes(case: Case) -> set[str]:
@@ -334,16 +335,14 @@ def _laid_out(array: Array, right: Array) -> Iterator[tuple[str, str, Array]]:
 def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterator[Explained]:
     """Outputs without a counterpart: one that has another name, one that is missing, one too many."""
     paired_ours = {spec.reference for spec in case.specs} | {spec.margin_from for spec in case.specs}
-    paired_theirs = {spec.candidate for spec in case.specs}
     missing = [name for name in ours if name not in paired_ours]
-    extra = [name for name in theirs if name not in paired_theirs]
+    extra = [name for name in theirs if name not in {spec.candidate for spec in case.specs}]
     found = list(_matches(case, batch, ours, theirs, missing, extra))
-    positions = list(ours), list(theirs)
     # A reference that does not name its outputs says which is which by their order.
     wrong = [
         (lost, name, how)
         for lost, name, how in found
-        if how or not UNNAMED.fullmatch(lost) or positions[0].index(lost) != positions[1].index(name)
+        if how or not UNNAMED.fullmatch(lost) or list(ours).index(lost) != list(theirs).index(name)
     ]
     if wrong:
         yield _misnamed(batch, wrong, theirs, ours)
@@ -360,12 +359,10 @@ def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterat
             f"Export the model with all its outputs, or leave it out: --ignore {dropped[0]}",
         )
     elif added and not dropped and case.specs and "extra-output" in _codes(case):
-        same = [name for name in theirs if name not in added and _equal(theirs[name], theirs[added[0]])]
-        copy = f"; it is a copy of {same[0]!r}" if same else ""
         yield Explained(
             "output-mapping",
             Place(", ".join(added), ("an output that the reference does not have",), outputs=tuple(added)),
-            f"the outputs that have a counterpart agree; {', '.join(map(repr, added))} has none{copy}",
+            f"the outputs that have a counterpart agree; {', '.join(map(repr, added))} has none",
             f"Take it out of the export, or leave it out: --ignore {added[0]}",
             simplicity=4,
         )
@@ -424,10 +421,6 @@ def _same(case: Case, batch: Batch, right: Array, made: Array) -> bool:
     tolerance = answers.forgiving(case.tolerance)
     pair = Pair(PairSpec("", "", kind, ""), batch, right, made, tolerance, nan_equal=case.plan.nan_equal)
     return bool((~rows_beyond(pair)).mean() >= ALIKE)
-
-
-def _equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
 
 
 def _turned(batch: Batch, output: str, given: str, what: str, sides: tuple[Array, Array], remedy: str) -> Explained:

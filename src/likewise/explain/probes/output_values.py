@@ -1,25 +1,27 @@
-"""Numbers that are not what they claim: a link missing or doubled, another class, sign or unit, always the same."""
+"""Numbers that are not what they claim, or not where they belong: another link, unit or kind, columns exchanged."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from likewise.compare.differences import Constancy, is_numeric
+from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
-from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
-from likewise.models.onnx import edits, interface
-from likewise.models.onnx.edits import Writer
-from likewise.models.onnx.interface import Nodes
+from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx.edits import Nodes, Writer
 
 TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
 """What the classical operators of ONNX may do to their scores."""
@@ -32,6 +34,15 @@ SAME = 1e-4
 
 MOST_NODES = 2
 """Nodes with a link of their own beyond which none of them is the last."""
+
+EXACT = 0.995
+"""Numbers that are all there are nearly all the same."""
+
+MOST_COLUMNS = 1_024
+"""Columns beyond which no order of them is searched for."""
+
+MOST_NAMED = 12
+"""Columns that are named one by one."""
 
 SEVERAL = 4
 """Answers that are the same smallest or largest value, before it is taken for a limit."""
@@ -68,7 +79,7 @@ def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
             Remedy(done="Normalise the rows: output / output.sum(axis=1, keepdims=True)"),
             "candidate",
             partial(answers.normalized, theirs),
-            nodes=interface.LINKS["normalised"],
+            nodes=rewrites.LINKS["normalised"],
             # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
             simplicity=4,
         )
@@ -82,27 +93,29 @@ def _of_shape(values: Array) -> Iterator[answers.Link]:
 
 def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
     """A link that the candidate lacks, or has once too often."""
+    reading = partial(Reading, "link-function", side="candidate")
     for link in _of_shape(theirs):
-        missing = f"{link.name} missing"
-        remedy = Remedy(
-            f"Export with the {link.name} at the end",
-            done=f"Apply the {link.name} to the candidate's output: {link.code}",
+        missing, remedy = f"{link.name} missing", f"Export with the {link.name} at the end"
+        done = f"Apply the {link.name} to the candidate's output: {link.code}"
+        yield reading(
+            missing,
+            f"with the {link.name} applied to the candidate's answers",
+            Remedy(remedy, done=done),
+            made=partial(link.apply, theirs),
+            nodes=rewrites.LINKS.get(link.name),
         )
-        done = f"with the {link.name} applied to the candidate's answers"
-        nodes = interface.LINKS.get(link.name)
-        yield Reading("link-function", missing, done, remedy, "candidate", partial(link.apply, theirs), nodes=nodes)
-        remedy = Remedy(f"Export with the {link.name} at the end")
         for which, made, nodes in answers.of_one_column(link, theirs):
-            done = f"with the {which} taken of the candidate's answers"
-            yield Reading("link-function", missing, done, remedy, "candidate", made, nodes=nodes)
+            yield reading(missing, f"with the {which} taken of the candidate's answers", remedy, made=made, nodes=nodes)
         if link.inverse is not None:
             twice = pair.spec.kind is Kind.PROBABILITY and link.name in ("sigmoid", "softmax")
             what = f"{link.name} applied {'twice' if twice else 'although the reference has none'}"
-            what = "square root missing" if link.name == "square" else what
-            done = f"with the {link.name} taken back from the candidate's answers"
-            remedy = Remedy(f"Take the {'second ' if twice else ''}{link.name} out of the export")
-            nodes = interface.INVERSES.get(link.name)
-            yield Reading("link-function", what, done, remedy, "candidate", partial(link.inverse, theirs), nodes=nodes)
+            yield reading(
+                "square root missing" if link.name == "square" else what,
+                f"with the {link.name} taken back from the candidate's answers",
+                f"Take the {'second ' if twice else ''}{link.name} out of the export",
+                made=partial(link.inverse, theirs),
+                nodes=rewrites.INVERSES.get(link.name),
+            )
 
 
 def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
@@ -122,7 +135,7 @@ def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
                 "candidate",
                 partial(link.apply, theirs + offset),
                 simplicity=3,
-                nodes=partial(_shifted, offset=offset, link=interface.LINKS[link.name]),
+                nodes=partial(_shifted, offset=offset, link=rewrites.LINKS[link.name]),
             )
 
 
@@ -229,8 +242,16 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
     ours, theirs = pair.reference.astype(np.float64), pair.candidate.astype(np.float64)
     yield from _read_otherwise(pair, theirs)
     if theirs.ndim == 2 and theirs.shape[1] > 1:
-        yield from _of_a_row(ours, theirs)
-    yield from _limits(case, pair, ours, theirs)
+        yield Reading(
+            "output-kind",
+            "only the winning class, as 0 and 1",
+            "with the reference's probabilities reduced to their winner",
+            "Export the probabilities, not the decision",
+            "reference",
+            lambda: (ours == ours.max(axis=1, keepdims=True)).astype(np.float64),
+        )
+    yield from _constant_terms(case, theirs)
+    yield from _limits(case, pair, theirs)
     for what, done, way in (
         ("rounded to whole numbers", "with the reference's answers rounded too", np.rint),
         ("cut to whole numbers", "with the fractions of the reference's answers cut off too", np.trunc),
@@ -249,6 +270,44 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
         )
 
 
+def _limits(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
+    """A smallest or largest value at which the reference's answers stop."""
+    values = next(other.reference for other in answers.pairs(case) if other.spec is pair.spec).astype(np.float64)
+    ends = [end if (values == end).sum() >= SEVERAL else None for end in (float(values.min()), float(values.max()))]
+    if ends[0] != ends[1] and np.isfinite(values).all():
+        done = f"output.clip({ends[0]}, {ends[1]})"
+        remedy = Remedy("Export the model with its last clip", done=f"Apply the last clip: {done}")
+        made, nodes = partial(np.clip, theirs, *ends), partial(_clipped, low=ends[0], high=ends[1])
+        what = f"limits {ends[0]} to {ends[1]} missing"
+        yield Reading("model-part-dropped", what, f"with {done}", remedy, "candidate", made, nodes=nodes)
+
+
+def _clipped(write: Writer, x: str, *, low: float | None, high: float | None) -> str:
+    x = x if low is None else write("Max", x, low)
+    return x if high is None else write("Min", x, high)
+
+
+def _constant_terms(case: Case, theirs: Array) -> Iterator[Reading]:
+    """A number that the reference adds to every row, left out or added twice."""
+    for name, term in features.constant_terms(case):
+        if not np.isfinite(term).all() or not term.any() or term.size not in (1, theirs[0].size):
+            continue
+        offset = term if term.size == 1 else term.reshape(theirs.shape[1:])
+        for what, done, way in (
+            ("left out", "added", partial(np.add, offset)),
+            ("added twice", "taken back once", partial(np.add, -offset)),
+        ):
+            yield Reading(
+                "model-part-dropped",
+                f"{name} {what}",
+                f"with the reference's {name} {done}",
+                f"Export the model with its {name}, once",
+                "candidate",
+                partial(way, theirs),
+                nodes=rewrites.rearranged(way, theirs.shape[1:]),
+            )
+
+
 def _read_otherwise(pair: Pair, theirs: Array) -> Iterator[Reading]:
     ways: list[tuple[str, str, str, Callable[[Array], Array]]] = [
         ("negated", "with the sign turned", "Negate it: -output", np.negative),
@@ -265,72 +324,8 @@ def _read_otherwise(pair: Pair, theirs: Array) -> Iterator[Reading]:
         remedy = "Take the column of the positive class: 1 - output"
         ways.insert(0, ("probability of the other class", done, remedy, lambda output: 1.0 - output))
     for what, done, remedy, way in ways:
-        nodes, made = interface.rearranged(way, theirs.shape[1:]), partial(way, theirs)
+        nodes, made = rewrites.rearranged(way, theirs.shape[1:]), partial(way, theirs)
         yield Reading("output-kind", what, done, Remedy(done=remedy), "candidate", made, simplicity=3, nodes=nodes)
-
-
-def _of_a_row(ours: Array, theirs: Array) -> Iterator[Reading]:
-    yield Reading(
-        "output-kind",
-        "only the winning class, as 0 and 1",
-        "with the reference's probabilities reduced to their winner",
-        "Export the probabilities, not the decision",
-        "reference",
-        lambda: (ours == ours.max(axis=1, keepdims=True)).astype(np.float64),
-    )
-    yield Reading(
-        "model-part-dropped",
-        "scaling to unit length missing",
-        "with each row scaled to unit length",
-        "Export the model with its last normalisation",
-        "candidate",
-        partial(answers.unit_length, theirs),
-        nodes=interface.LINKS["unit length"],
-    )
-    yield Reading(
-        "link-function",
-        "scaled to unit length although the reference is not",
-        "with the reference's rows scaled to unit length too",
-        "Take the normalisation out of the export",
-        "reference",
-        partial(answers.unit_length, ours),
-    )
-
-
-def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Reading]:
-    """Answers that stop at a smallest or largest value on one side only."""
-    whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
-    low, high = _ends(whole.reference)
-    if (low, high) != (-np.inf, np.inf):
-        code = f"output.clip({', '.join('None' if math.isinf(end) else repr(end) for end in (low, high))})"
-        remedy = Remedy("Export the model with its last clip", done=f"Apply the last clip: {code}")
-        what, done = f"limits {low:g} to {high:g} missing", f"kept between {low:g} and {high:g}"
-        made, nodes = partial(theirs.clip, low, high), partial(_clipped, low=low, high=high)
-        yield Reading("model-part-dropped", what, done, remedy, "candidate", made, nodes=nodes)
-    low, high = _ends(whole.candidate)
-    if (low, high) != (-np.inf, np.inf):
-        what = f"kept between {low:g} and {high:g} although the reference is not"
-        done = f"with the reference's answers kept between {low:g} and {high:g} too"
-        remedy = Remedy("Take the last clip out of the export")
-        clipped = partial(ours.clip, low, high)
-        # Answers that stop somewhere are also what a value that is always taken for the same looks like.
-        yield Reading("link-function", what, done, remedy, "reference", clipped, simplicity=4)
-
-
-def _clipped(write: Writer, x: str, *, low: float, high: float) -> str:
-    x = x if math.isinf(low) else write("Max", x, low)
-    return x if math.isinf(high) else write("Min", x, high)
-
-
-def _ends(values: Array) -> tuple[float, float]:
-    """The smallest and the largest value, where several answers stop there; else none."""
-    if not values.size or values.dtype.kind != "f" or not np.isfinite(values).all():
-        return -np.inf, np.inf
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return -np.inf, np.inf
-    stops = [int((values == end).sum()) >= SEVERAL for end in (low, high)]
-    return low if stops[0] else -np.inf, high if stops[1] else np.inf
 
 
 @probe("constant-output", when=lambda case: len(case.required) >= FEWEST_ROWS and case.required.batch.stacked)
@@ -370,4 +365,130 @@ def _shown(pair: Pair) -> str:
     return told if pair.candidate[:1].size <= 4 else f"{told}, …"
 
 
-EXTENSIONS = (links, output_kinds, constant_outputs)
+@probe("label-order", "output-mapping", when=answers.complete)
+def column_order(case: Case) -> Explained | None:
+    """Put the candidate's columns into the order that fits the reference best, and compare again."""
+    pairs = answers.pairs(case)
+    orders = {at: order for at in answers.failing(case) if (order := _column_order(pairs[at])) is not None}
+    changed = {at: pairs[at].candidate[:, order] for at, order in orders.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    # Probabilities tell the most; a row of labels has the same order.
+    position = min(orders, key=lambda at: pairs[at].spec.kind is Kind.LABEL)
+    pair, order = pairs[position], orders[position]
+    of_classes = _of_classes(case, pair)
+    names = [str(name) for name in pair.spec.classes or range(len(order))]
+    renamed = pair.spec.columns is not None and [pair.spec.columns[i] for i in order] == list(range(len(order)))
+    given = pair.spec.columns if renamed and pair.spec.columns else order
+    held = listed([names[given.index(column)] for column in range(len(order))], MOST_NAMED)
+    concerned = [pairs[at] for at in orders]
+    again = f"Export again with the columns in the order of the model's {'classes_' if of_classes else 'targets'}"
+    alike = len(set(orders.values())) == 1 and len(order) <= MOST_NAMED and not renamed
+    remedy = Remedy(again=again, done=f"Reorder the columns: output[:, {list(order)}]" if alike else "")
+    return effect.explained(
+        "label-order" if of_classes else "output-mapping",
+        answers.culprit(concerned, f"{'classes are named' if renamed else 'columns hold'} {held}"),
+        f"with the {'classes' if of_classes else 'columns'} of {answers.names(concerned)} put into the reference's "
+        f"order, the candidate agrees on {effect.told}",
+        answers.on_arrays(case, concerned, remedy),
+        # Numbers that are all there, each in another place, are no other numbers.
+        simplicity=1 if effect.share >= EXACT else 2,
+        fixes=answers.behind(
+            case,
+            {pairs[at].spec.candidate: _columns(pairs[at], order) for at, order in orders.items()},
+            "columns put into the reference's order",
+        ),
+    )
+
+
+@probe("output-mapping", when=answers.complete)
+def output_names(case: Case) -> Explained | None:
+    """Read outputs of the candidate that carry what belongs to another one under each other's names, and compare."""
+    pairs = answers.pairs(case)
+    taken: dict[int, int] = {}
+    for mine in answers.failing(case):
+        others = (at for at in range(len(pairs)) if at != mine and _holds(pairs[mine], pairs[at]))
+        if (other := next(others, None)) is not None:
+            taken[mine] = other
+    changed = {mine: pairs[other].candidate.reshape(pairs[mine].candidate.shape) for mine, other in taken.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    swapped = all(taken.get(other) == mine for mine, other in taken.items())
+    held = [(pairs[mine].spec.name, pairs[other].spec.candidate) for mine, other in taken.items()]
+    proto = case.graph()
+    names = {pairs[other].spec.candidate: pairs[mine].spec.candidate for mine, other in taken.items()}
+    told = "outputs renamed: " + ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
+    return effect.explained(
+        "output-mapping",
+        Place(
+            ", ".join(name for name, _ in held),
+            ("swapped" if swapped else "; ".join(f"{name} is given as {given}" for name, given in held),),
+            outputs=tuple(given for _, given in held),
+        ),
+        "; ".join(f"the candidate gives the reference's {name!r} as {given!r}" for name, given in held)
+        + f": read that way it agrees on {effect.told}",
+        "Name the outputs of the export in the order the model gives them (output_names=[...])",
+        fixes=(Fix(told, lambda: edits.renamed(proto, names)),) if swapped and proto is not None else (),
+    )
+
+
+def _columns(pair: Pair, order: Sequence[int]) -> Nodes:
+    """This order of the columns as they are compared, for the columns as the graph gives them."""
+    given = pair.spec.columns or tuple(range(len(order)))
+    return rewrites.columns([given[order[given.index(column)]] for column in range(len(given))])
+
+
+def _column_order(pair: Pair) -> tuple[int, ...] | None:
+    """The columns of the candidate in the order that fits the reference; None if that is the order they have."""
+    from scipy.optimize import linear_sum_assignment
+
+    reference, candidate, tolerance = pair.reference, pair.candidate, pair.tolerance
+    if not (is_numeric(reference) and is_numeric(candidate)):
+        return None
+    if reference.ndim != 2 or reference.shape != candidate.shape or not 2 <= reference.shape[1] <= MOST_COLUMNS:
+        return None
+    width = reference.shape[1]
+    count = int(max(8, min(256, 4_000_000 / width**2)))
+    rows = np.unique(np.linspace(0, len(reference) - 1, count).astype(int))
+    ours, theirs = reference[rows].astype(np.float64), candidate[rows].astype(np.float64)
+    with np.errstate(all="ignore"):
+        apart = np.abs(ours[:, :, None] - theirs[:, None, :])
+        allowed = tolerance.absolute + tolerance.relative * np.abs(ours)[:, :, None]
+        same = (apart <= allowed) | (np.isnan(ours)[:, :, None] & np.isnan(theirs)[:, None, :])
+        capped = np.nan_to_num(apart / (1.0 + apart), nan=1.0, posinf=1.0)
+    # Rows that agree decide; how far the others are apart only breaks ties.
+    cost = (~same).mean(axis=0) + 1e-3 * capped.mean(axis=0)
+    _, order = linear_sum_assignment(cost)
+    return None if (order == np.arange(width)).all() else tuple(order.tolist())
+
+
+def _of_classes(case: Case, pair: Pair) -> bool:
+    """Are the columns classes, not targets of their own?"""
+    if pair.spec.classes or pair.spec.kind in (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE, Kind.LABEL):
+        return True
+    table = pair.reference.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if np.nanmin(table) >= 0 and np.allclose(table.sum(axis=1), 1.0, atol=1e-3):
+            return True
+    labels = [other for other in answers.pairs(case) if other.spec.kind is Kind.LABEL and other.reference.ndim == 1]
+    return any(
+        answers.best_rule(label.reference, pair.reference, answers.classes_of(label, pair)) is not None
+        for label in labels
+    )
+
+
+def _holds(wanted: Pair, other: Pair) -> bool:
+    """Does the candidate's answer of another pair agree with what this one should be?"""
+    if (wanted.spec.kind is Kind.LABEL) != (other.spec.kind is Kind.LABEL):
+        return False
+    if wanted.reference.size != other.candidate.size or answers.distinct(wanted.reference) < 2:
+        return False
+    if is_numeric(wanted.reference) != is_numeric(other.candidate):
+        return False
+    read = replace(wanted, candidate=other.candidate.reshape(wanted.candidate.shape))
+    return bool((~rows_beyond(read)).mean() >= answers.FOLLOWING)
+
+
+EXTENSIONS = (links, output_kinds, constant_outputs, column_order, output_names)

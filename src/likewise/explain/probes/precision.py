@@ -15,8 +15,7 @@ import numpy as np
 
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.report import Place
-from likewise.data.cells import listed
-from likewise.data.columns import with_columns
+from likewise.data.cells import listed, with_columns
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
@@ -137,10 +136,10 @@ class _Wide:
         As few as are enough to be kept wide; the first ones of all where too many would have to be.
         """
         trial = Trial.few(self.case)
-        found = [(self._again(cure, [node], trial)[1], place) for place, node in _looked_at(self.case, nodes)]
-        if len(found) < len(nodes) or not any(moved for moved, _ in found):
+        moved = [self._again(cure, [node], trial)[1] for node in experiment.searching(self.case, nodes)]
+        if len(moved) < len(nodes) or not any(moved):
             return [], False
-        ranked = [nodes[place] for _, place in sorted(found, key=lambda entry: -entry[0])]
+        ranked = [nodes[place] for place in np.argsort(-np.array(moved), kind="stable")]
         given = None if cure.reference is None else trial.of(cure.reference)
         for count in range(1, 1 + min(MOST_KEPT, len(nodes) // 2)):
             narrow = frozenset(node.name for node in ranked[count:])
@@ -159,10 +158,6 @@ class _Wide:
         effect = trial.effect(reference=given, candidate=answers)
         again = int((cure.effect.covered[trial.positions] & ~effect.agrees).sum())
         return again, trial.gap(reference=given, candidate=answers)
-
-
-def _looked_at(case: Case, nodes: Sequence[NodeProto]) -> Iterator[tuple[int, NodeProto]]:
-    return experiment.searching(case, list(enumerate(nodes)))
 
 
 @probe(
@@ -189,23 +184,21 @@ def precision(case: Case) -> Explained | None:
     return None if cure is None else _too_few_digits(case, proto, wide, cure)
 
 
-def _reduced_precision_plausible(case: Case) -> bool:
-    proto = case.graph()
-    return proto is not None and (_has_halves(proto) or bool(rounding.rounded_weights(proto)))
-
-
-@probe("precision-reduction", when=_reduced_precision_plausible)
+@probe(
+    "precision-reduction",
+    when=lambda case: case.graph() is not None and (_has_halves(case) or bool(rounding.rounded_weights(case.graph()))),
+)
 def reduced_precision(case: Case) -> Explained | None:
     """Compute in float32 what the candidate computes in half; then give the reference the same rounded weights."""
     proto = case.editable()
     if proto is None:
         return None
     plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
-    found = widen.runnable(proto, plan) if HALVES.intersection(plan.types.values()) else None
+    found = widen.runnable(proto, plan) if _has_halves(case) else None
     wide = _Wide(case, proto, *(found or (proto, plan)))
     if wide.answers is None:
         return None
-    cure = next(_in_single(wide), None) if _has_halves(proto) else None
+    cure = next(_in_single(wide), None) if _has_halves(case) else None
     if (cure is None or cure.weights) and (restored := _with_own_weights(wide)) is not None:
         return restored
     return None if cure is None else _halved(wide, cure)
@@ -371,13 +364,10 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
     effect = effect_of(found) if found else None
     if effect is None or not effect.explains:
         return None
+    bar = experiment.AS_MUCH * effect.share
     few = experiment.searching(wide.case, found if 1 < len(found) <= MOST_NODES else ())
-    alone = [
-        name
-        for name in few
-        if (one := effect_of([name])) is not None and one.explains and one.share >= experiment.AS_MUCH * effect.share
-    ]
-    decisive = alone or list(found)
+    alone = next((name for name in few if (one := effect_of([name])) and one.explains and one.share >= bar), None)
+    decisive = list(found) if alone is None else [alone]
     weight = found[decisive[0]]
     return effect.explained(
         "precision-reduction",
@@ -388,17 +378,16 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
         f"candidate agrees on {effect.told}",
         KEPT if len(decisive) == 1 else ACCEPTED,
         simplicity=1,
-        fixes=_restored(wide, found, decisive[:1] if alone else ()),
+        fixes=tuple(_restored(wide, found, alone)),
     )
 
 
-def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], few: Sequence[str]) -> tuple[Fix, ...]:
+def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], alone: str | None) -> Iterator[Fix]:
     """The reference's own weights in float32: the one that decides, then all."""
-    every = Fix("the reference's own weights in float32", lambda: rounding.with_arrays(wide.wide, found))
-    if not few:
-        return (every,)
-    told, some = f"the reference's own {found[few[0]].owner} in float32", {name: found[name] for name in few}
-    return Fix(told, lambda: rounding.with_arrays(wide.wide, some)), every
+    if alone is not None:
+        told = f"the reference's own {found[alone].owner} in float32"
+        yield Fix(told, lambda: rounding.with_arrays(wide.wide, {alone: found[alone]}))
+    yield Fix("the reference's own weights in float32", lambda: rounding.with_arrays(wide.wide, found))
 
 
 def _halved(wide: _Wide, cure: _Cure) -> Explained:
@@ -466,19 +455,9 @@ def _node_in_half(wide: _Wide, cure: _Cure) -> Place | None:
     return replace(place, name=WHOLE.name, details=(f"most of it by {place}",))
 
 
-def _has_halves(proto: ModelProto) -> bool:
-    """Does anything in the file speak of half precision?"""
-    values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
-    if any(tensor.data_type in HALVES for tensor in proto.graph.initializer):
-        return True
-    if any(value.type.tensor_type.elem_type in HALVES for value in values):
-        return True
-    return any(
-        (attribute.name == "to" and attribute.i in HALVES)
-        or (attribute.HasField("t") and attribute.t.data_type in HALVES)
-        for node in edits.all_nodes(proto.graph)
-        for attribute in node.attribute
-    )
+def _has_halves(case: Case) -> bool:
+    """Is anything in the graph in half precision?"""
+    return bool(HALVES.intersection(case.tensor_types().values()))
 
 
 def _dtype(plan: widen.Widening) -> str:

@@ -18,8 +18,8 @@ from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
-from likewise.models.onnx import alternatives, edits
-from likewise.models.onnx.alternatives import Alternative
+from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx.rewrites import Alternative
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -70,15 +70,12 @@ MOST_NODES = 24
 REPEATS, ROWS = 4, 512
 """How often a model is asked the same, and about how many rows."""
 
-RANDOM = {
-    "RandomNormal",
-    "RandomUniform",
-    "RandomNormalLike",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
-}
+RANDOM = frozenset(
+    [
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial", "Dropout"),
+    ]
+)
 """Operators that throw dice; a Dropout only in training mode."""
 
 EVAL = "Call model.eval() before torch.onnx.export, and export again"
@@ -102,14 +99,14 @@ def operators(case: Case) -> Explained | None:
     if proto is None:
         return None
     kinds: dict[str, list[Alternative]] = {}
-    for found in alternatives.alternatives(proto):
+    for found in rewrites.alternatives(proto):
         kinds.setdefault(found.kind, []).append(found)
     together = [{entry.node: entry for entry in group} for group in kinds.values()]
     alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
     best: tuple[Effect, Mapping[str, Alternative]] | None = None
     for chosen in experiment.searching(case, [*together, *alone][:MOST_ALTERNATIVES], patience=PATIENCE):
         try:
-            change = Change(target=alternatives.changed(proto, chosen))
+            change = Change(target=rewrites.changed(proto, chosen))
         except (ValueError, IndexError, KeyError):
             continue
         effect = experiment.run(case, change, left=LEFT)
@@ -121,8 +118,7 @@ def operators(case: Case) -> Explained | None:
 @probe("training-mode")
 def training_mode(case: Case) -> Explained | None:
     """Switch the layers that act as in training to inference, one side at a time."""
-    found = next((found for side in SIDES if (found := _in_training(case, side))), None) or _by_the_batch(case)
-    return found
+    return next((found for side in SIDES if (found := _in_training(case, side))), None) or _by_the_batch(case)
 
 
 @probe("nondeterminism")
@@ -167,9 +163,7 @@ def _optimiser(case: Case, effect: Effect) -> Explained:
         Place(told),
         f"without graph optimisation the candidate agrees with the reference on {effect.told}"
         + (f"; so it does with {told} alone switched off" if passes else ""),
-        Remedy(
-            done=f"Deploy with it switched off ({how}), and check so: --candidate-option {switch}",
-        ),
+        Remedy(done=f"Deploy with it switched off ({how}), and check so: --candidate-option {switch}"),
         simplicity=2 if len(passes) == 1 else 3,
         fixes=Change(options=dict([switch.split("=", 1)])).fixes(f"{told} switched off"),
     )
@@ -238,13 +232,13 @@ def _other_meaning(proto: ModelProto, effect: Effect, chosen: Mapping[str, Alter
     nodes = [node for node in proto.graph.node if node.name in chosen]
     first = next(iter(chosen.values()))
     place = trace.place_of(*nodes)
-    attribute = (first.attribute,) if first.cause == alternatives.ATTRIBUTE else ()
+    attribute = (first.attribute,) if first.cause == rewrites.ATTRIBUTE else ()
     return effect.explained(
         first.cause,
         Place(str(place), attribute, path=place.path, nodes=place.nodes),
         f"with {first.told} in {place}, the candidate agrees with the reference on {effect.told}",
         "Make both compute it in one way, and export again: change the reference's layer, or this node of the graph",
-        fixes=Change(target=alternatives.changed(proto, chosen)).fixes(f"{first.told} in {place}"),
+        fixes=Change(target=rewrites.changed(proto, chosen)).fixes(f"{first.told} in {place}"),
     )
 
 
@@ -320,8 +314,6 @@ def _opset(proto: ModelProto) -> int:
 def _acts_as_in_training(node: NodeProto, stored: Mapping[str, Array], opset: int) -> bool:
     if node.op_type not in ("Dropout", "BatchNormalization"):
         return False
-    if opset < 7:
-        return bool(edits.attribute(node, "is_test", 0) == 0)
     if node.op_type == "BatchNormalization":
         return len(node.output) > 1 if opset < 14 else bool(edits.attribute(node, "training_mode", 0) == 1)
     if opset < 12 or len(node.input) < 3 or not node.input[2]:
@@ -338,7 +330,6 @@ def _at_rest(proto: ModelProto, live: Sequence[NodeProto]) -> ModelProto:
     for node in changed.graph.node:
         if node.name not in names:
             continue
-        edits.set_attribute(node, "is_test", 1 if opset < 7 else None)
         if node.op_type == "Dropout":
             del node.input[2:]
             continue

@@ -1,8 +1,9 @@
-"""A step of the reference's pipeline is missing in the candidate, or does something else there."""
+"""A step of the reference's pipeline is missing in the candidate, does something else there, or is sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,15 +12,17 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.data.cells import Field, listed, missing_in
-from likewise.data.columns import with_columns
+from likewise.data.cells import Field, listed, missing_in, with_columns
 from likewise.explain import experiment
 from likewise.explain.case import WHOLE_PIPELINE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import Effect, Trial
 from likewise.explain.features import fields_of
 from likewise.explain.first_wrong_step import WrongStep, first_wrong_step, part_of_join, transformed, watched_steps
 from likewise.explain.trace import columns_behind, differing, order_of, reference_steps, same_as_one, seen, with_steps
-from likewise.models.sklearn.inside import Change, Seen, Step, in_form_of, passing
+from likewise.models.sklearn.walk import Change, Seen, Step, in_form_of, passing
+
+BOOSTERS = ("XGB", "LGBM", "Booster", "CatBoost")
+"""What the names of boosters have in them."""
 
 MOSTLY = 0.9
 """What holds for this share of the rows is the reason: a change of a whole step, a property of the wrong rows."""
@@ -365,4 +368,40 @@ def _unseen(wrong: WrongStep, field: Field) -> Array | None:
     return np.array([value not in categories for value in wrong.trial.values(field).tolist()], dtype=bool)
 
 
-EXTENSION = pipeline_steps
+@probe("missing-value-handling", when=lambda case: _pipeline(case) is not None)
+def sparse_zeros(case: Case) -> Iterator[Explained]:
+    """Hand a booster behind a sparse step its input dense: in a sparse matrix it takes zeros for missing values."""
+    yield from experiment.shown(case, [_dense(_pipeline(case))])
+
+
+def _pipeline(case: Case) -> Any:
+    """The reference, if it is a pipeline that ends in a booster; None otherwise."""
+    model = case.native("reference")
+    model = getattr(model, "best_estimator_", model)
+    if "sklearn" not in sys.modules or not hasattr(model, "steps") or len(model.steps) < 2:
+        return None
+    return model if any(word in type(model.steps[-1][1]).__name__ for word in BOOSTERS) else None
+
+
+def _dense(pipeline: Any) -> experiment.Claim:
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    (before, _), (name, booster) = pipeline.steps[-2:]
+    dense = FunctionTransformer(_as_dense, accept_sparse=True)
+    return experiment.Claim(
+        "missing-value-handling",
+        Place(name, (f"after the sparse step {before!r}",), path=name),
+        f"step {before!r} gives a sparse matrix, in which {type(booster).__name__} takes every zero for missing; given "
+        f"the same matrix dense, the reference agrees with the candidate on {experiment.HEALED}",
+        f"Make {before!r} dense (OneHotEncoder(sparse_output=False), ColumnTransformer(sparse_threshold=0)), fit again "
+        "and export that",
+        (experiment.Change("reference", target=Pipeline([*pipeline.steps[:-1], ("dense", dense), (name, booster)])),),
+    )
+
+
+def _as_dense(matrix: Any) -> Any:
+    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+
+
+EXTENSIONS = (pipeline_steps, sparse_zeros)

@@ -5,7 +5,6 @@ Each is put right in a copy of the candidate's graph, all else as it was; what t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -14,21 +13,15 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.contracts.words import told_apart
+from likewise.contracts.verdict import told_apart
+from likewise.data.cells import listed
 from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
-from likewise.explain.trees import Survey, most, nudged, plausible, survey
+from likewise.explain.trees import Survey, has_trees, most, nudged, plausible, survey
 from likewise.models.onnx.tree_edits import divisors, with_attribute, with_constants
-from likewise.models.trees.differences import (
-    with_gaps,
-    with_leaves,
-    with_outputs,
-    with_splits,
-    with_trees,
-    without_trees,
-)
+from likewise.models.trees import differences
 from likewise.models.trees.ensemble import Ensemble
-from likewise.models.trees.read import without_linear_leaves
+from likewise.models.trees.read import cut_to, without_linear_leaves
 
 COINCIDENCE = 1e-4
 """Rounding that takes more than this part of a column's spread is no coincidence at a threshold: digits are lost."""
@@ -37,9 +30,6 @@ SHOWN = 6
 
 FEW_LEAVES = 0.5
 """Up to this share of the leaves, other values are damage; beyond it, another training."""
-
-SAME_FACTOR = 1e-3
-"""How close, relatively, a factor between the leaves of both has to be to the number of trees to be it."""
 
 AGAIN = Remedy(again="Export the model again; do not edit or patch the file")
 
@@ -59,7 +49,18 @@ def tree_splits(case: Case) -> Iterator[Explained]:
     found = survey(case)
     if found is not None and not found.differ.retrained:
         for look in (_categories, _codes, _gaps, _modes, _column_order, _others, _rounded):
-            yield from shown(case, look(found))
+            yield from shown(case, map(_proven, look(found)))
+
+
+def _proven(claim: Claim) -> Claim:
+    """A claim with what is common to most of them, unless it says so itself."""
+    told = f"{claim.evidence}; with that put right in its graph {HEALED} agree"
+    return claim if HEALED in claim.evidence else replace(claim, evidence=told)
+
+
+def _at_trees(found: Survey, name: str, *details: str) -> Place:
+    """A place that is not one split."""
+    return Place(name, details, nodes=found.nodes())
 
 
 def _categories(found: Survey) -> Iterator[Claim]:
@@ -77,10 +78,10 @@ def _categories(found: Survey) -> Iterator[Claim]:
         "categorical-split",
         found.place(pair),
         f"where the reference asks for {asked}, the candidate asks for {instead}; so do {_count(len(wrong), 'split')} "
-        f"on categories{_rows(rows)}; with the reference's sets in the graph {HEALED} agree",
+        f"on categories{_rows(rows)}",
         "Encode the categories before the model (OneHotEncoder, OrdinalEncoder) and train on the codes, or export "
         "with a converter that writes category splits",
-        found.written(with_splits(differ, repaired)),
+        found.written(differences.with_splits(differ, repaired)),
     )
 
 
@@ -96,13 +97,13 @@ def _codes(found: Survey) -> Iterator[Claim]:
     pair, rows = found.worst(asked)
     if not rows:
         return
+    # What boosters cut off of a number before they look it up.
+    codes = np.trunc(ours.rows) if differ.ours.whole else ours.rows
     given = theirs.rows.copy()
     for node, other in map(found.node, asked.tolist()):
-        codes = ours.rows[:, differ.ours.feature[node]]
-        given[:, differ.theirs.feature[other]] = np.trunc(codes) if differ.ours.whole else codes
-    row = int(found.rows[found.pairs == pair][0])
-    name, (code, instead) = found.column(pair), found.met(pair, row)
-    code = np.trunc(code) if differ.ours.whole else code
+        given[:, differ.theirs.feature[other]] = codes[:, differ.ours.feature[node]]
+    row, name = int(found.rows[found.pairs == pair][0]), found.column(pair)
+    code, instead = codes[row, differ.ours.feature[found.node(pair)[0]]], found.met(pair, row)[1]
     yield Claim(
         "categorical-split",
         found.place(pair),
@@ -128,11 +129,11 @@ def _gaps(found: Survey) -> Iterator[Claim]:
         "missing-value-handling",
         found.place(pair, *also),
         f"missing values of {found.column(pair)} go the other way than in the reference at {found.tree(pair)}"
-        f"{_rows(rows)}; so they do in {_count(len(wrong), 'split')} of {int(differ.split.sum())}; with these flags "
-        f"(nodes_missing_value_tracks_true) put right in the graph {HEALED} agree",
+        f"{_rows(rows)}; so they do in {_count(len(wrong), 'split')} of {int(differ.split.sum())} "
+        "(nodes_missing_value_tracks_true)",
         "Fill missing values before the model (SimpleImputer in the pipeline), or set the flags in the exported graph "
         "from the model's own trees",
-        found.written(with_gaps(differ, wrong)),
+        found.written(differences.with_gaps(differ, wrong)),
     )
 
 
@@ -148,10 +149,9 @@ def _modes(found: Survey) -> Iterator[Claim]:
         "operator-attribute",
         Place(site, (f"nodes_modes at {found.place(pair)}",), nodes=found.nodes(pair), columns=(name,)),
         f"the reference asks whether {name} {meant} the threshold, the candidate {has}, in "
-        f"{_count(len(wrong), 'split')} of {int(differ.split.sum())}{_rows(rows)}; with the comparison put right in "
-        f"the graph {HEALED} agree",
+        f"{_count(len(wrong), 'split')} of {int(differ.split.sum())}{_rows(rows)}",
         f"Set nodes_modes of {site} to the comparison of the model that was exported",
-        found.written(with_splits(differ, wrong)),
+        found.written(differences.with_splits(differ, wrong)),
     )
 
 
@@ -166,10 +166,9 @@ def _column_order(found: Survey) -> Iterator[Claim]:
         "feature-order",
         Place(", ".join(columns), columns=columns, nodes=found.nodes()),
         "the candidate's trees ask for "
-        + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN])
-        + f"; with the reference's columns in the graph {HEALED} agree",
+        + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN]),
         Remedy(again="Export again with the columns in the order of the training"),
-        found.written(with_splits(differ, np.flatnonzero(differ.column))),
+        found.written(differences.with_splits(differ, np.flatnonzero(differ.column))),
     )
 
 
@@ -192,10 +191,9 @@ def _others(found: Survey) -> Iterator[Claim]:
     yield Claim(
         "weight-corruption",
         place,
-        f"{place} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of {differ.inner} differ; with the reference's in "
-        f"the graph {HEALED} agree",
+        f"{place} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of {differ.inner} differ",
         AGAIN,
-        found.written(with_trees(differ) if differ.torn.any() else with_splits(differ, wrong)),
+        found.written(differences.with_trees(differ) if differ.torn.any() else differences.with_splits(differ, wrong)),
     )
 
 
@@ -215,41 +213,32 @@ def _rounded(found: Survey) -> Iterator[Claim]:
     met &= given == column
     rows, pairs = found.rows[met], found.pairs[met]
     pair, _ = most(pairs)
-    name, row = found.column(pair), int(rows[pairs == pair][0])
+    name, row, count = found.column(pair), int(rows[pairs == pair][0]), len(np.unique(rows))
     node, there = found.node(pair)
     ours, theirs = float(differ.ours.threshold[node]), float(differ.theirs.threshold[there])
     seen, instead, threshold, rounded = told_apart(*found.met(pair, row), ours, theirs)
     both = f" in the candidate and as {seen} in the reference" if seen != instead else ""
-    reached = f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead}{both}"
-    count = len(np.unique(rows))
-    takes = "1 failing row takes" if count == 1 else f"{count} failing rows take"
+    other_threshold = f", {rounded} in the candidate" if rounded != threshold else ""
     casts = [entry for entry in found.case.comparison.casts if entry.side == "candidate" and entry.column == name]
     data = found.case.required.batch.inputs.get(name)
     whole = data is not None and data.dtype.kind in "iu"
-    if any(entry.changed for entry in casts) and (whole or changed.lost.get(column, 0.0) > COINCIDENCE):
-        yield Claim(
-            "float32-input-cast",
-            Place(name, columns=(name,)),
-            f"{reached}: {differ.theirs.dtype} cannot hold its digits; {takes} another side of a threshold; on the "
-            f"right side of each, {HEALED} agree",
-            Remedy(f"Subtract a constant from {name} before the model is fitted", again=DOUBLE),
-            found.given(changed.rows),
-            simplicity=2,
-            lasting=found.thresholds(np.flatnonzero(alike)),
-        )
-        return
-    other_threshold = f", {rounded} in the candidate" if rounded != threshold else ""
-    trees = len(np.unique(differ.theirs.tree[differ.alignment.candidate[pairs]]))
+    # Digits of the column are lost, or a value happens to lie at a threshold.
+    lost = any(entry.changed for entry in casts) and (whole or changed.lost.get(column, 0.0) > COINCIDENCE)
+    in_double = lost or found.case.framework("reference") == "sklearn"
     yield Claim(
-        "float32-threshold",
-        found.place(pair),
-        f"{reached}, where the threshold is {threshold}{other_threshold}; {takes} another side of a threshold of {name}"
-        f"{f' in {trees} trees' if trees > 1 else ''}; moved by the last digit to the right side, {HEALED} agree",
+        "float32-input-cast" if lost else "float32-threshold",
+        Place(name, columns=(name,)) if lost else found.place(pair),
+        f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead}{both}, "
+        f"where the threshold is {threshold}{other_threshold}; so {_count(count, 'failing row')} "
+        f"take{'s' if count == 1 else ''} another side of a threshold of {name}; on the right side, {HEALED} agree",
         Remedy(
-            f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
-            again=DOUBLE if found.case.framework("reference") == "sklearn" else "",
+            f"Subtract a constant from {name} before the model is fitted"
+            if lost
+            else f"Round {name} to float32 before training and before serving: data[{name!r}].astype('float32')",
+            again=DOUBLE if in_double else "",
         ),
         found.given(changed.rows),
+        simplicity=2 if lost else 1,
         lasting=found.thresholds(np.flatnonzero(alike)),
     )
 
@@ -258,9 +247,7 @@ def _members(trees: Ensemble, node: int) -> str:
     """The categories that a split asks for; empty where it asks for none."""
     if trees.group[node] < 0:
         return ""
-    values: Array = trees.groups[trees.group[node]]
-    shown_first = ", ".join(f"{value:g}" for value in values[:SHOWN].tolist())
-    return f"one of {{{shown_first}{', …' if len(values) > SHOWN else ''}}}"
+    return f"one of {{{listed([f'{value:g}' for value in trees.groups[trees.group[node]].tolist()], SHOWN)}}}"
 
 
 def _count(count: int, noun: str) -> str:
@@ -290,7 +277,7 @@ def tree_values(case: Case) -> Iterator[Explained]:
     looks = () if found.differ.retrained else (_tree_count, _leaves, _outputs, _output_order, _measure, _base, _linear)
     for look in (*looks, _training):
         # Several ways to write one thing, of which the first that heals is told.
-        yield from islice(shown(case, look(found)), 1)
+        yield from islice(shown(case, map(_proven, look(found))), 1)
 
 
 def _tree_count(found: Survey) -> Iterator[Claim]:
@@ -299,29 +286,22 @@ def _tree_count(found: Survey) -> Iterator[Claim]:
     if not (differ.missing_trees or len(differ.extra_trees)):
         return
     uses, has, stored = differ.ours.trees, differ.theirs.trees, differ.ours.stored
-    if has < uses:
-        name = f"{has} of {uses} trees"
-        evidence = (
-            f"the candidate has {has} of the reference's {uses} trees; with the other {uses - has} put into its graph "
-            f"{HEALED} agree"
-        )
-        remedy = Remedy("Check the number of trees given to the converter", again="Export again with all trees")
-    else:
-        name = f"{uses} of {has} trees"
-        stopped = f": training stopped early, and predict takes the best {uses} of {stored}" if stored >= has else ""
-        evidence = (
-            f"the candidate has {has} trees and the reference uses {uses}{stopped}; with the last {has - uses} taken "
-            f"out of its graph {HEALED} agree"
-        )
-        remedy = Remedy(
-            "Cut the model to the trees that predict uses before the export: booster[:best_iteration + 1] (XGBoost), "
-            "booster.model_to_string(num_iteration=booster.best_iteration) (LightGBM)"
-        )
-    ways: list[Ensemble | None] = [] if differ.missing_trees else [without_trees(differ, differ.extra_trees)]
+    early = f": training stopped early, and predict takes the best {uses} of {stored}" if uses < has <= stored else ""
+    remedy = Remedy(
+        "Check the number of trees given to the converter; after early stopping, cut the model to those that predict "
+        "uses: booster[:best_iteration + 1] (XGBoost), booster.model_to_string(num_iteration=booster.best_iteration) "
+        "(LightGBM)",
+        again="Export again with all trees" if has < uses else "",
+    )
+    ways: list[Ensemble | None] = (
+        [] if differ.missing_trees else [differences.without_trees(differ, differ.extra_trees)]
+    )
     # A forest divides by its own number of trees: the values of the leaves may have been adjusted, or not.
-    ways += [with_trees(differ, scale=scale) for scale in dict.fromkeys((differ.leafage.scale, 1.0))]
+    ways += [differences.with_trees(differ, scale=scale) for scale in dict.fromkeys((differ.leafage.scale, 1.0))]
+    place = _at_trees(found, f"{min(uses, has)} of {max(uses, has)} trees")
+    evidence = f"the candidate has {has} trees and the reference uses {uses}{early}"
     for way in ways:
-        yield Claim("tree-count", Place(name, nodes=found.nodes()), evidence, remedy, found.written(way))
+        yield Claim("tree-count", place, evidence, remedy, found.written(way))
 
 
 def _leaves(found: Survey) -> Iterator[Claim]:
@@ -330,30 +310,25 @@ def _leaves(found: Survey) -> Iterator[Claim]:
     wrong = leafage.pairs[leafage.differs]
     if not leafage.in_place or not len(wrong) or (leafage.share > FEW_LEAVES and not leafage.rounded):
         return
-    changes = found.written(with_leaves(differ, wrong))
+    repaired = differences.with_leaves(differ, wrong)
     if leafage.rounded:
-        yield Claim(
-            "precision-reduction",
-            Place("leaf values", (found.site().name,), nodes=found.nodes()),
-            f"the leaves hold the reference's values rounded to {leafage.rounded}; with the unrounded ones in the "
-            f"graph {HEALED} agree",
-            Remedy(again="Export the model again in float32"),
-            changes,
-        )
+        place = _at_trees(found, "leaf values", found.site().name)
+        told = f"the leaves hold the reference's values rounded to {leafage.rounded}"
+        remedy = Remedy(again="Export the model again in float32")
+        yield Claim("precision-reduction", place, told, remedy, found.written(repaired))
         return
     held, meant = (values[leafage.differs] for values in differ.leaf_values())
     apart = np.nan_to_num(np.abs(held - meant), nan=np.inf)
-    worst = int(np.argmax(apart.max(axis=1)))
-    output = int(np.argmax(apart[worst]))
+    worst, output = map(int, np.unravel_index(np.argmax(apart), apart.shape))
     name = found.tree(int(wrong[worst]))
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     yield Claim(
         "weight-corruption",
         Place(f"{name}{more}", nodes=found.nodes(int(wrong[worst]))),
         f"{name} holds {held[worst, output]:.6g} where the reference has {meant[worst, output]:.6g}; {len(wrong)} of "
-        f"{len(leafage.pairs)} leaves differ; with the reference's values in the graph {HEALED} agree",
+        f"{len(leafage.pairs)} leaves differ",
         AGAIN,
-        changes,
+        found.written(repaired),
     )
 
 
@@ -361,13 +336,13 @@ def _outputs(found: Survey) -> Iterator[Claim]:
     """Trees that add to another output: another class, another target."""
     if not found.differ.leafage.misplaced:
         return
-    repaired, theirs = with_outputs(found.differ), found.differ.theirs
+    repaired, theirs = differences.with_outputs(found.differ), found.differ.theirs
     wrong = theirs.leaf_output != repaired.leaf_output
     count = len(np.unique(theirs.tree[theirs.leaf_node[wrong]]))
-    yield _aggregated(
-        found,
-        f"{count} of {theirs.trees} trees are added to another output than in the reference; with each added to its "
-        f"own {HEALED} agree",
+    yield Claim(
+        "aggregation",
+        _at_trees(found, "trees", found.site().name),
+        f"{count} of {theirs.trees} trees are added to another output than in the reference",
         "Export one model per output, or without parallel trees: the converter gives trees to the wrong outputs",
         found.written(repaired),
     )
@@ -379,14 +354,13 @@ def _output_order(found: Survey) -> Iterator[Claim]:
     if not order:
         return
     classifies = found.site().operator == "TreeEnsembleClassifier"
-    listed = ", ".join(map(str, order))
+    in_order = ", ".join(map(str, order))
     outputs = tuple(dict.fromkeys(pair.spec.name for pair in found.case.failing_pairs()))
-    detail = f"{'class_ids' if classifies else 'target_ids'} of {found.site().name} in the order {listed}"
+    detail = f"{'class_ids' if classifies else 'target_ids'} of {found.site().name} in the order {in_order}"
     yield Claim(
         "label-order" if classifies else "output-mapping",
         Place(", ".join(outputs), (detail,), outputs=outputs, nodes=found.nodes()),
-        f"the leaves of the candidate add to its outputs what the reference adds to {listed}; in the reference's order "
-        f"{HEALED} agree",
+        f"the leaves of the candidate add to its outputs what the reference adds to {in_order}",
         Remedy(again="Export again with the classes in the order of the model"),
         found.written(replace(theirs, leaf_output=np.array(order)[theirs.leaf_output])),
         simplicity=2,
@@ -399,14 +373,11 @@ def _measure(found: Survey) -> Iterator[Claim]:
     if not leafage.in_place or leafage.share > FEW_LEAVES:
         return
     count, scale = ours.trees, leafage.scale
-    added, averaged = "they are added up instead of averaged", "they are averaged instead of added up"
     ways: list[tuple[float, dict[str, float], str]] = []
     if abs(scale - 1) > 1e-4:
-        known = {count: added, 1 / count: averaged}
-        story = next((told for value, told in known.items() if math.isclose(scale, value, rel_tol=SAME_FACTOR)), "")
-        ways = [(1 / scale, {}, story or f"every leaf holds {scale:.6g} times its value")] if scale > 0 else []
+        ways = [(1 / scale, {}, f"every leaf holds {scale:.6g} times its value")] if scale > 0 else []
     elif ours.average:
-        ways = [(1 / count, {}, added)]
+        ways = [(1 / count, {}, "they are added up instead of averaged")]
         if divided := divisors(found.case.graph(), found.site().node):
             by = ", ".join(f"{value:g}" for value in divided.values())
             ways.append((1.0, dict.fromkeys(divided, float(count)), f"their sum is divided by {by}"))
@@ -414,10 +385,10 @@ def _measure(found: Survey) -> Iterator[Claim]:
             ways.append((1 / count, dict.fromkeys(divided, 1.0), told))
     for factor, constants, story in ways:
         changes = found.written(replace(theirs, leaf_value=theirs.leaf_value * factor))
-        yield _aggregated(
-            found,
-            f"the reference has {count} trees, and in the candidate {story}; with that put right in the graph "
-            f"{HEALED} agree",
+        yield Claim(
+            "aggregation",
+            _at_trees(found, "trees", found.site().name),
+            f"the reference has {count} trees, and in the candidate {story}",
             Remedy("Apply the learning rate, or one over the number of trees, once", again="Export again"),
             tuple(replace(change, target=with_constants(change.target, constants)) for change in changes),
         )
@@ -432,12 +403,12 @@ def _base(found: Survey) -> Iterator[Claim]:
     present = theirs.base if len(theirs.base) else np.zeros(len(wanted))
     if present.shape == wanted.shape and np.allclose(present, wanted, rtol=1e-5, atol=1e-6):
         return
-    there = ", ".join(f"{value:.6g}" for value in present[:6]) if np.any(present) else "nothing"
+    added, meant = (listed([f"{value:.6g}" for value in values]) for values in (present, wanted))
     yield Claim(
         "weight-corruption" if np.any(present) else "model-part-dropped",
-        Place("base score", (f"base_values of {found.site().name}",), nodes=found.nodes()),
-        f"the reference adds {', '.join(f'{value:.6g}' for value in wanted[:6])} to its trees and the candidate "
-        f"{there}; with the reference's in the graph {HEALED} agree",
+        _at_trees(found, "base score", f"base_values of {found.site().name}"),
+        f"the reference adds {meant} to its trees and the candidate {added}; with the reference's in the graph "
+        f"{HEALED} agree",
         Remedy("Set base_values of the node", again="Export again with the base score (init, bias)"),
         (Change(target=with_attribute(found.case.graph(), found.site().node, "base_values", wanted)),),
     )
@@ -451,7 +422,7 @@ def _linear(found: Survey) -> Iterator[Claim]:
         return
     yield Claim(
         "model-part-dropped",
-        Place("linear leaves", nodes=found.nodes()),
+        _at_trees(found, "linear leaves"),
         f"{count} leaves of the reference are linear models, and the candidate's hold their constants only; without "
         f"the linear parts the reference agrees with it on {HEALED}",
         "Train without linear_tree, or serve the model with LightGBM",
@@ -470,15 +441,14 @@ def _training(found: Survey) -> Iterator[Claim]:
     parts = [found.other_splits] if differ.retrained else []
     parts += [f"{int(leafage.differs.sum())} of {len(leafage.pairs)} leaves hold other values"]
     for scale in dict.fromkeys((1.0, leafage.scale)):
-        changes, base = found.written(with_trees(differ, scale=scale)), _base_score(found, scale)
+        changes, base = found.written(differences.with_trees(differ, scale=scale)), _base_score(found, scale)
         if base is not None and base.any():
             site = found.site().node
             changes = tuple(Change(target=with_attribute(c.target, site, "base_values", base)) for c in changes)
         yield Claim(
             "stale-weights",
-            Place("model", nodes=found.nodes()),
-            f"the candidate's trees are those of another training: {' and '.join(parts)}; with the reference's trees "
-            f"in its graph {HEALED} agree",
+            _at_trees(found, "model"),
+            f"the candidate's trees are those of another training: {' and '.join(parts)}",
             Remedy(again="Export the model that is the reference now; record which training an export comes from"),
             changes,
         )
@@ -493,8 +463,38 @@ def _base_score(found: Survey, scale: float) -> Array | None:
     return base @ found.differ.leafage.outputs * scale if known else None
 
 
-def _aggregated(found: Survey, evidence: str, remedy: Remedy | str, changes: tuple[Change, ...]) -> Claim:
-    return Claim("aggregation", Place("trees", (found.site().name,), nodes=found.nodes()), evidence, remedy, changes)
+@probe(
+    "tree-count",
+    "stale-weights",
+    when=lambda case: (
+        "onnx" not in (case.framework("reference"), case.framework("candidate"))
+        and all(has_trees(case, side) for side in ("reference", "candidate"))
+    ),
+)
+def tree_models(case: Case) -> Iterator[Explained]:
+    """Where the candidate is no graph: cut the one that uses more trees to as many as the other uses."""
+    found = survey(case)
+    if found is None:
+        return
+    if found.differ.retrained:
+        evidence = f"the trees of both come from different trainings: {found.other_splits}"
+        remedy = "Compare the model with the file that was saved from it; record which training a file comes from"
+        yield Explained("stale-weights", Place("model"), evidence, remedy, simplicity=1)
+        return
+    ours, theirs = found.differ.ours.trees, found.differ.theirs.trees
+    longer, fewer = "reference" if ours > theirs else "candidate", min(ours, theirs)
+    cut = cut_to(case.native(longer), fewer) if ours != theirs else None
+    if cut is not None:
+        claim = Claim(
+            "tree-count",
+            Place(f"{fewer} of {max(ours, theirs)} trees", side=longer),
+            f"the reference uses {ours} trees and the candidate {theirs}; with the {longer} cut to {fewer}, {HEALED} "
+            "agree",
+            "Save the model with the trees that predict uses: booster[:best_iteration + 1] (XGBoost), "
+            "save_model(num_iteration=best_iteration) (LightGBM)",
+            (Change(longer, target=cut),),
+        )
+        yield from shown(case, [claim])
 
 
-EXTENSIONS = (tree_splits, tree_values)
+EXTENSIONS = (tree_splits, tree_values, tree_models)

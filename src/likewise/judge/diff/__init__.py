@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from likewise.contracts.comparison import BatchSizeFacts
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Change, Diff, Direction, Finding, Outcome, Severity, Told
-from likewise.contracts.words import at_sizes, runs
+from likewise.contracts.verdict import Change, Diff, Direction, Finding, Outcome, Severity, Told, at_sizes, runs
+from likewise.data.cells import listed
 from likewise.judge.diff import measures
 from likewise.judge.diff.measures import moved, output_gone, where, worst_of
 from likewise.judge.variations import suite_findings
@@ -193,7 +193,7 @@ def _placed(group: Sequence[Change], tried: Sequence[int]) -> Told:
         places = where(first)
     elif suites:
         places = f"in {len(suites)} {_kind(first.suite)} suites"
-        names = f": {_listed([suite.partition(' ')[2] for suite in suites])}"
+        names = f": {listed([suite.partition(' ')[2] for suite in suites], NAMES_SHOWN)}"
     else:
         places = _batches(group, tried)
     if first.subject == "output":
@@ -232,7 +232,7 @@ def _suites(group: Sequence[Change]) -> tuple[str, str]:
         told = f"{suites} are new, and {first.new}"
     else:
         told = f"{suites} are {first.new}, they were {first.old}"
-    return told, _listed([change.name.partition(" ")[2] for change in group])
+    return told, listed([change.name.partition(" ")[2] for change in group], NAMES_SHOWN)
 
 
 def _kind(suite: str) -> str:
@@ -437,7 +437,7 @@ def _values(
     if gone:
         values = f"the value {gone[0]} of {column} has" if len(gone) == 1 else f"{len(gone)} values of {column} have"
         told = f"{values} no rows any more{', which counts on other data too' if other_data else ''}"
-        message = f"{told}: {_listed(gone)}" if len(gone) > 1 else told
+        message = f"{told}: {listed(gone, NAMES_SHOWN)}" if len(gone) > 1 else told
         yield Change("stratum", column, Direction.WORSE, message, old=gone, summary=told)
     fewer = {value: _percent_fewer(was[value], now[value]) or 0.0 for value in was if now.get(value)}
     rarer = [value for value, percent in fewer.items() if percent > allow]
@@ -446,11 +446,6 @@ def _values(
         more = f"; {len(rarer) - 1} more of its values have fewer" if len(rarer) > 1 else ""
         message = f"rows with {column} = {worst} went from {was[worst]:,} to {now[worst]:,}{more}"
         yield Change("stratum", column, Direction.WORSE, message, was[worst], now[worst], fewer[worst])
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def _batches_tried(report: Report) -> dict[str, BatchSizeFacts]:

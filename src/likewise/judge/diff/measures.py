@@ -13,8 +13,7 @@ from dataclasses import replace
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import Report
 from likewise.contracts.values import dataclass
-from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Check, Direction
-from likewise.contracts.words import change_text, figure, value_text
+from likewise.contracts.verdict import AT_LEAST, AT_MOST, Change, Check, Direction, change_text, figure, value_text
 
 Key = tuple[str, str, int | None]
 """Output, measure, batch size."""

@@ -1,26 +1,196 @@
-"""Where a graph rounds numbers to integers, and the same graph without doing so in some of these places.
+"""Quantised graphs: the same in floats, where they round numbers to integers, and without doing so in some places.
 
-Also where the kernels for integers do something else than the graph says.
+Operators on integers become operators on floats between DequantizeLinear and QuantizeLinear. All quantised graphs come
+to one form this way: where numbers become integers stands a QuantizeLinear (or DynamicQuantizeLinear), and everything
+else is arithmetic on floats. Also where the kernels for integers do something else than the graph says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
-from likewise.models.onnx import edits, widen
+from likewise.models.onnx import edits
+from likewise.models.onnx.edits import Writer
+from likewise.models.onnx.open import unpacked
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 
-INTEGERS = (2, 3, 4, 5, 21, 22)
-"""Numbers of ONNX for the types of 8, 16 and 4 bits that quantised tensors have."""
+BINARY = ("QLinearAdd", "QLinearMul", "QLinearMatMul", "QLinearConv", "QGemm")
+UNARY = (
+    "QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax",
+    "QLinearReduceMean",
+)  # fmt: skip
+"""Operators on integers that are called after those on floats."""
 
+BIAS = "__bias"
+"""How the names of biases end that were integers before."""
+
+Stored = Mapping[str, Array]
+
+Form = Callable[[Writer, "NodeProto", Stored], bool]
+"""Writes a node on integers as nodes on floats; False where that is not known."""
+
+
+def written_out(proto: ModelProto) -> ModelProto:
+    """The graph with operators on integers as operators on floats; those that are not known stay."""
+    copy = edits.copied(proto)
+    del copy.graph.value_info[:]
+    nodes: list[NodeProto] = []
+    stored = edits.constants(copy.graph)
+    for node in copy.graph.node:
+        write, form = Writer(copy.graph, node), FORMS.get(node.op_type)
+        nodes.extend(write.nodes if form is not None and form(write, node, stored) else [node])
+    edits.replace_nodes(copy.graph, nodes)
+    if not any(entry.domain == "" for entry in copy.opset_import):
+        copy.opset_import.add().version = 17
+    return copy
+
+
+def _given(node: NodeProto, *places: int) -> list[str]:
+    """The inputs at some places; those that are not there have no name."""
+    return [node.input[place] if place < len(node.input) else "" for place in places]
+
+
+def _in_floats(write: Writer, given: Sequence[str], stored: Stored, axis: int | None = None) -> str:
+    """What integers stand for, by the names of theirs, of the scale and of the zero; several scales lie on `axis`."""
+    per_channel = axis is not None and given[1] in stored and stored[given[1]].size > 1
+    return write("DequantizeLinear", *filter(None, given), **({"axis": axis} if per_channel else {}))
+
+
+def _plain(write: Writer, node: NodeProto, operator: str, inputs: Iterable[str], *, leave: Sequence[str] = ()) -> str:
+    """The float operator in the place of an integer one, under its name."""
+    result = write(operator, *inputs)
+    made = write.nodes[-1]
+    made.name = node.name
+    made.attribute.extend(entry for entry in node.attribute if entry.name not in leave)
+    made.metadata_props.extend(node.metadata_props)
+    return result
+
+
+def _behind(write: Writer, node: NodeProto, operator: str, result: str, *more: str) -> bool:
+    """Another operator behind the last where it has something to work with; what comes out is what the node gave."""
+    if more[0]:
+        write(operator, result, *filter(None, more))
+    write.nodes[-1].output[0] = node.output[0]
+    return True
+
+
+def _binary(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    gemm = node.op_type == "QGemm"
+    a, a_scale, a_zero, b, b_scale, b_zero = _given(node, *range(6))
+    bias, y_scale, y_zero = _given(node, *((6, 7, 8) if gemm else (8, 6, 7)))
+    channel = _last_axis(stored, b)
+    if gemm:
+        channel = 0 if edits.attribute(node, "transB", 0) else 1
+    elif node.op_type == "QLinearConv":
+        channel = 0
+    inputs = [
+        _in_floats(write, (a, a_scale, a_zero), stored),
+        _in_floats(write, (b, b_scale, b_zero), stored, channel),
+    ]
+    if bias:
+        known = {bias, a_scale, b_scale} <= stored.keys()
+        inputs.append(f"{node.output[0]}{BIAS}" if known else "")
+        if known:
+            # A bias in integers counts in products of both scales.
+            values, one, other = (stored[name].astype(np.float64) for name in (bias, a_scale, b_scale))
+            write.store(inputs[-1], (values * one * other).astype(np.float32))
+    return _behind(write, node, "QuantizeLinear", _plain(write, node, _float_name(node), inputs), y_scale, y_zero)
+
+
+def _float_name(node: NodeProto) -> str:
+    return str(node.op_type.removeprefix("QLinear").removeprefix("Q"))
+
+
+def _last_axis(stored: Stored, name: str) -> int:
+    return max(stored[name].ndim - 1, 0) if name in stored else 0
+
+
+def _unary(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    x = _in_floats(write, _given(node, 0, 1, 2), stored)
+    plain = _plain(write, node, _float_name(node), [x], leave=("opset", "channels_last"))
+    return _behind(write, node, "QuantizeLinear", plain, *_given(node, 3, 4))
+
+
+def _concat(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    starts = range(2, len(node.input), 3)
+    floats = [_in_floats(write, _given(node, start, start + 1, start + 2), stored) for start in starts]
+    return _behind(write, node, "QuantizeLinear", _plain(write, node, "Concat", floats), *node.input[:2])
+
+
+def _dynamic_matmul(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    """The activations are quantised and multiplied in one operator: written out they are quantised before."""
+    a, b, b_scale, b_zero, bias = _given(node, *range(5))
+    quantised = write("DynamicQuantizeLinear", a)
+    write.nodes[-1].output.extend([f"{quantised}_scale", f"{quantised}_zero"])
+    first = _in_floats(write, list(write.nodes[-1].output), stored)
+    last = _last_axis(stored, b) if b in stored else 1
+    second = _in_floats(write, (b, b_scale, b_zero), stored, last)
+    return _behind(write, node, "Add", _plain(write, node, "MatMul", [first, second]), bias)
+
+
+def _few_bits(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    """Weights packed into a few bits, block by block."""
+    found = packed_weights(node, stored)
+    if found is None:
+        return False
+    inputs = [node.input[0], write.number(found[0])]
+    product = _plain(write, node, "MatMul", inputs, leave=[entry.name for entry in node.attribute])
+    return _behind(write, node, "Add", product, *_given(node, 5))
+
+
+def packed_weights(node: NodeProto, stored: Stored) -> tuple[Array, Array] | None:
+    """What a MatMulNBits multiplies with, and half the distance of the values it can hold; None if not known."""
+    packed, scales, zeros = map(stored.get, _given(node, 1, 2, 3))
+    width, size, bits = (edits.attribute(node, name) for name in ("N", "K", "bits"))
+    block = edits.attribute(node, "block_size")
+    if packed is None or scales is None or bits not in (2, 4, 8) or (zeros is None and any(_given(node, 3))):
+        return None
+    if zeros is not None and zeros.dtype != np.uint8:
+        return None
+    blocks = -(-size // block)
+    numbers = unpacked(packed.reshape(width, blocks, -1), bits)[..., :block].astype(np.float64)
+    zero = (
+        np.full((width, blocks, 1), float(1 << (bits - 1)))
+        if zeros is None
+        else unpacked(zeros.reshape(width, -1), bits)[:, :blocks, None].astype(np.float64)
+    )
+    steps = scales.reshape(width, blocks, 1).astype(np.float64)
+    weights = (numbers - zero) * steps
+    half = np.broadcast_to(steps / 2, weights.shape)
+    return tuple(np.ascontiguousarray(each.reshape(width, -1)[:, :size].T) for each in (weights, half))  # type: ignore[return-value]
+
+
+def _lstm(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    inputs = list(node.input[:8])
+    for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        weights, factor, offset = map(stored.get, _given(node, index, scale, zero))
+        if weights is None or factor is None or offset is None:
+            return False
+        shape = (weights.shape[0], 1, -1)
+        floats = (weights.astype(np.float64) - offset.reshape(shape)) * factor.reshape(shape)
+        inputs[index] = write.number(np.ascontiguousarray(np.swapaxes(floats, 1, 2)))
+    _plain(write, node, "LSTM", inputs)
+    del write.nodes[-1].output[:]
+    write.nodes[-1].output.extend(node.output)
+    return True
+
+
+FORMS: Mapping[str, Form] = {
+    **dict.fromkeys(BINARY, _binary),
+    **dict.fromkeys(UNARY, _unary),
+    "QLinearConcat": _concat,
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "MatMulNBits": _few_bits,
+    "DynamicQuantizeLSTM": _lstm,
+}
 
 WEIGHT_PLACES = {
     "DequantizeLinear": (0, 2),
@@ -33,6 +203,9 @@ WEIGHT_PLACES = {
     "QGemm": (3, 5),
 }
 """Where the weights and their zeros stand among the inputs."""
+
+
+PRODUCTS = ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +257,33 @@ def _integers_behind(proto: ModelProto, tensor: str) -> set[str]:
     """The integer tensors that hold what one holds, moved about or not."""
     found = {tensor}
     for node in proto.graph.node:
-        stays = node.op_type not in ("DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat")
+        stays = node.op_type not in ("DequantizeLinear", *PRODUCTS)
         read = set(node.input if node.op_type == "Concat" else node.input[:1])
         if stays and found & read:
             found.update(node.output)
     return found
 
 
-def _reader(proto: ModelProto, tensors: set[str]) -> NodeProto | None:
-    floats = {
+def _restored(proto: ModelProto, tensors: Collection[str], nodes: Collection[str] = ()) -> set[str]:
+    """The floats that integers are turned into again, by their tensors or by the nodes that do it."""
+    return {
         name
         for node in proto.graph.node
-        if node.op_type == "DequantizeLinear" and node.input[0] in tensors
+        if node.op_type == "DequantizeLinear" and (node.input[0] in tensors or node.name in nodes)
         for name in node.output
     }
-    return next((node for node in proto.graph.node if (tensors | floats).intersection(node.input) - {""}
-                 and node.op_type not in ("DequantizeLinear", "QuantizeLinear")), None)  # fmt: skip
+
+
+def _reader(proto: ModelProto, tensors: set[str]) -> NodeProto | None:
+    held = (tensors | _restored(proto, tensors)) - {""}
+    computing = (node for node in proto.graph.node if node.op_type not in ("DequantizeLinear", "QuantizeLinear"))
+    return next((node for node in computing if held.intersection(node.input)), None)
 
 
 def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str]) -> set[str]:
     """The stored biases of the operators behind some activations and weights, counted in the scales of both."""
     stored = {tensor.name for tensor in proto.graph.initializer}
-    tensors = {name for site in sites for name in site.integers}
-    floats = {
-        name
-        for node in proto.graph.node
-        if node.op_type == "DequantizeLinear" and (node.input[0] in tensors or node.name in weights)
-        for name in node.output
-    }
+    floats = _restored(proto, {name for site in sites for name in site.integers}, weights)
     return {
         node.input[2]
         for node in proto.graph.node
@@ -153,7 +325,7 @@ def packed(proto: ModelProto) -> list[Weight]:
     stored = edits.constants(proto.graph)
     found = []
     for node in proto.graph.node:
-        if node.op_type == "MatMulNBits" and (both := widen.packed_weights(node, stored)) is not None:
+        if node.op_type == "MatMulNBits" and (both := packed_weights(node, stored)) is not None:
             found.append(Weight(node.input[1], *both, np.ones((1, 1)), node.name))
     return found
 
@@ -165,7 +337,7 @@ def _along(values: Array, ndim: int, axis: int) -> Array:
     return values.reshape(shape)
 
 
-def _scale_behind(graph: GraphProto, node: NodeProto, stored: dict[str, Array]) -> Array | None:
+def _scale_behind(graph: GraphProto, node: NodeProto, stored: Stored) -> Array | None:
     """The stored scale of the weights, found where it is multiplied with that of the activations."""
     scales = [other.output[1] for other in graph.node if other.op_type == "DynamicQuantizeLinear"
               and other.output[0] == node.input[0]]  # fmt: skip
@@ -198,13 +370,11 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
     for node in copy.graph.node:
         if node.name in bypassed:
             floats.add(node.output[0])
-            nodes.extend(_bypassed(node, copy.graph, stored, bounded))
+            nodes.append(_bypassed(node, copy.graph, stored, bounded))
         elif node.op_type == "DequantizeLinear" and node.input[0] in floats:
             nodes.append(edits.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name))
-        elif node.op_type in ("MatMulInteger", "ConvInteger") and floats.intersection(node.input[:2]):
-            nodes.extend(_float_product(node, floats))
-        elif node.op_type == "MatMulIntegerToFloat" and floats.intersection(node.input[:2]):
-            nodes.extend(_float_product_scaled(node, floats))
+        elif node.op_type in PRODUCTS and floats.intersection(node.input[:2]):
+            nodes.extend(_float_product(Writer(copy.graph, node), node, floats))
         else:
             if floats.intersection(node.input) and node.op_type not in ("Cast", "QuantizeLinear"):
                 floats.update(node.output)
@@ -213,75 +383,58 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
     return copy
 
 
-def _bypassed(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bounded: str) -> Iterator[NodeProto]:
-    source, target = node.input[0], node.output[0]
+def _bypassed(node: NodeProto, graph: GraphProto, stored: Stored, bounded: str) -> NodeProto:
+    operator, inputs, target = "Identity", [node.input[0]], node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
-        yield edits.make_node("Identity", [source], [target], name=node.name)
         edits.set_constant(graph, node.output[1], np.array(1.0, dtype=np.float32))
         edits.set_constant(graph, node.output[2], np.array(0, dtype=np.uint8))
-        return
+    elif bounded != "none" and (limits := _limits(node, stored)) is not None:
+        if bounded == "clip":
+            operator, inputs = "Clip", [*inputs, f"{target}__low", f"{target}__high"]
+            for name, limit in zip(inputs[1:], limits, strict=True):
+                edits.set_constant(graph, name, np.array(limit, dtype=np.float32))
+        elif limits[0] == 0:
+            operator = "Relu"
+    return edits.make_node(operator, inputs, [target], name=node.name)
+
+
+def _limits(node: NodeProto, stored: Stored) -> tuple[float, float] | None:
+    """The least and the largest number that integers can stand for; None if not known, or not the same for all."""
     scale = stored.get(node.input[1])
     zero = stored.get(node.input[2]) if len(node.input) > 2 else np.array(0, dtype=np.uint8)
-    known = (
-        scale is not None
-        and zero is not None
-        and scale.size == 1
-        and zero.dtype.name in ("uint8", "int8", "uint16", "int16")
-    )
-    if known and bounded != "none":
-        assert scale is not None
-        assert zero is not None
-        limits = np.iinfo(zero.dtype)
-        low = (limits.min - float(zero.reshape(-1)[0])) * float(scale.reshape(-1)[0])
-        high = (limits.max - float(zero.reshape(-1)[0])) * float(scale.reshape(-1)[0])
-        if bounded == "relu" and low == 0:
-            yield edits.make_node("Relu", [source], [target], name=node.name)
-            return
-        if bounded == "clip":
-            edits.set_constant(graph, f"{target}__low", np.array(low, dtype=np.float32))
-            edits.set_constant(graph, f"{target}__high", np.array(high, dtype=np.float32))
-            yield edits.make_node("Clip", [source, f"{target}__low", f"{target}__high"], [target], name=node.name)
-            return
-    yield edits.make_node("Identity", [source], [target], name=node.name)
+    if scale is None or zero is None or scale.size != 1:
+        return None
+    if zero.dtype.name not in ("uint8", "int8", "uint16", "int16"):
+        return None
+    kind, step, middle = np.iinfo(zero.dtype), float(scale.reshape(-1)[0]), float(zero.reshape(-1)[0])
+    return (kind.min - middle) * step, (kind.max - middle) * step
 
 
-def _operand(node: NodeProto, index: int, zero: int, floats: set[str]) -> tuple[list[NodeProto], str]:
+def _operand(write: Writer, node: NodeProto, index: int, zero: int, floats: Collection[str]) -> str:
     """An operand of an integer product as a float: what was bypassed is one, the rest is counted from its zero."""
     name = node.input[index]
     if name in floats:
-        return [], name
-    made = [edits.make_node("Cast", [name], [f"{node.output[0]}__operand{index}"], to=1)]
-    result = made[0].output[0]
-    if len(node.input) > zero and node.input[zero]:
-        made.append(edits.make_node("Cast", [node.input[zero]], [f"{result}_zero"], to=1))
-        made.append(edits.make_node("Sub", [result, f"{result}_zero"], [f"{result}_counted"]))
-        result = f"{result}_counted"
-    return made, result
+        return str(name)
+    result = write("Cast", name, to=1)
+    [offset] = _given(node, zero)
+    return write("Sub", result, write("Cast", offset, to=1)) if offset else result
 
 
-def _float_product(node: NodeProto, floats: set[str], weights: str = "") -> Iterator[NodeProto]:
+def _float_product(write: Writer, node: NodeProto, floats: Collection[str], weights: str = "") -> list[NodeProto]:
     """The product of an integer operator in floats, with other weights where they are named."""
-    before, first = _operand(node, 0, 2, floats)
-    more, second = ([], weights) if weights else _operand(node, 1, 3, floats)
-    yield from (*before, *more)
-    operator = "MatMul" if node.op_type == "MatMulInteger" else "Conv"
-    made = edits.make_node(operator, [first, second], [node.output[0]], name=node.name)
-    made.attribute.extend(node.attribute)
-    yield made
-
-
-def _float_product_scaled(node: NodeProto, floats: set[str]) -> Iterator[NodeProto]:
-    """MatMulIntegerToFloat: A, B, their scales, their zeros, bias."""
-    before, first = _operand(node, 0, 4, floats)
-    more, second = _operand(node, 1, 5, floats)
-    out = node.output[0]
-    yield from (*before, *more)
-    yield edits.make_node("MatMul", [first, second], [f"{out}__product"], name=node.name)
-    yield edits.make_node("Mul", [node.input[2], node.input[3]], [f"{out}__scale"])
-    bias = node.input[6] if len(node.input) > 6 else ""
-    yield edits.make_node("Mul", [f"{out}__product", f"{out}__scale"], [f"{out}__scaled" if bias else out])
+    scaled = node.op_type == "MatMulIntegerToFloat"  # A, B, their scales, their zeros, bias
+    zeros = (4, 5) if scaled else (2, 3)
+    first = _operand(write, node, 0, zeros[0], floats)
+    second = weights or _operand(write, node, 1, zeros[1], floats)
+    product = write("Conv" if node.op_type == "ConvInteger" else "MatMul", first, second)
+    if not scaled:
+        write.nodes[-1].attribute.extend(node.attribute)
+        return write.written()
+    result = write("Mul", product, write("Mul", node.input[2], node.input[3]))
+    [bias] = _given(node, 6)
     if bias:
-        yield edits.make_node("Add", [f"{out}__scaled", bias], [out])
+        write("Add", result, bias)
+    return write.written()
 
 
 def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
@@ -304,7 +457,7 @@ def with_weights(proto: ModelProto, changed: dict[str, Array]) -> ModelProto:
             nodes.append(edits.make_node("Identity", [name], [node.output[0]], name=node.name))
             continue
         edits.set_constant(copy.graph, name, (values / known[node.name].divisor).astype(np.float32))
-        nodes.extend(_float_product(node, set(), name))
+        nodes.extend(_float_product(Writer(copy.graph, node), node, (), name))
     edits.replace_nodes(copy.graph, nodes)
     return copy
 
@@ -338,7 +491,7 @@ def unsigned(proto: ModelProto) -> ModelProto | None:
     return copy if changed else None
 
 
-def _scales(node: NodeProto, stored: dict[str, Array]) -> tuple[int, ...]:
+def _scales(node: NodeProto, stored: Stored) -> tuple[int, ...]:
     """The shape of the scales of a DequantizeLinear, which its zeros share."""
     scale = stored.get(node.input[1]) if node.op_type == "DequantizeLinear" else None
     return () if scale is None else tuple(scale.shape)

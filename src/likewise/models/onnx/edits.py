@@ -5,18 +5,27 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.models.onnx import external_data
+from likewise.models.onnx import describe
+from likewise.models.onnx.describe import copied as copied
 from likewise.models.onnx.open import plain_session
+from likewise.models.onnx.walk import all_nodes as all_nodes
+from likewise.models.onnx.walk import leading_to as leading_to
+from likewise.models.onnx.walk import reads as reads
+from likewise.models.onnx.walk import subgraphs as subgraphs
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+
+ML = "ai.onnx.ml"
+ENCODES_SINCE = 2
+"""The version of ai.onnx.ml from which on a LabelEncoder maps any label to any other."""
 
 LARGEST_COPY = 512 * 2**20
 """Bytes of a graph beyond which no changed copies of it are made."""
@@ -32,14 +41,6 @@ def editable(proto: ModelProto | None) -> ModelProto | None:
     if copy.functions:
         copy = inliner.inline_local_functions(copy)
     name_nodes(copy.graph)
-    return copy
-
-
-def copied(proto: ModelProto) -> ModelProto:
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
     return copy
 
 
@@ -62,36 +63,6 @@ def name_nodes(graph: GraphProto) -> None:
                 name += "_"
             node.name = name
         taken.add(node.name)
-
-
-def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Every node, also those inside of branches and loops."""
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from all_nodes(inner)
-
-
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def reads(node: NodeProto) -> Iterator[str]:
-    """What a node reads, also inside of its branches and loops."""
-    yield from (name for name in node.input if name)
-    for inner in subgraphs(node):
-        yield from _from_outside(inner)
-
-
-def _from_outside(graph: GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {name for node in graph.node for name in node.output}
-    for node in graph.node:
-        yield from (name for name in reads(node) if name not in own)
-    yield from (value.name for value in graph.output if value.name not in own)
 
 
 def make_node(
@@ -140,19 +111,19 @@ def tensors(graph: GraphProto) -> dict[str, TensorProto]:
 
 def constants(graph: GraphProto) -> dict[str, Array]:
     """The values of the tensors that are stored; those that are left in files are mapped."""
-    return {name: external_data.array(tensor) for name, tensor in tensors(graph).items()}
+    return {name: describe.array(tensor) for name, tensor in tensors(graph).items()}
 
 
 def set_constant(graph: GraphProto, name: str, array: Array) -> None:
     """Put another array in the place of a stored one, also where it is cast before it is used, or store a new one."""
-    tensor = external_data.tensor_of(array, name)
+    tensor = describe.tensor_of(array, name)
     for stored in graph.initializer:
         if stored.name == name:
             stored.CopyFrom(tensor)
             return
     for node in graph.node:
         if node.op_type == "Constant" and node.output[0] == name:
-            external_data.take_in(tensor)
+            describe.take_in(tensor)
             set_attribute(node, "value", tensor)
             for other in ("value_float", "value_int", "value_floats", "value_ints"):
                 set_attribute(node, other, None)
@@ -166,14 +137,38 @@ def set_constant(graph: GraphProto, name: str, array: Array) -> None:
 def replace_reads(graph: GraphProto, names: Mapping[str, str]) -> None:
     """Let every node that reads one tensor read another, also inside of branches and loops."""
     for node in graph.node:
-        for index, name in enumerate(node.input):
-            if name in names:
-                node.input[index] = names[name]
-        for inner in subgraphs(node):
-            hidden = {value.name for value in inner.input} | {tensor.name for tensor in inner.initializer}
-            replace_reads(inner, {old: new for old, new in names.items() if old not in hidden})
-            for value in inner.output:
-                value.name = names.get(value.name, value.name)
+        rename_reads(node, names)
+
+
+def rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Let a node read other tensors, also inside of its branches and loops."""
+    for index, name in enumerate(node.input):
+        if name in names:
+            node.input[index] = names[name]
+    for inner in subgraphs(node):
+        hidden = {value.name for value in inner.input} | {tensor.name for tensor in inner.initializer}
+        outer = {old: new for old, new in names.items() if old not in hidden}
+        replace_reads(inner, outer)
+        for value in inner.output:
+            value.name = outer.get(value.name, value.name)
+
+
+def sort_nodes(graph: GraphProto) -> None:
+    """Put every node after those it depends on, otherwise keeping the order."""
+    made = {name for node in graph.node for name in node.output}
+    waiting, ready, order = list(graph.node), set[str](), []
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(name in ready or name not in made for name in reads(node)):
+                order.append(node)
+                ready.update(node.output)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            raise ValueError("the graph has a cycle")
+        waiting = later
+    replace_nodes(graph, order)
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
@@ -205,8 +200,12 @@ class Writer:
         name = f"{self._out}__stored{len(self._graph.initializer)}"
         array = np.asarray(value)
         whole = isinstance(value, np.ndarray) and array.dtype.kind != "f"
-        set_constant(self._graph, name, array if whole else array.astype(self._dtype))
+        self.store(name, array if whole else array.astype(self._dtype))
         return name
+
+    def store(self, name: str, array: Array) -> None:
+        """Keep a constant under a name of its own."""
+        set_constant(self._graph, name, array)
 
     def into(self, output: str, name: str) -> None:
         """Give what was written under the name of an output of the replaced node."""
@@ -216,6 +215,10 @@ class Writer:
         """The nodes, of which the last gives what the replaced one gave, under its name."""
         self.nodes[-1].output[0], self.nodes[-1].name = self._out, self._name
         return self.nodes
+
+
+Nodes = Callable[[Writer, str], str]
+"""Writes nodes for a tensor and names what they give."""
 
 
 def tensor_types(proto: ModelProto) -> dict[str, int]:
@@ -271,16 +274,9 @@ def extracted(proto: ModelProto, inputs: Mapping[str, Array], outputs: Mapping[s
         kind = TensorProto.STRING if value.dtype.kind in "OU" else helper.np_dtype_to_tensor_dtype(value.dtype)
         return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
 
-    makers = {name: index for index, node in enumerate(proto.graph.node) for name in node.output}
-    waiting, needed, read = list(outputs), set[int](), set[str]()
-    while waiting:
-        name = waiting.pop()
-        read.add(name)
-        if name not in inputs and makers.get(name, -1) not in (-1, *needed):
-            needed.add(makers[name])
-            waiting.extend(reads(proto.graph.node[makers[name]]))
+    needed, read = leading_to(proto.graph, outputs, inputs)
     copy = copied(proto)
-    replace_nodes(copy.graph, [proto.graph.node[index] for index in sorted(needed)])
+    replace_nodes(copy.graph, [proto.graph.node[index] for index in needed])
     kept = [tensor for tensor in proto.graph.initializer if tensor.name in read and tensor.name not in inputs]
     for field, values in (
         ("initializer", kept),
@@ -291,6 +287,143 @@ def extracted(proto: ModelProto, inputs: Mapping[str, Array], outputs: Mapping[s
         copy.graph.ClearField(field)
         getattr(copy.graph, field).extend(values)
     return copy
+
+
+def behind(proto: ModelProto, output: str, nodes: Nodes, *, dtype: Any = None) -> ModelProto | None:
+    """The graph with nodes behind one of its outputs, under the same name; None where nothing can stand there.
+
+    Of one dictionary a row, what it is made from is changed. `dtype` is the new type of the elements, if it changes.
+    """
+    from onnx import helper
+
+    copy = copied(proto)
+    graph = copy.graph
+    declared = next((value for value in graph.output if value.name == output), None)
+    source = source_of_output(graph, output)
+    if declared is None or source is None:
+        return None
+    place = next((index for index, node in enumerate(graph.node) if output in node.output), None)
+    if place is None:
+        return None
+    listed = source != output
+    stand_in = make_node("Identity", [source], [f"{output}__changed" if listed else output], name=f"{output}__put")
+    writer = Writer(graph, stand_in, float_type(copy, source))
+    if listed:
+        made = nodes(writer, source)
+        graph.node[place].input[0] = made
+        replace_nodes(graph, [*graph.node[:place], *writer.nodes, *graph.node[place:]])
+    else:
+        before = f"{output}__before"
+        replace_reads(graph, {output: before})
+        producer = graph.node[place]
+        producer.output[list(producer.output).index(output)] = before
+        made = nodes(writer, before)
+        writer.into(output, made)
+        replace_nodes(graph, [*graph.node, *writer.nodes])
+        _loosen(declared, None if dtype is None else helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    del graph.value_info[:]
+    _require_versions(copy)
+    return copy
+
+
+def in_front(proto: ModelProto, name: str, nodes: Nodes) -> ModelProto | None:
+    """The graph with nodes between an input and all that read it."""
+    copy = copied(proto)
+    if all(value.name != name for value in copy.graph.input):
+        return None
+    stand_in = make_node("Identity", [name], [f"{name}__given"], name=f"{name}__put")
+    writer = Writer(copy.graph, stand_in, float_type(copy, name))
+    inner = f"{name}__inner"
+    replace_reads(copy.graph, {name: inner})
+    writer.into(inner, nodes(writer, name))
+    replace_nodes(copy.graph, [*writer.nodes, *copy.graph.node])
+    del copy.graph.value_info[:]
+    _require_versions(copy)
+    return copy
+
+
+def renamed(proto: ModelProto, names: Mapping[str, str]) -> ModelProto:
+    """The graph with some of its tensors under other names, all at once: two may change theirs."""
+    copy = copied(proto)
+    graph = copy.graph
+    replace_reads(graph, names)
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for index, name in enumerate(node.output):
+            node.output[index] = names.get(name, name)
+    return copy
+
+
+def name_outputs(graph: GraphProto, names: list[str]) -> None:
+    """Give the outputs these names; a value inside that has one of them steps aside, or the file would not load."""
+    if len(graph.output) != len(names) or len(set(names)) != len(names):
+        return
+    fixed = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    inside = {name for node in graph.node for name in node.output}
+    wanted = {value.name: name for value, name in zip(graph.output, names, strict=True)}
+    if len(wanted) != len(names) or fixed & {*wanted, *names}:
+        return
+    aside = {name: f"{name}_inside" for name in set(names) & inside if name not in wanted}
+    renamed = {**aside, **wanted}
+    replace_reads(graph, renamed)
+    for value in graph.output:
+        value.name = renamed[value.name]
+    for node in graph.node:
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+def any_batch(proto: ModelProto, size: int) -> ModelProto:
+    """The graph with its first axis left free where it declares a batch of this size, or brings one into shape."""
+    copy = copied(proto)
+    graph = copy.graph
+    for value in (*graph.input, *graph.output):
+        first = next(iter(value.type.tensor_type.shape.dim), None)
+        if first is not None and first.dim_value == size:
+            first.dim_param = "batch"
+    stored = constants(graph)
+    shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape" and node.input[1] in stored}
+    for name in shapes:
+        shape = stored[name].copy()
+        if shape.size and shape[0] == size and not (shape == -1).any():
+            shape[0] = -1
+            set_constant(graph, name, shape)
+    del graph.value_info[:]
+    return copy
+
+
+def source_of_output(graph: GraphProto, output: str) -> str | None:
+    """The tensor that an output gives, or that its dictionaries are made from."""
+    made = next((node for node in graph.node if output in node.output), None)
+    if made is None:
+        return None
+    return str(made.input[0]) if made.op_type == "ZipMap" else output
+
+
+def float_type(proto: ModelProto, name: str) -> Any:
+    """The type in which numbers stand beside a tensor: its own, where that is a float."""
+    from onnx import helper
+
+    kind = tensor_types(proto).get(name)
+    dtype = np.float32 if kind is None else helper.tensor_dtype_to_np_dtype(kind)
+    return dtype if np.dtype(dtype).kind == "f" else np.float32
+
+
+def _loosen(value: ValueInfoProto, kind: int | None) -> None:
+    """Take back what a graph says about the shape of an output, and give its new type."""
+    tensor = value.type.tensor_type
+    tensor.ClearField("shape")
+    if kind is not None:
+        tensor.elem_type = kind
+
+
+def _require_versions(proto: ModelProto) -> None:
+    """Name the domains whose operators are used now."""
+    domains = {node.domain for node in proto.graph.node}
+    if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
+        proto.opset_import.add(domain="", version=17)
+    if ML in domains and any(node.op_type == "LabelEncoder" for node in proto.graph.node):
+        require_version(proto, ML, ENCODES_SINCE)
 
 
 def place(node: NodeProto) -> str:

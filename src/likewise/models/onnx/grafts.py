@@ -15,8 +15,8 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.data.cells import listed
-from likewise.models.onnx import edits, external_data
-from likewise.models.onnx.inside import Constant, Opened, constants
+from likewise.models.onnx import describe, edits
+from likewise.models.onnx.inside import Constant, Opened
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto
@@ -96,7 +96,7 @@ def graft(
             copy.graph.node.append(edits.make_node("Cast", [GRAFTED + tensor], [put[at]], put[at], to=mine))
     if readers:
         for index in readers:
-            _rename_reads(copy.graph.node[index], put)
+            edits.rename_reads(copy.graph.node[index], put)
     else:
         _put(copy, candidate, put)
     del copy.graph.value_info[:]
@@ -113,7 +113,7 @@ def _put(copy: ModelProto, candidate: Opened, put: Mapping[str, str]) -> None:
     planted = {name for node in copy.graph.node if node.name.startswith(GRAFTED) for name in node.output}
     for node in copy.graph.node:
         if not planted.intersection(node.output):
-            _rename_reads(node, put)
+            edits.rename_reads(node, put)
 
 
 def _plant(
@@ -153,48 +153,22 @@ def _plant(
         made.name = GRAFTED + node.name
         for slot, name in enumerate(made.output):
             made.output[slot] = renamed.get(name, name)
-        _rename_reads(made, renamed)
+        edits.rename_reads(made, renamed)
         if node.domain not in own and not (node.domain in ("", "ai.onnx") and own & {"", "ai.onnx"}):
             copy.opset_import.add(domain=node.domain, version=opset(twin.proto, node.domain))
             own.add(node.domain)
     return True
 
 
-def _rename_reads(node: NodeProto, renamed: Mapping[str, str]) -> None:
-    for slot, name in enumerate(node.input):
-        node.input[slot] = renamed.get(name, name)
-    for inner in edits.subgraphs(node):
-        hidden = {value.name for value in inner.input} | {entry.name for entry in inner.initializer}
-        edits.replace_reads(inner, {old: new for old, new in renamed.items() if old not in hidden})
-
-
 def _in_order(proto: ModelProto) -> bool:
     """Keep what leads to an output, each node behind what it reads; False where they go round in a circle."""
     graph = proto.graph
-    nodes = list(graph.node)
-    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    order: list[int] = []
-    state = [0] * len(nodes)
-    for first in sorted({makers[value.name] for value in graph.output if value.name in makers}):
-        stack = [(first, iter(list(edits.reads(nodes[first]))))] if not state[first] else []
-        state[first] = state[first] or 1
-        while stack:
-            index, names = stack[-1]
-            for name in names:
-                before = makers.get(name)
-                if before is None or state[before] == 2:
-                    continue
-                if state[before] == 1:
-                    return False
-                state[before] = 1
-                stack.append((before, iter(list(edits.reads(nodes[before])))))
-                break
-            else:
-                state[index] = 2
-                order.append(index)
-                stack.pop()
-    edits.replace_nodes(graph, [nodes[index] for index in order])
-    read = {name for node in graph.node for name in edits.reads(node)} | {value.name for value in graph.output}
+    needed, read = edits.leading_to(graph, [value.name for value in graph.output])
+    edits.replace_nodes(graph, [graph.node[index] for index in needed])
+    try:
+        edits.sort_nodes(graph)
+    except ValueError:
+        return False
     read |= {value.name for value in graph.input}
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name not in read:
@@ -211,10 +185,7 @@ def differing(
     """
     mine, yours = candidate.node(index), twin.node(other)
     yield from _attributes(candidate.proto, mine, twin.proto, yours)
-    held, wanted = (
-        {entry.place: entry for entry in _constants_of(side.proto, number)}
-        for side, number in ((candidate, index), (twin, other))
-    )
+    held, wanted = candidate.constants_of(index), twin.constants_of(other)
     names, others = list(mine.input), list(yours.input)
     slots = range(max(len(names), len(others)))
     crossed = _crossed(names, others, equal)
@@ -258,10 +229,6 @@ def _crossed(names: Sequence[str], others: Sequence[str], equal: Mapping[str, Co
     if None in orders or orders == sorted(orders, key=lambda place: place or 0) or len(set(orders)) < len(orders):
         return ""
     return f"{listed(names)} instead of {listed([names[place or 0] for place in orders])}"
-
-
-def _constants_of(proto: ModelProto, index: int) -> list[Constant]:
-    return [entry for entry in constants(proto) if entry.node == index and isinstance(entry.place, int)]
 
 
 def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
@@ -378,7 +345,7 @@ def _equal(held: Any, wanted: Any) -> bool:
     if held is None or wanted is None:
         return held is wanted
     if hasattr(held, "dims") and hasattr(wanted, "dims"):
-        ours, theirs = external_data.array(held), external_data.array(wanted)
+        ours, theirs = describe.array(held), describe.array(wanted)
         return ours.shape == theirs.shape and _same(ours, theirs)
     if isinstance(held, float) or (isinstance(held, Sequence) and len(held) and isinstance(held[0], float)):
         ours, theirs = np.asarray(held, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
@@ -394,7 +361,7 @@ def _short(value: Any) -> str:
     if value is None:
         return "none"
     if hasattr(value, "dims"):
-        value = external_data.array(value)
+        value = describe.array(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, float):

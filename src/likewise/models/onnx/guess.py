@@ -16,8 +16,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.models import Shape, Signature
 from likewise.contracts.values import dataclass
-from likewise.data.clues import About, Clues, nodes_by_feature
-from likewise.data.random_values import Between
+from likewise.data.random_values import About, Between, Clues, nodes_by_feature
 from likewise.models.onnx import trees as graph_trees
 from likewise.models.onnx.edits import attribute, tensors
 from likewise.models.trees.ensemble import LEAF

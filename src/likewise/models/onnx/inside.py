@@ -6,7 +6,7 @@ Copies with other constants, parts that run alone, and what the runtime makes of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, one_line
-from likewise.models.onnx import edits, external_data
+from likewise.models.onnx import describe, edits
 from likewise.models.onnx.edits import reads, replace_reads
 from likewise.models.onnx.open import plain_session
 
@@ -65,7 +65,10 @@ class Cone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A graph with its nodes by number. `computing` leaves out those that only hold or pass on constants."""
+    """A graph with its nodes by number. `computing` leaves out those that only hold or pass on constants.
+
+    `stored` keeps the constants of the nodes once they were asked for.
+    """
 
     proto: ModelProto
     types: Mapping[str, int]
@@ -73,6 +76,7 @@ class Opened:
     reads: tuple[tuple[str, ...], ...]
     makers: Mapping[str, int]
     inputs: frozenset[str]
+    stored: dict[int, dict[int, Constant]] = field(default_factory=dict)
 
     @staticmethod
     def of(proto: ModelProto, types: Mapping[str, int]) -> Opened:
@@ -91,6 +95,15 @@ class Opened:
         found: NodeProto = self.proto.graph.node[index]
         return found
 
+    def constants_of(self, index: int) -> Mapping[int, Constant]:
+        """The constants that a node takes as inputs, by their place."""
+        if not self.stored:
+            self.stored[-1] = {}
+            for constant in constants(self.proto):
+                if isinstance(constant.place, int):
+                    self.stored.setdefault(constant.node, {})[constant.place] = constant
+        return self.stored.get(index, {})
+
     def made_by(self, tensor: str) -> str | None:
         """The operator that gives a tensor; None if it is given from outside."""
         return self.node(self.makers[tensor]).op_type if tensor in self.makers else None
@@ -99,6 +112,15 @@ class Opened:
     def tensors(self) -> list[str]:
         """What the computing nodes give, in their order."""
         return [name for index in self.computing for name in self.node(index).output if name]
+
+    @property
+    def readers(self) -> dict[str, list[int]]:
+        """The nodes that read each tensor, in their order."""
+        found: dict[str, list[int]] = {}
+        for index, names in enumerate(self.reads):
+            for name in names:
+                found.setdefault(name, []).append(index)
+        return found
 
     def edges(self) -> list[Edge]:
         """The tensors between computing nodes."""
@@ -132,6 +154,11 @@ class Opened:
                 elif name in self.makers:
                     queue.append(self.makers[name])
         return Cone(tensor, tuple(sorted(nodes)), tuple(sources), tuple(read))
+
+    def computing_in(self, cone: Cone) -> tuple[int, ...]:
+        """The nodes of a part that do not only hold or pass on constants."""
+        computing = set(self.computing)
+        return tuple(index for index in cone.nodes if index in computing)
 
     def alone(self, cones: Iterable[Cone]) -> ModelProto:
         """A graph of these parts, side by side: each starts from its sources, which are given from outside."""
@@ -168,7 +195,7 @@ def rewritten(model: Model, proto: ModelProto) -> ModelProto:
             plain_session(proto, optimization=model.options.get("optimization", "all"), saved=str(path))
             made = onnx.load(path, load_external_data=False)
             # What the runtime has not changed is still named as it was given to it.
-            external_data.settle(made, made.graph.initializer, Path(external_data.serialised(proto)[1]))
+            describe.settle(made, made.graph.initializer, Path(describe.serialised(proto)[1]))
         except Exception as error:  # the runtime raises many types; all mean that there is nothing to look into
             raise ModelError(f"ONNX Runtime does not save what it makes of the graph: {one_line(error)}") from error
     edits.name_nodes(made.graph)
@@ -394,4 +421,4 @@ def _set_input(graph: GraphProto, node: NodeProto, constant: Constant, values: A
     while len(node.input) <= constant.place:
         node.input.append("")
     node.input[constant.place] = name
-    graph.initializer.append(external_data.tensor_of(values, name))
+    graph.initializer.append(describe.tensor_of(values, name))

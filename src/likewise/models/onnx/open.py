@@ -13,11 +13,14 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model, Runner
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, widened
-from likewise.models.onnx import describe, external_data
+from likewise.models.onnx import describe
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""How ONNX Runtime calls the folder that external data is looked for in."""
 
 OPTIMIZATIONS = {
     "disable": "ORT_DISABLE_ALL",
@@ -113,9 +116,9 @@ def plain_session(proto: ModelProto, *, optimization: str = "disable", saved: st
 
 def _content(proto: ModelProto, settings: Any) -> bytes:
     """A graph as a session takes it, with the settings told where its large weights are: the runtime maps them."""
-    content, folder = external_data.serialised(proto)
+    content, folder = describe.serialised(proto)
     if folder:
-        settings.add_session_config_entry(external_data.FOLDER, folder)
+        settings.add_session_config_entry(FOLDER, folder)
     return content
 
 
@@ -163,7 +166,7 @@ class ReferenceSession:
         stored = isinstance(model.target, str | PathLike)
         try:
             # By its path, where there is one: that is how weights stored beside it are found.
-            self._evaluator = ReferenceEvaluator(str(model.target) if stored else external_data.whole(proto))
+            self._evaluator = ReferenceEvaluator(str(model.target) if stored else describe.whole(proto))
         except Exception as error:  # operators it does not know raise many types
             raise ModelError(
                 f"onnx's reference evaluator cannot load {model.name}: {one_line(error)}",
@@ -273,7 +276,7 @@ def _from_ort(value: Any) -> Any:
     dtype = tensor_dtype_to_np_dtype(element)
     if bits >= 8:
         return content.view(dtype).reshape(shape)
-    codes = _unpacked(content, bits)[:size].reshape(shape)
+    codes = unpacked(content, bits)[:size].reshape(shape)
     if kind.startswith("int"):
         codes = ((codes.astype(np.int8) ^ 2 ** (bits - 1)) - 2 ** (bits - 1)).astype(np.int8)
     return codes.astype(dtype) if "int" in kind else codes.view(dtype)
@@ -296,11 +299,13 @@ def _packed(codes: Array, bits: int) -> Array:
     return np.asarray(np.bitwise_or.reduce(shifted, axis=1), np.uint8)
 
 
-def _unpacked(content: Array, bits: int) -> Array:
+def unpacked(packed: Array, bits: int) -> Array:
+    """Small integers from the bytes they are packed in, the lowest bits first, along the last axis."""
     import numpy as np
 
-    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
-    return np.asarray((content[:, None] >> shifts) & (2**bits - 1)).ravel()
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & (2**bits - 1)
+    return np.asarray(numbers).reshape(*packed.shape[:-1], -1)
 
 
 class OnnxAdapter(Adapter):
@@ -345,8 +350,8 @@ class OnnxRunner:
         self._layout = RowLayout(model, describe.inputs(proto), declared)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
-        if isinstance(model.target, str | PathLike) and (files := external_data.beside(Path(model.target))):
-            self.details = {**self.details, external_data.EXTERNAL_DATA: files}
+        if isinstance(model.target, str | PathLike) and (files := describe.beside(Path(model.target))):
+            self.details = {**self.details, describe.EXTERNAL_DATA: files}
 
     @property
     def _session(self) -> Session:
@@ -356,7 +361,7 @@ class OnnxRunner:
 
     def rest(self) -> None:
         """Close the session of a large model; it is opened again when it is asked."""
-        if external_data.size(self.native) >= RESTING:
+        if describe.size(self.native) >= RESTING:
             self._awake = None
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:

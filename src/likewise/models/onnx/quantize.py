@@ -20,7 +20,7 @@ from likewise.contracts.data import Tensors
 from likewise.contracts.values import dataclass
 from likewise.data.files import replacing
 from likewise.errors import ModelError, UsageError, one_line
-from likewise.models.onnx import describe, edits, external_data
+from likewise.models.onnx import describe, edits
 from likewise.models.onnx.edits import reads
 from likewise.models.remote import start
 
@@ -100,24 +100,6 @@ def weighted_nodes(graph: GraphProto) -> list[NodeProto]:
     return [node for node in graph.node if node.op_type in WEIGHTED and stored.intersection(node.input)]
 
 
-def sort_nodes(graph: GraphProto) -> None:
-    """Put every node after those it depends on, otherwise keeping the order."""
-    made = {name for node in graph.node for name in node.output}
-    waiting, ready, order = list(graph.node), set[str](), []
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(name in ready or name not in made for name in reads(node)):
-                order.append(node)
-                ready.update(node.output)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            raise ValueError("the graph has a cycle")
-        waiting = later
-    edits.replace_nodes(graph, order)
-
-
 def _stored(graph: GraphProto) -> set[str]:
     from onnx import TensorProto
 
@@ -141,7 +123,7 @@ def to_halves(model: ModelProto, recipe: Recipe) -> ModelProto:
             model, keep_io_types=True, node_block_list=[*kept, *recipe.exclude], disable_shape_infer=True
         )
         _drop_round_trips(half.graph)
-        sort_nodes(half.graph)
+        edits.sort_nodes(half.graph)
         # ONNX Runtime's layout optimiser crashes on half-precision values whose shapes are not noted.
         del half.graph.value_info[:]
         half = onnx.shape_inference.infer_shapes(half)
@@ -182,9 +164,7 @@ def _drop_round_trips(graph: GraphProto) -> None:
         before = makers.get(node.input[0]) if _casts_to(node, TensorProto.FLOAT) else None
         if before is not None and _casts_to(before, TensorProto.FLOAT16) and before.input[0] in floats:
             direct[node.output[0]] = before.input[0]
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            node.input[index] = direct.get(name, name)
+    edits.replace_reads(graph, direct)
     for last in graph.output:
         # An output must keep its name: its last cast becomes the identity of the number before.
         if last.name in direct:
@@ -351,7 +331,7 @@ def read(path: Path) -> tuple[ModelProto, int]:
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path} is not an .onnx file", remedy="Export the model to ONNX first")
     model = describe.read(path)
-    return external_data.whole(model), describe.file_bytes(path)
+    return describe.whole(model), describe.file_bytes(path)
 
 
 def note_origin(result: ModelProto, original: ModelProto, sha256: str, settings: Mapping[str, Any]) -> None:

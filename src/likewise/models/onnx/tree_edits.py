@@ -67,10 +67,7 @@ def with_input(proto: ModelProto, held: GraphTrees, values: Array) -> ModelProto
         dtype = helper.tensor_dtype_to_np_dtype(element_type(proto, source))
         part = np.ascontiguousarray(values[:, start:stop].astype(dtype))
         changed.graph.initializer.append(numpy_helper.from_array(part, name))
-        for node in changed.graph.node:
-            for place, given in enumerate(node.input):
-                if given == source:
-                    node.input[place] = name
+        edits.replace_reads(changed.graph, {source: name})
         start = stop
     return changed
 

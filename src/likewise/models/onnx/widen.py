@@ -1,271 +1,56 @@
-"""The same ONNX graph in wider numbers: quantised integers as floats, floats as doubles.
+"""The same ONNX graph in wider numbers: floats as doubles, few bits as more.
 
-Operators on integers become operators on floats between DequantizeLinear and QuantizeLinear. All quantised graphs come
-to one form this way: where numbers become integers stands a QuantizeLinear (or DynamicQuantizeLinear), and everything
-else is arithmetic on floats.
+Stored numbers keep their values; only the arithmetic changes. An operator that has no kernel for the wider type stays
+as it is between two casts, and so does any node one wants to leave narrow: what that one node loses is then all that
+is lost.
 
-Of floats, stored numbers keep their values; only the arithmetic changes. An operator that has no kernel for the wider
-type stays as it is between two casts, and so does any node one wants to leave narrow: what that one node loses is then
-all that is lost.
+An exported model can be had in float64 throughout, where ONNX Runtime has the arithmetic and converters do not write
+it. The operators of ai.onnx.ml keep their numbers in float32 and answer in it. Trees are written as TreeEnsemble
+(ai.onnx.ml 5), which takes doubles; what has only zeros and ones to say is cast; the rest of the graph is widened.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
-from likewise.models.onnx import edits, external_data
+from likewise.errors import ModelError
+from likewise.models.onnx import describe, edits, tree_edits, trees
+from likewise.models.onnx.edits import ML, Writer
 from likewise.models.onnx.open import plain_session
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 
-UNARY = {
-    "QLinearSigmoid": "Sigmoid",
-    "QLinearLeakyRelu": "LeakyRelu",
-    "QLinearAveragePool": "AveragePool",
-    "QLinearGlobalAveragePool": "GlobalAveragePool",
-    "QLinearSoftmax": "Softmax",
-    "QLinearReduceMean": "ReduceMean",
-}
-BIAS = "__bias"
-"""How the names of biases end that were integers before."""
-
 STORED = "__stored"
 """How the names of narrow numbers in files end that are widened before they are used."""
-
-BINARY = {
-    "QLinearAdd": "Add",
-    "QLinearMul": "Mul",
-    "QLinearMatMul": "MatMul",
-    "QLinearConv": "Conv",
-    "QGemm": "Gemm",
-}
-
-Writer = Callable[["NodeProto", "GraphProto", dict[str, Array]], Iterator["NodeProto"]]
-
-
-def written_out(proto: ModelProto) -> ModelProto:
-    """The graph with operators on integers as operators on floats; those that are not known stay."""
-    copy = edits.copied(proto)
-    del copy.graph.value_info[:]
-    nodes: list[NodeProto] = []
-    stored = edits.constants(copy.graph)
-    for node in copy.graph.node:
-        writer = WRITERS.get(node.op_type)
-        nodes.extend([node] if writer is None else writer(node, copy.graph, stored))
-    edits.replace_nodes(copy.graph, nodes)
-    if not any(entry.domain == "" for entry in copy.opset_import):
-        copy.opset_import.add().version = 17
-    return copy
-
-
-def _dequantize(node: NodeProto, data: str, scale: str, zero: str, part: str, axis: int | None = None) -> NodeProto:
-    made = edits.make_node(
-        "DequantizeLinear",
-        [name for name in (data, scale, zero) if name],
-        [f"{node.output[0]}__{part}"],
-        name=f"{node.name}__{part}",
-    )
-    if axis is not None:
-        edits.set_attribute(made, "axis", axis)
-    return made
-
-
-def _requantised(node: NodeProto, plain: NodeProto, scale: str, zero: str) -> Iterator[NodeProto]:
-    """The float operator, and the integers that the integer one gave; where it gave floats, these."""
-    if not scale:
-        plain.output[0] = node.output[0]
-    yield plain
-    if scale:
-        inputs = [name for name in (plain.output[0], scale, zero) if name]
-        yield edits.make_node("QuantizeLinear", inputs, [node.output[0]], name=f"{node.name}__quantize")
-
-
-def _biased(node: NodeProto, product: NodeProto, bias: str) -> Iterator[NodeProto]:
-    """A product, with the bias added to it where there is one."""
-    if not bias:
-        product.output[0] = node.output[0]
-    yield product
-    if bias:
-        yield edits.make_node("Add", [product.output[0], bias], [node.output[0]], name=f"{node.name}__add")
-
-
-def _plain(node: NodeProto, operator: str, inputs: list[str], *, leave: tuple[str, ...] = ()) -> NodeProto:
-    """The float operator in the place of an integer one, under its name."""
-    made = edits.make_node(operator, inputs, [f"{node.output[0]}__float"], name=node.name)
-    made.attribute.extend(entry for entry in node.attribute if entry.name not in leave)
-    made.metadata_props.extend(node.metadata_props)
-    return made
-
-
-def _given(node: NodeProto, index: int) -> str:
-    return node.input[index] if index < len(node.input) else ""
-
-
-def _per_channel(stored: dict[str, Array], scale: str, axis: int) -> int | None:
-    return axis if scale in stored and stored[scale].size > 1 else None
-
-
-def _binary(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    a, a_scale, a_zero, b, b_scale, b_zero = (_given(node, index) for index in range(6))
-    places = (6, 7, 8) if node.op_type == "QGemm" else (8, 6, 7)
-    bias, y_scale, y_zero = (_given(node, place) for place in places)
-    if node.op_type == "QGemm":
-        channel = 0 if edits.attribute(node, "transB", 0) else 1
-    else:
-        channel = 0 if node.op_type == "QLinearConv" or b not in stored else max(stored[b].ndim - 1, 0)
-    first = _dequantize(node, a, a_scale, a_zero, "a")
-    second = _dequantize(node, b, b_scale, b_zero, "b", _per_channel(stored, b_scale, channel))
-    yield from (first, second)
-    inputs = [first.output[0], second.output[0]]
-    if bias:
-        inputs.append(_bias(node, graph, stored, bias, a_scale, b_scale))
-    yield from _requantised(node, _plain(node, BINARY[node.op_type], inputs), y_scale, y_zero)
-
-
-def _bias(node: NodeProto, graph: GraphProto, stored: dict[str, Array], bias: str, a_scale: str, b_scale: str) -> str:
-    """A bias in integers counts in products of both scales."""
-    if not {bias, a_scale, b_scale} <= stored.keys():
-        return ""
-    values = stored[bias].astype(np.float64) * stored[a_scale].astype(np.float64) * stored[b_scale].astype(np.float64)
-    edits.set_constant(graph, f"{node.output[0]}{BIAS}", values.astype(np.float32))
-    return f"{node.output[0]}{BIAS}"
-
-
-def _unary(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[NodeProto]:
-    first = _dequantize(node, _given(node, 0), _given(node, 1), _given(node, 2), "x")
-    yield first
-    plain = _plain(node, UNARY[node.op_type], [first.output[0]], leave=("opset", "channels_last"))
-    yield from _requantised(node, plain, _given(node, 3), _given(node, 4))
-
-
-def _concat(node: NodeProto, _: GraphProto, __: dict[str, Array]) -> Iterator[NodeProto]:
-    floats = []
-    for number, index in enumerate(range(2, len(node.input), 3)):
-        data, scale, zero = (_given(node, index + offset) for offset in range(3))
-        part = _dequantize(node, data, scale, zero, f"x{number}")
-        floats.append(part.output[0])
-        yield part
-    yield from _requantised(node, _plain(node, "Concat", floats), node.input[0], node.input[1])
-
-
-def _dynamic_matmul(node: NodeProto, _: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    """The activations are quantised and multiplied in one operator: written out they are quantised before."""
-    a, b, b_scale, b_zero, bias = (_given(node, index) for index in range(5))
-    out = node.output[0]
-    yield edits.make_node(
-        "DynamicQuantizeLinear", [a], [f"{out}__q", f"{out}__scale", f"{out}__zero"], name=f"{node.name}__quantize"
-    )
-    first = _dequantize(node, f"{out}__q", f"{out}__scale", f"{out}__zero", "a")
-    last = max(stored[b].ndim - 1, 0) if b in stored else 1
-    second = _dequantize(node, b, b_scale, b_zero, "b", _per_channel(stored, b_scale, last))
-    yield from (first, second)
-    yield from _biased(node, _plain(node, "MatMul", [first.output[0], second.output[0]]), bias)
-
-
-def _few_bits(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    """Weights packed into a few bits, block by block."""
-    found = packed_weights(node, stored)
-    if found is None:
-        yield node
-        return
-    name = f"{node.output[0]}__weights"
-    edits.set_constant(graph, name, found[0].astype("float32"))
-    product = _plain(node, "MatMul", [node.input[0], name], leave=tuple(entry.name for entry in node.attribute))
-    yield from _biased(node, product, _given(node, 5))
-
-
-def packed_weights(node: NodeProto, stored: dict[str, Array]) -> tuple[Array, Array] | None:
-    """What a MatMulNBits multiplies with, and half the distance of the values it can hold; None if not known."""
-    packed, scales, zeros = (stored.get(_given(node, place)) for place in (1, 2, 3))
-    width, size, bits = (edits.attribute(node, name) for name in ("N", "K", "bits"))
-    block = edits.attribute(node, "block_size")
-    if packed is None or scales is None or bits not in (2, 4, 8) or (_given(node, 3) and zeros is None):
-        return None
-    if zeros is not None and zeros.dtype != np.uint8:
-        return None
-    blocks = -(-size // block)
-    numbers = _unpacked(packed.reshape(width, blocks, -1), bits)[..., :block].astype(np.float64)
-    zero = (
-        np.full((width, blocks, 1), float(1 << (bits - 1)))
-        if zeros is None
-        else _unpacked(zeros.reshape(width, -1), bits)[:, :blocks, None].astype(np.float64)
-    )
-    steps = scales.reshape(width, blocks, 1).astype(np.float64)
-    weights = (numbers - zero) * steps
-    half = np.broadcast_to(steps / 2, weights.shape)
-    return tuple(np.ascontiguousarray(each.reshape(width, -1)[:, :size].T) for each in (weights, half))  # type: ignore[return-value]
-
-
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Small integers from the bytes they are packed in, the lowest bits first."""
-    if bits == 8:
-        return packed
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
-    return numbers.reshape(*packed.shape[:-1], -1)
-
-
-def _lstm(node: NodeProto, graph: GraphProto, stored: dict[str, Array]) -> Iterator[NodeProto]:
-    made = _plain(node, "LSTM", list(node.input[:8]))
-    for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
-        weights, factor, offset = (stored.get(_given(node, place)) for place in (index, scale, zero))
-        if weights is None or factor is None or offset is None:
-            yield node
-            return
-        shape = (weights.shape[0], 1, -1)
-        floats = (weights.astype(np.float64) - offset.reshape(shape)) * factor.reshape(shape)
-        name = f"{node.output[0]}__weights{index}"
-        edits.set_constant(graph, name, np.ascontiguousarray(np.swapaxes(floats, 1, 2)).astype(np.float32))
-        made.input[index] = name
-    del made.output[:]
-    made.output.extend(node.output)
-    yield made
-
-
-WRITERS: Mapping[str, Writer] = {
-    **dict.fromkeys(BINARY, _binary),
-    **dict.fromkeys(UNARY, _unary),
-    "QLinearConcat": _concat,
-    "DynamicQuantizeMatMul": _dynamic_matmul,
-    "MatMulNBits": _few_bits,
-    "DynamicQuantizeLSTM": _lstm,
-}
 
 HALF, SINGLE, DOUBLE, BRAIN = 10, 1, 11, 16
 """Numbers of ONNX for float16, float32, float64 and bfloat16."""
 
-SINGLE_ONLY = frozenset(
-    {
-        "Scaler",
-        "Normalizer",
-        "LinearRegressor",
-        "LinearClassifier",
-        "SVMRegressor",
-        "SVMClassifier",
-        "TreeEnsembleRegressor",
-        "TreeEnsembleClassifier",
-        "FeatureVectorizer",
-        "Imputer",
-        "Binarizer",
-        "OneHotEncoder",
-        "ZipMap",
-        "LabelEncoder",
-        "DictVectorizer",
-        "TfIdfVectorizer",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-    }
-)
+TREES_SINCE = 5
+"""The version of ai.onnx.ml whose trees take doubles."""
+
+SINGLE_OUTPUTS = frozenset({"OneHotEncoder", "TfIdfVectorizer", "DictVectorizer", "FeatureVectorizer"})
+"""Answer in float32, which holds what they have to say: zeros, ones and counts."""
+
+LOSSY = frozenset(
+    {"Imputer", "Scaler", "Normalizer", "Binarizer", "LinearRegressor", "LinearClassifier", "SVMRegressor",
+     "SVMClassifier"}
+)  # fmt: skip
+"""Compute in float32, with numbers rounded to it."""
+
+SINGLE_ONLY = LOSSY | SINGLE_OUTPUTS | {
+    "TreeEnsembleRegressor", "TreeEnsembleClassifier", "ZipMap", "LabelEncoder",
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
+}  # fmt: skip
 """Operators whose outputs are float32 by their definition."""
 
 TYPED = ("to", "dtype")
@@ -295,7 +80,6 @@ class Widening:
     narrow_ops: frozenset[str] = SINGLE_ONLY
     narrow_nodes: frozenset[str] = frozenset()
     inputs: bool = False
-    outputs: frozenset[str] = field(default_factory=frozenset)
 
     def concerns(self, name: str) -> bool:
         return self.types.get(name) in self.kinds
@@ -380,7 +164,7 @@ def _widen_stored(graph: GraphProto, plan: Widening) -> Iterator[NodeProto]:
     for tensor in graph.initializer:
         if tensor.data_type not in plan.kinds:
             continue
-        if external_data.elsewhere(tensor) and tensor.name not in given:
+        if describe.elsewhere(tensor) and tensor.name not in given:
             wide, tensor.name = tensor.name, f"{tensor.name}{STORED}"
             yield edits.make_node("Cast", [tensor.name], [wide], name=f"{wide}__widened", to=plan.to)
         else:
@@ -390,8 +174,8 @@ def _widen_stored(graph: GraphProto, plan: Widening) -> Iterator[NodeProto]:
 def _wider(tensor: TensorProto, plan: Widening) -> TensorProto:
     from onnx import helper
 
-    array = external_data.array(tensor).astype(helper.tensor_dtype_to_np_dtype(plan.to))
-    return external_data.tensor_of(array, tensor.name)
+    array = describe.array(tensor).astype(helper.tensor_dtype_to_np_dtype(plan.to))
+    return describe.tensor_of(array, tensor.name)
 
 
 def stored(proto: ModelProto) -> list[tuple[str, Array, Any]]:
@@ -452,13 +236,235 @@ def _narrow(node: NodeProto, plan: Widening, renamed: Mapping[str, str]) -> Iter
     for name in dict.fromkeys(name for name in edits.reads(node) if plan.concerns(name)):
         down[name] = f"{name}__for__{node.name}"
         yield edits.make_node("Cast", [renamed.get(name, name)], [down[name]], to=plan.types[name])
-    for index, name in enumerate(copy.input):
-        copy.input[index] = down.get(name, name)
-    for inner in edits.subgraphs(copy):
-        edits.replace_reads(inner, down)
+    edits.rename_reads(copy, down)
     up = [(index, name) for index, name in enumerate(node.output) if name and plan.concerns(name)]
     for index, name in up:
         copy.output[index] = f"{name}__narrow"
     yield copy
     for _, name in up:
         yield edits.make_node("Cast", [f"{name}__narrow"], [name], to=plan.to)
+
+
+Exact = Mapping[str, Mapping[str, Any]]
+"""By the name of a node, attributes as the converter handed them over, before the file rounded them."""
+
+
+def in_double(proto: ModelProto, exact: Exact, *, rounding: Collection[str] = ()) -> tuple[ModelProto, tuple[str, ...]]:
+    """The graph in float64, and the operators that had to stay narrow. Trees named in `rounding` see float32."""
+    named = edits.copied(proto)
+    edits.name_nodes(named.graph)
+    wide = widened(named, Widening({}, frozenset({SINGLE}), narrow_ops=frozenset(), inputs=True))
+    nodes: list[NodeProto] = []
+    narrow: dict[str, None] = {}
+    for node in wide.graph.node:
+        if node.op_type in ("TreeEnsembleClassifier", "TreeEnsembleRegressor"):
+            writer = Writer(wide.graph, node, dtype=np.float64)
+            nodes.extend(_trees(writer, node, exact.get(node.name, {}), rounded=node.name in rounding))
+        elif node.op_type == "LabelEncoder":
+            nodes.extend(_encoded(Writer(wide.graph, node, dtype=np.float64), node, exact.get(node.name, {})))
+        elif node.op_type in SINGLE_OUTPUTS:
+            nodes.extend(_narrowed(node))
+        elif node.op_type in LOSSY:
+            narrow[node.op_type] = None
+            nodes.extend(_between_casts(node))
+        elif node.op_type == "ZipMap":
+            nodes.extend(_single_inputs(node))
+        else:
+            nodes.append(node)
+    edits.replace_nodes(wide.graph, nodes)
+    if any(node.op_type == "TreeEnsemble" for node in nodes):
+        edits.require_version(wide, ML, TREES_SINCE)
+    return wide, tuple(narrow)
+
+
+def _encoded(write: Writer, node: NodeProto, exact: Mapping[str, Any]) -> list[NodeProto]:
+    """Floats for codes: looked up by the place of the code, as the operator itself has float32 only."""
+    values = exact.get("values_floats", edits.attribute(node, "values_floats"))
+    if values is None:
+        return [node]
+    default = exact.get("default_float", edits.attribute(node, "default_float", 0.0))
+    table = write.number(np.append(np.asarray(values, dtype=np.float64), default))
+    for name, value in (("values_floats", None), ("default_float", None), ("default_int64", len(values))):
+        edits.set_attribute(node, name, value)
+    edits.set_attribute(node, "values_int64s", list(range(len(values))))
+    found, node.output[0] = node.output[0], f"{node.output[0]}__place"
+    write.nodes.append(node)
+    write.into(found, write("Gather", table, node.output[0]))
+    return write.nodes
+
+
+def _narrowed(node: NodeProto, index: int = 0) -> Iterator[NodeProto]:
+    """A node whose output of this number is float32, and a cast behind it."""
+    yield node
+    if name := node.output[index] if index < len(node.output) else "":
+        node.output[index] = f"{name}__single"
+        yield edits.make_node("Cast", [f"{name}__single"], [name], name=f"{name}__double", to=DOUBLE)
+
+
+def _single_inputs(node: NodeProto) -> Iterator[NodeProto]:
+    name = f"{node.input[0]}__for__{node.name}"
+    yield edits.make_node("Cast", [node.input[0]], [name], name=name, to=SINGLE)
+    node.input[0] = name
+    yield node
+
+
+def _between_casts(node: NodeProto) -> Iterator[NodeProto]:
+    *before, node = _single_inputs(node)
+    yield from before
+    yield from _narrowed(node, 1 if node.op_type.endswith("Classifier") else 0)
+
+
+def _trees(write: Writer, node: NodeProto, exact: Mapping[str, Any], *, rounded: bool) -> list[NodeProto]:
+    """A TreeEnsembleClassifier or -Regressor as TreeEnsemble in doubles, and what it does with the sum."""
+    told = trees.attributes(node)
+    told |= {
+        name: np.asarray(value, dtype=np.float64) for name, value in exact.items() if _same_size(told, name, value)
+    }
+    classifies = node.op_type == "TreeEnsembleClassifier"
+    source = node.input[0]
+    if rounded:
+        source = write("Cast", write("Cast", source, to=SINGLE), to=DOUBLE)
+    sums = _sums(write, told, source, "class" if classifies else "target")
+    if edits.attribute(node, "aggregate_function", b"SUM") == b"AVERAGE":
+        sums = write("Div", sums, float(len(np.unique(told["nodes_treeids"]))))
+    if "base_values" in told:
+        base = np.asarray(told["base_values"], dtype=np.float64).reshape(1, -1)
+        sums = write("Add", sums, base[:, -1:] if classifies and _one_of_two(told) else base)
+    transform = told.get("post_transform", "NONE")
+    if not classifies:
+        write.into(node.output[0], _transformed(write, sums, transform))
+        return write.nodes
+    labels = _labels(told)
+    place, scores = _decided(write, told, sums, transform)
+    if node.output[0]:
+        named = write.number(np.array(labels, dtype=object if isinstance(labels[0], str) else np.int64))
+        write.into(node.output[0], write("Gather", named, place))
+    if len(node.output) > 1 and node.output[1]:
+        write.into(node.output[1], scores)
+    return write.nodes
+
+
+def _labels(told: Mapping[str, Any]) -> list[Any]:
+    return list(told["classlabels_strings"] if "classlabels_strings" in told else told["classlabels_int64s"])
+
+
+def _one_of_two(told: Mapping[str, Any]) -> bool:
+    """Do the leaves speak of one of two classes only?"""
+    labels = _labels(told)
+    return len(labels) == 2 and len(np.unique(told["class_ids"])) == 1
+
+
+def _same_size(told: Mapping[str, Any], name: str, value: Any) -> bool:
+    held = told.get(name)
+    return isinstance(held, np.ndarray) and held.dtype.kind == "f" and np.size(value) == held.size
+
+
+def _sums(write: Writer, told: Mapping[str, Any], source: str, prefix: str) -> str:
+    """What the leaves add up to, one column an output."""
+    outputs = trees.outputs_of(told)
+    table = _table(told, prefix)
+    if prefix == "class" and _one_of_two(told):
+        outputs, table["leaf_output"] = 1, np.zeros_like(table["leaf_output"])
+    span = int(table["number"].max()) + 1
+    leaf = table["leaf_tree"] * span + table["leaf_number"]
+    found, place = np.unique(leaf, return_inverse=True)
+    if len(found) == len(leaf):
+        return _ensemble(write, table, source, outputs)
+    # A leaf of this operator says one number. Of several, say which leaf it was, tree by tree, and look them up.
+    values = np.zeros((len(found), outputs))
+    np.add.at(values, (place, table["leaf_output"]), table["leaf_value"])
+    number, tree = np.unique(found // span, return_inverse=True)
+    table |= {"leaf_tree": found // span, "leaf_number": found % span, "leaf_output": tree}
+    table["leaf_value"] = np.arange(len(found), dtype=np.float64)
+    leaves = write("Cast", _ensemble(write, table, source, len(number)), to=7)
+    return write("ReduceSum", write("Gather", write.number(values), leaves), np.array([1]), keepdims=0)
+
+
+def _table(told: Mapping[str, Any], prefix: str) -> tree_edits.Table:
+    """The nodes as the operator of version 5 takes them: no tree is a single leaf, and every leaf says something."""
+    table = {
+        "tree": told["nodes_treeids"],
+        "number": told["nodes_nodeids"],
+        "mode": told["nodes_modes"],
+        "feature": told["nodes_featureids"],
+        "threshold": told["nodes_values"].astype(np.float64),
+        "true": told["nodes_truenodeids"],
+        "false": told["nodes_falsenodeids"],
+        "gap_true": told.get("nodes_missing_value_tracks_true", np.zeros(len(told["nodes_modes"]), dtype=np.int64)),
+    }
+    leaves = {
+        "leaf_tree": told[f"{prefix}_treeids"],
+        "leaf_number": told[f"{prefix}_nodeids"],
+        "leaf_output": told[f"{prefix}_ids"],
+        "leaf_value": told[f"{prefix}_weights"].astype(np.float64),
+    }
+    span = int(table["number"].max()) + 2
+    own = table["tree"] * span + table["number"]
+    silent = (table["mode"] == trees.NO_SPLIT) & ~np.isin(own, leaves["leaf_tree"] * span + leaves["leaf_number"])
+    for name, values in (("leaf_tree", table["tree"][silent]), ("leaf_number", table["number"][silent])):
+        leaves[name] = np.concatenate([leaves[name], values])
+    for name in ("leaf_output", "leaf_value"):
+        leaves[name] = np.concatenate([leaves[name], np.zeros(int(silent.sum()), dtype=leaves[name].dtype)])
+    first = np.concatenate([[True], table["tree"][1:] != table["tree"][:-1]])
+    alone = np.flatnonzero(first & (table["mode"] == trees.NO_SPLIT))
+    if len(alone):
+        # A question whose two answers lead to the leaf, which gets the next number.
+        added = {name: values[alone].copy() for name, values in table.items()}
+        added["number"] = np.full(len(alone), span - 1)
+        for name, value in (
+            ("mode", trees.AT_MOST),
+            ("feature", 0),
+            ("threshold", 0),
+            ("true", span - 1),
+            ("false", span - 1),
+        ):
+            table[name] = table[name].copy()
+            table[name][alone] = value
+        table = {name: np.concatenate([values, added[name]]) for name, values in table.items()}
+        order = np.argsort(table["tree"], kind="stable")
+        table = {name: values[order] for name, values in table.items()}
+        moved = np.isin(leaves["leaf_tree"], added["tree"])
+        leaves["leaf_number"] = np.where(moved, span - 1, leaves["leaf_number"])
+    return {**table, **leaves, "sets": ()}
+
+
+def _ensemble(write: Writer, table: tree_edits.Table, source: str, outputs: int) -> str:
+    name = write("TreeEnsemble", source, domain=ML, n_targets=outputs, aggregate_function=1, post_transform=0)
+    tree_edits.fill(write.nodes[-1], table)
+    return name
+
+
+def _logistic(write: Writer, x: str) -> str:
+    """1 / (1 + exp(-x)): the runtime's Sigmoid has no digits left far below zero."""
+    return write("Div", 1.0, write("Add", write("Exp", write("Neg", x)), 1.0))
+
+
+def _transformed(write: Writer, scores: str, transform: str) -> str:
+    if transform == "NONE":
+        return scores
+    operators: Mapping[str, Callable[[], str]] = {
+        "LOGISTIC": lambda: _logistic(write, scores),
+        "SOFTMAX": lambda: write("Softmax", scores, axis=1),
+    }
+    if transform not in operators:
+        raise ModelError(
+            f"the trees end in {transform}, for which there is no way in float64", remedy="Leave out --double"
+        )
+    return operators[transform]()
+
+
+def _decided(write: Writer, told: Mapping[str, Any], sums: str, transform: str) -> tuple[str, str]:
+    """The place of the label in the list of labels, and the scores of all classes."""
+    if not _one_of_two(told):
+        return write("ArgMax", sums, axis=1, keepdims=0), _transformed(write, sums, transform)
+    if transform == "LOGISTIC":
+        second, border = _logistic(write, sums), 0.0
+        first = _logistic(write, write("Neg", sums))
+    elif bool((told["class_weights"] >= 0).all()):
+        second, border = sums, 0.5
+        first = write("Sub", 1.0, sums)
+    else:
+        second, border = sums, 0.0
+        first = write("Neg", sums)
+    above = write("Cast", write("Greater", sums, border), to=7)
+    return write("Squeeze", above, np.array([1])), write("Concat", first, second, axis=1)

@@ -8,57 +8,43 @@ that joblib writes between the pickled parts.
 
 from __future__ import annotations
 
-import bz2
 import copyreg
-import gzip
+import inspect
 import io
-import lzma
 import os
 import pickle
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
+from types import MemberDescriptorType, ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from likewise.contracts.data import Array
-from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, UntrustedModelError, one_line
-from likewise.models.pickles import rights
+from likewise.models.pickles import given, rights
 from likewise.models.pickles.graph import refuse_what_no_model_holds
 from likewise.models.pickles.rights import Right
+from likewise.models.pickles.streams import ArrayOnDisk, decompressed
 
-__all__ = ["Gate", "Unpickled", "known", "load", "read", "refusal", "refuse_what_no_model_holds"]
+__all__ = ["Gate", "known", "load", "read", "refusal", "refuse_what_no_model_holds"]
 
 _MOST_NAMES_SHOWN = 20
 _SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"
 
 
-@dataclass(frozen=True, slots=True)
-class Unpickled:
-    """What a file holds, and the versions of scikit-learn it says it was written with."""
-
-    value: object
-    sklearn_versions: tuple[str, ...]
-
-
 def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> object:
     """Read a .joblib, .pkl or .pickle file. `trusted` holds patterns of code it may run, such as `mypackage.*`."""
-    return read(path, trusted=trusted).value
+    return read(path, trusted=trusted)[0]
 
 
-def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Unpickled:
-    """Read a file like `load`, with what it says about itself."""
+def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> tuple[object, list[str]]:
+    """Read a file like `load`, with the versions of scikit-learn it says it was written with."""
     name = os.fspath(path)
     if not os.path.isfile(path):
         raise ModelError(f"there is no file {name}", remedy="Check the path of the model")
     gate = Gate(trusted)
     try:
         with open(path, "rb") as raw:
-            value = Reader(_decompressed(raw), gate).load()
+            value = Reader(decompressed(raw), gate).load()
     except Exception as error:
         if gate.refused:  # the inert objects may well be what broke it
             raise refusal(name, gate.refused) from error
@@ -68,7 +54,7 @@ def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Unpick
     if gate.refused:
         raise refusal(name, gate.refused)
     refuse_what_no_model_holds(name, value, trusted)
-    return Unpickled(value, tuple(sorted(gate.sklearn_versions)))
+    return value, sorted(gate.sklearn_versions)
 
 
 def known(reference: str) -> bool:
@@ -123,113 +109,6 @@ def _unreadable(name: str, error: Exception) -> ModelError:
     return ModelError(f"{name} cannot be loaded: {reason}", remedy=_SAVE_AGAIN)
 
 
-_FOREIGN = (
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"PK\x03\x04", "a zip archive, like .skops, .npz and torch files"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"PAR1", "a Parquet file"),
-    (b"\x93NUMPY", "a .npy array"),
-    (b"%PDF", "a PDF document"),
-    (b"<", "HTML or XML text"),
-    (b"{", "JSON text"),
-    (b"version https://git-lfs", "a Git LFS pointer instead of the file (run `git lfs pull`)"),
-    (b"ZF", "a file of joblib 0.9 or older, which has to be saved again"),
-)
-
-
-class _ZlibReader(io.RawIOBase):
-    """A zlib stream, joblib's default compression, read piece by piece."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._inflate = zlib.decompressobj()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data and not self._inflate.eof:
-            packed = self._inflate.unconsumed_tail or self._raw.read(io.DEFAULT_BUFFER_SIZE)
-            if not packed:
-                raise EOFError("the compressed data ends early")
-            data = self._inflate.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _lz4(raw: BinaryIO) -> BinaryIO:
-    try:
-        lz4 = import_module("lz4.frame")
-    except ImportError as error:
-        raise ModelError("it is compressed with lz4, which is not installed", remedy="Run: pip install lz4") from error
-    return cast(BinaryIO, lz4.LZ4FrameFile(raw))
-
-
-_COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
-    (b"x", lambda raw: io.BufferedReader(_ZlibReader(raw), 1 << 20)),
-    (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
-    (b"BZ", bz2.BZ2File),
-    (b"\xfd7zXZ", lzma.LZMAFile),
-    (b"\x5d\x00", lzma.LZMAFile),
-    (b"\x04\x22\x4d\x18", _lz4),
-)
-
-
-def _decompressed(raw: io.BufferedReader) -> BinaryIO:
-    """The stream of pickle opcodes in an open file, or an error that says what the file is instead."""
-    start = raw.peek(32)[:32]
-    if not start:
-        raise ModelError("it is empty")
-    for prefix, kind in _FOREIGN:
-        if start.startswith(prefix):
-            raise ModelError(f"it is {kind}")
-    for prefix, opened in _COMPRESSIONS:
-        if start.startswith(prefix):
-            return cast(BinaryIO, opened(raw))
-    return raw
-
-
-class ArrayOnDisk:
-    """What joblib writes in place of an array: its type and shape; the values follow in the stream.
-
-    Stands in for `joblib.numpy_pickle.NumpyArrayWrapper`, which reads arrays of objects with an
-    unpickler of its own that knows nothing of our restrictions.
-    """
-
-    shape: tuple[int, ...]
-    order: str
-    dtype: Any
-    numpy_array_alignment_bytes: int | None = None
-
-    def read(self, stream: BinaryIO, nested: Callable[[], object]) -> Array:
-        """The array. `nested` reads a pickle at the present position, for arrays of objects."""
-        import numpy as np
-
-        if not isinstance(self.dtype, np.dtype):
-            raise TypeError("an array without a dtype")
-        if self.dtype.hasobject:
-            return cast(Array, nested())
-        if self.numpy_array_alignment_bytes is not None:
-            stream.read(stream.read(1)[0])
-        array = np.empty(int(np.prod(self.shape, dtype=np.int64)), dtype=self.dtype)
-        if array.nbytes:
-            _fill(array.view(np.uint8).data, stream)
-        if not self.dtype.isnative:
-            array = array.astype(self.dtype.newbyteorder("="))
-        return array.reshape(self.shape[::-1]).transpose() if self.order == "F" else array.reshape(self.shape)
-
-
-def _fill(target: memoryview, stream: Any) -> None:
-    position = 0
-    while position < len(target):
-        count = stream.readinto(target[position:])
-        if not count:
-            raise EOFError("the values of an array end early")
-        position += count
-
-
 if TYPE_CHECKING:
     _Unpickler: Any
 else:
@@ -254,11 +133,16 @@ class Gate:
         self.sklearn_versions: set[str] = set()
         self._trusted = tuple(trusted)
         self._granted: dict[int, tuple[object, Right]] = {}
-        self.grant(Inert, Right.CALL)
+        self._own: dict[int, object] = {}
+        self._filled: dict[int, object] = {}
+        self.held: dict[int, object] = {}
+        """What code was given as data, and must stay it."""
+
+        self.own(Inert)
         self.grant(ArrayOnDisk, Right.MAKE)
 
     def trusts(self, reference: str | None) -> bool:
-        return reference is not None and any(fnmatchcase(reference, pattern) for pattern in self._trusted)
+        return reference is not None and rights.trusts(self._trusted, reference)
 
     def grant(self, found: Any, right: Right) -> Any:
         self._granted[id(found)] = (found, right)  # keeps it alive, so that its id stays its own
@@ -266,6 +150,20 @@ class Gate:
 
     def has(self, found: object, right: Right) -> bool:
         return self._granted.get(id(found), (None, 0))[1] >= right
+
+    def own(self, found: Any) -> Any:
+        """Something of ours that stands in for what a file names: it looks at what it is given itself."""
+        self._own[id(found)] = found
+        return self.grant(found, Right.CALL)
+
+    def is_own(self, found: object) -> bool:
+        return id(found) in self._own
+
+    def was_filled(self, target: object) -> bool:
+        """Was this given a state before? No file that pickle wrote does so: who holds it may have looked at it."""
+        before = id(target) in self._filled or id(target) in self.held
+        self._filled[id(target)] = target
+        return before
 
     def refuse(self, reference: str, action: str = "") -> type[Inert]:
         self.refused[f"{action} {reference}" if action else reference] = reference
@@ -308,12 +206,14 @@ class Reader(_Unpickler):  # type: ignore[misc]
             "joblib.numpy_pickle.NumpyArrayWrapper": ArrayOnDisk,
             "copyreg._reconstructor": self._reconstruct,
             "copyreg.__newobj__": self._make,
-            "copyreg.__newobj_ex__": lambda cls, args, kwargs: self._make(cls, *args, **kwargs),
+            "copyreg.__newobj_ex__": self._made,
             "builtins.getattr": self._method,
         }.get(f"{module}.{name}")
         if replacement is None or (self._gate.open and replacement is not ArrayOnDisk):
             return self._gate.find(module, name)
-        return self._gate.grant(replacement, Right.MAKE if replacement is ArrayOnDisk else Right.CALL)
+        if replacement is ArrayOnDisk:
+            return self._gate.grant(replacement, Right.MAKE)
+        return self._gate.own(replacement)
 
     def get_extension(self, code: int) -> None:
         # The original keeps what it found for the whole process and hands it out without asking.
@@ -326,16 +226,26 @@ class Reader(_Unpickler):  # type: ignore[misc]
         gate = self._gate
         if isinstance(function, Inert):
             return function
-        allowed = gate.has(function, Right.CALL) and rights.arguments_allowed(function, arguments)
+        if type(arguments) is not tuple:  # whatever else it is would be unpacked
+            return gate.refuse(_describe(function), "calling")()
+        own = gate.is_own(function) or gate.trusts(rights.identity(function))
+        allowed = gate.has(function, Right.CALL) and (own or given.calling_allowed(function, arguments, gate.held))
         if not allowed and not gate.open:
             return gate.refuse(_describe(function), "calling")()
-        return function(*arguments)
+        made = function(*arguments)
+        if type(made).__module__ == "pyarrow.lib" and hasattr(type(made), "validate"):
+            made.validate(full=True)  # offsets and lengths are believed by whoever reads it next
+        return made
 
     def _make(self, cls: Any, *arguments: Any, **options: Any) -> Any:
         gate = self._gate
         if isinstance(cls, Inert):
             return cls
-        if not gate.open and not (isinstance(cls, type) and gate.has(cls, Right.MAKE)):
+        if isinstance(cls, type) and cls.__bases__ == (tuple,) and gate.has(cls, Right.MAKE) and not options:
+            return tuple.__new__(cls, arguments)  # a named tuple, which keeps what it is given
+        data = gate.trusts(rights.identity(cls)) or given.inert(arguments, options, held=gate.held)
+        allowed = isinstance(cls, type) and gate.has(cls, Right.MAKE) and data
+        if not allowed and not gate.open:
             return gate.refuse(_describe(cls), "making")()
         return cls.__new__(cls, *arguments, **options)
 
@@ -346,6 +256,9 @@ class Reader(_Unpickler):  # type: ignore[misc]
         for made in (cls, base):
             if not (isinstance(made, type) and self._gate.has(made, Right.MAKE)):
                 return self._gate.refuse(_describe(made), "making")()
+        keeps = base in (dict, list) and type(state) is base
+        if not (keeps or given.inert(state, plain=True)) or base.__module__ != "builtins":
+            return self._gate.refuse(_describe(cls), "making")()
         made = base.__new__(cls, state)
         base.__init__(made, state)
         return made
@@ -353,8 +266,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
     def _method(self, owner: Any, name: Any) -> Any:
         if isinstance(owner, Inert) or owner is Inert:
             return Inert
-        if not rights.method_allowed(owner, name):
-            return self._gate.refuse(f"{_describe(owner)}.{name}")
+        if type(name) is not str or not rights.method_allowed(owner, name):
+            return self._gate.refuse(f"{_describe(owner)}.{name if type(name) is str else type(name).__name__}")
         return getattr(owner, name)
 
     def _instantiate(self, cls: Any, arguments: list[Any]) -> None:
@@ -366,11 +279,16 @@ class Reader(_Unpickler):  # type: ignore[misc]
 
     def load_newobj(self) -> None:
         arguments = self.stack.pop()
-        self.stack[-1] = self._make(self.stack[-1], *arguments)
+        self.stack[-1] = self._made(self.stack[-1], arguments, {})
 
     def load_newobj_ex(self) -> None:
         options, arguments = self.stack.pop(), self.stack.pop()
-        self.stack[-1] = self._make(self.stack[-1], *arguments, **options)
+        self.stack[-1] = self._made(self.stack[-1], arguments, options)
+
+    def _made(self, cls: Any, arguments: Any, options: Any) -> Any:
+        if type(arguments) is not tuple or type(options) is not dict:
+            return self._gate.refuse(_describe(cls), "making")()
+        return self._make(cls, *arguments, **options)
 
     def load_build(self) -> None:
         state = self.stack.pop()
@@ -378,13 +296,17 @@ class Reader(_Unpickler):  # type: ignore[misc]
         gate = self._gate
         if isinstance(target, Inert) or target is Inert:
             return
-        if not gate.open and (gate.has(target, Right.VALUE) or not rights.state_allowed(target, state)):
+        allowed = not gate.has(target, Right.VALUE) and not gate.was_filled(target)
+        allowed = allowed and (not isinstance(target, ArrayOnDisk) or given.inert(state))
+        trusted = gate.trusts(rights.identity(type(target)))
+        allowed = allowed and (trusted or given.state_allowed(target, state, gate.held))
+        if not allowed and not gate.open:
             gate.refuse(_describe(target), "changing")
             return
-        if rights.is_dtype(target):
-            self._replace(target, rights.built_dtype(target, state))
+        if given.is_dtype(target):
+            self._replace(target, given.built_dtype(target, state))
             return
-        if isinstance(state, dict) and isinstance(version := state.get("_sklearn_version"), str):
+        if isinstance(state, dict) and isinstance(version := dict.get(state, "_sklearn_version"), str):
             gate.sklearn_versions.add(version)
         _set_state(target, state)
         if isinstance(target, ArrayOnDisk):
@@ -397,7 +319,7 @@ class Reader(_Unpickler):  # type: ignore[misc]
 
     def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
         target = self.stack[-1]
-        if isinstance(target, kind):
+        if isinstance(target, kind) and id(target) not in self._gate.held:
             getattr(type(target), method)(target, items)
         elif not isinstance(target, Inert):
             self._gate.refuse(_describe(target), "changing")
@@ -412,7 +334,22 @@ class Reader(_Unpickler):  # type: ignore[misc]
 
     def load_additems(self) -> None:
         items = self.pop_mark()
-        self._extend((set,), "update", items)
+        self._extend((set,), "update", self._hashed(items))
+
+    def load_frozenset(self) -> None:
+        self.append(frozenset(self._hashed(self.pop_mark())))
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._set_items(items)
+
+    def _hashed(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """Keys that may be hashed and compared, which objects do as their class says: data only."""
+        if self._gate.open or given.inert(*keys):
+            return keys
+        self._gate.refuse("an object as a key", "hashing")
+        return []
 
     def load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
@@ -423,11 +360,18 @@ class Reader(_Unpickler):  # type: ignore[misc]
 
     def _set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
-        if isinstance(target, dict):
-            for key, value in zip(items[::2], items[1::2], strict=True):
-                target[key] = value
+        if isinstance(target, dict) and id(target) not in self._gate.held:
+            for key, value in zip(self._hashed(items[::2]), items[1::2], strict=False):
+                dict.__setitem__(target, key, value)
         elif not isinstance(target, Inert):
             self._gate.refuse(_describe(target), "changing")
+
+    def load_frame(self) -> None:
+        # The original takes what there is for the whole of it.
+        size = int.from_bytes(self.read(8), "little")
+        if len(frame := self._unframer.file_read(size)) != size:
+            raise EOFError("a part of the file ends early")
+        self._unframer.current_frame = io.BytesIO(frame)
 
     def load_bytearray8(self) -> None:
         # The original makes room for as many bytes as the file claims to have before it looks.
@@ -436,6 +380,7 @@ class Reader(_Unpickler):  # type: ignore[misc]
     dispatch.update(
         {
             pickle.BYTEARRAY8[0]: load_bytearray8,
+            pickle.FRAME[0]: load_frame,
             pickle.REDUCE[0]: load_reduce,
             pickle.NEWOBJ[0]: load_newobj,
             pickle.NEWOBJ_EX[0]: load_newobj_ex,
@@ -443,6 +388,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
             pickle.APPEND[0]: load_append,
             pickle.APPENDS[0]: load_appends,
             pickle.ADDITEMS[0]: load_additems,
+            pickle.FROZENSET[0]: load_frozenset,
+            pickle.DICT[0]: load_dict,
             pickle.SETITEM[0]: load_setitem,
             pickle.SETITEMS[0]: load_setitems,
         }
@@ -456,9 +403,11 @@ def _set_state(target: Any, state: Any) -> None:
         setter(target, state)
         return
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-    for name, value in (attributes or {}).items():
+    for name, value in dict.items({} if attributes is None else attributes):
         target.__dict__[sys.intern(name) if type(name) is str else name] = value
-    for name, value in (slots or {}).items():
+    for name, value in dict.items({} if slots is None else slots):
+        if not isinstance(inspect.getattr_static(type(target), name, None), MemberDescriptorType):
+            raise TypeError(f"{type(target).__name__} has no slot {name!r}")  # a property would run its setter
         setattr(target, name, value)
 
 

@@ -14,13 +14,13 @@ import operator
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Sequence
 from types import MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
-from likewise.errors import UntrustedModelError
+from likewise.errors import UntrustedModelError, one_line
 from likewise.models.pickles import rights, structures
+from likewise.models.pickles.given import DATA
 from likewise.models.pickles.rights import Right
 
 ANSWERS = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
@@ -31,15 +31,21 @@ ESTIMATORS = re.compile(
 )
 """Attributes of scikit-learn in which it looks for estimators and calls them."""
 
-DATA = frozenset(
-    (type(None), bool, int, float, complex, str, bytes, bytearray, range, type(...), type(NotImplemented), re.Pattern)
-)
 CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 HOLDERS = frozenset(("_catboost._CatBoost", "ctypes.c_void_p"))
 """What boosters keep their own memory in; the file cannot make these."""
 
 TABLES = ("pandas", "pyarrow")
 """Whose objects are looked at by what their columns hold."""
+
+FUNCTIONS = frozenset(
+    {
+        *("function", "builtin_function_or_method", "method", "method_descriptor", "wrapper_descriptor"),
+        *("method-wrapper", "classmethod_descriptor", "ufunc", "_ArrayFunctionDispatcher"),
+        *("cython_function_or_method", "fused_cython_function", "_lru_cache_wrapper"),
+    }
+)
+"""The types of functions and methods, of Python, numpy and Cython."""
 
 CLASSES = "bool bytes complex dict float frozenset int list object set str tuple"
 """Classes that may stand in a model as values: types of numbers and text, and empty containers."""
@@ -76,7 +82,10 @@ def refuse_what_no_model_holds(name: str, model: object, trusted: Sequence[str] 
     """Raise if anything that can be reached from a model could do more than answer. `name` is its file."""
     if "*" in trusted:
         return
-    found = next(_Walk(tuple(trusted)).faults(model), None)
+    try:
+        found = next(_Walk(tuple(trusted)).faults(model), None)
+    except Exception as error:  # noqa: BLE001 - what breaks the walk could not be looked through
+        found = f"something that cannot be looked through ({one_line(error)})"
     if found is not None:
         raise UntrustedModelError(
             f"{name} holds what no fitted model holds, and nothing in it was called: {found}",
@@ -90,46 +99,60 @@ class _Walk:
 
     def __init__(self, trusted: tuple[str, ...]) -> None:
         self._trusted = trusted
-        self._seen: dict[int, object] = {}  # the objects too, so that none is freed and its id used again
+        self._seen: dict[tuple[int, bool], object] = {}  # the objects too, so that none is freed and its id used again
         self._kinds: dict[type, bool] = {}
         self._names: list[tuple[str, Step]] = []
+        self._held: list[tuple[Any, Step]] = []
 
     def faults(self, model: object) -> Iterator[str]:
         waiting: deque[tuple[Any, Step, Slot]] = deque([(model, Step(None, "model"), Slot(None, ""))])
         while waiting:
             value, step, slot = waiting.pop()
-            if type(value) in DATA:
+            named = _tells_methods(slot)
+            if isinstance(value, str) or type(value) in DATA:
                 yield from self._text(value, step, slot)
                 continue
-            if id(value) in self._seen and not _tells_methods(slot):
+            # What depends on where an object stands is looked at wherever it stands, the rest once.
+            yield from self._in_place(value, step, slot)
+            if (id(value), named) in self._seen:
                 continue
-            self._seen[id(value)] = value
-            yield from self._object(value, step, slot)
+            self._seen[id(value), named] = value
+            yield from self._object(value, step)
             own = isinstance(value, CONTAINERS) or _is_array(value)
             for name, part, attribute in _parts(value):
                 inside = slot if own and attribute is None else Slot(value, attribute or "")
                 if type(part) not in DATA or _tells_methods(inside):
                     waiting.append((part, Step(step, name), inside))
         yield from self._methods()
+        # Numbers last: to look at them calls methods of what holds them, which are known by now.
+        for value, step in self._held:
+            if (fault := structures.fault_of(value)) is not None:
+                yield f"{step} {fault}"
 
-    def _object(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
+    def _in_place(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
         kind = type(value)
         if callable(value) and (found := self._callable(value, slot)) is not None:
             yield f"{step} is {found}"
+        if isinstance(value, type) or _is_function(value) or self._is_trusted(kind):
+            return
+        if _tells_methods(slot) and (_is_array(value) or _top(kind) in TABLES):
+            yield f"{step} is a {_named(kind)} in the place of the name of a method"
+        columns = step.name == "[2]" and _is_array(value) and value.ndim == 1  # of a ColumnTransformer
+        asked = slot.of_sklearn and ESTIMATORS.search(slot.attribute) is not None and not columns
+        if asked and _only_looks_like_an_estimator(value):
+            yield f"{step} is a {_named(kind)} in the place of an estimator"
+
+    def _object(self, value: Any, step: Step) -> Iterator[str]:
+        kind = type(value)
         if isinstance(value, type) or _is_function(value):
             return
         if not self._allowed(kind):
             yield f"{step} is a {_named(kind)}, which cannot be checked"
             return
-        if (fault := structures.fault_of(value)) is not None:
-            yield f"{step} {fault}"
-        if self._is_trusted(kind):
-            return
-        columns = step.name == "[2]" and getattr(value, "ndim", None) == 1  # of a ColumnTransformer
-        asked = slot.of_sklearn and ESTIMATORS.search(slot.attribute) is not None and not columns
-        if asked and _only_looks_like_an_estimator(value):
-            yield f"{step} is a {_named(kind)} in the place of an estimator"
-        yield from self._attributes(value, step)
+        if structures.known(kind):
+            self._held.append((value, step))
+        if not self._is_trusted(kind):
+            yield from self._attributes(value, step)
 
     def _allowed(self, kind: type) -> bool:
         """May objects of this class be in a model at all?"""
@@ -144,13 +167,14 @@ class _Walk:
         return self._kinds[kind]
 
     def _is_trusted(self, kind: type) -> bool:
-        return any(fnmatchcase(_named(kind), pattern) for pattern in self._trusted)
+        return rights.trusts(self._trusted, _named(kind))
 
     def _text(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
         if isinstance(value, str) and _tells_methods(slot):
-            if any(part.startswith("_") for part in value.split(".")):
-                yield f"{step} is {value[:60]!r}, the name of something private"
-            self._names.append((value, step))
+            text = str.__str__(value)
+            if any(part.startswith("_") for part in text.split(".")):
+                yield f"{step} is {text[:60]!r}, the name of something private"
+            self._names.append((text, step))
 
     def _methods(self) -> Iterator[str]:
         """Names that would be looked up on whatever stands there: those of methods that do more than answer."""
@@ -171,8 +195,9 @@ class _Walk:
             return
         if "memory" in own and own["memory"] is not None and hasattr(kind, "fit"):
             own["memory"] = None  # a folder of pickles, which only fitting would use
-        if kind.__module__ == "sklearn.feature_extraction.text" and own.get("input", "content") != "content":
-            yield f"{step}.input is {str(own['input'])[:60]!r}, so that the model would read files"
+        read = own.get("input", "content") if kind.__module__ == "sklearn.feature_extraction.text" else "content"
+        if type(read) is not str or read != "content":
+            yield f"{step}.input is {_short(read)}, so that the model would read files"
         for name, entry in own.items():
             hidden = isinstance(name, str) and inspect.getattr_static(kind, name, None)
             if not hidden or (name.startswith("__") and (entry is None or isinstance(entry, str))):
@@ -184,13 +209,14 @@ class _Walk:
         """What is wrong with something that could be called, or None."""
         reference = rights.identity(value)
         if isinstance(value, type):
-            idle = slot.owner is None or slot.attribute == "_baseclass"  # no model, or of a masked array
+            masked = slot.attribute == "_baseclass" and _top(type(slot.owner)) == "numpy"
+            idle = slot.owner is None or masked  # no model, or a masked array
             return None if _is_data_type(value) or idle or self._is_trusted(value) else f"the class {_named(value)}"
         if isinstance(value, functools.partial) and value.func in (max, min):
             return f"a choice among fixed values ({reference or 'functools.partial'} of {value.func.__name__})"
         if not _is_function(value):
             return None  # an object whose class has been looked at
-        if reference is not None and any(fnmatchcase(reference, pattern) for pattern in self._trusted):
+        if reference is not None and rights.trusts(self._trusted, reference):
             return None
         owner = getattr(value, "__self__", None)
         described = f"the function {reference or getattr(value, '__name__', type(value).__name__)}"
@@ -207,18 +233,17 @@ class _Walk:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any, str | None]]:
     """What an object holds: how it is written, the part, and the name of the attribute if it is one."""
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
+    if isinstance(value, dict):
+        for key, entry in dict.items(value):  # the object's own `items` could be any callable of the file
             yield f"[{_short(key)}]", entry, None
-            if type(key) not in DATA:
-                yield f".keys()[{_short(key)}]", key, None
+            yield f".keys()[{_short(key)}]", key, None
         if isinstance(factory := getattr(value, "default_factory", None), object) and factory is not None:
             yield ".default_factory", factory, "default_factory"
     elif isinstance(value, CONTAINERS):
         for index, entry in enumerate(value):
             yield f"[{index}]", entry, None
     elif _is_array(value):
-        for index, entry in enumerate(value.ravel().tolist() if value.dtype.hasobject else ()):
+        for index, entry in enumerate(_entries(value)):
             yield f"[{index}]", entry, None
     elif isinstance(value, functools.partial):
         yield from (
@@ -235,7 +260,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, str | None]]:
         if owner is not None and not isinstance(owner, ModuleType):
             yield ".__self__", owner, "__self__"
         return
-    if _is_distribution(value):
+    if rights.is_distribution(value):
         return  # compared with scipy's own as a whole
     if type(value) in CONTAINERS:
         return
@@ -295,12 +320,8 @@ def _only_looks_like_an_estimator(value: Any) -> bool:
 
 
 def _is_function(value: Any) -> bool:
-    """A function or method of any make, not an object with a call of its own."""
-    if _is_distribution(value) or isinstance(value, functools.partial | operator.itemgetter):
-        return False
-    return (
-        callable(value) and not isinstance(value, type) and hasattr(value, "__name__") and not hasattr(value, "pyfunc")
-    )
+    """A function or method of any make, by its type: an object with a call of its own may carry any name."""
+    return type(value).__name__ in FUNCTIONS and not isinstance(value, type)
 
 
 def _is_data_type(value: type) -> bool:
@@ -312,14 +333,19 @@ def _is_data_type(value: type) -> bool:
     return plain or moments or pandas or (issubclass(value, np.generic | np.dtype) and _top(value) == "numpy")
 
 
-def _is_distribution(value: Any) -> bool:
-    infrastructure: Any = sys.modules.get("scipy.stats._distn_infrastructure")
-    return infrastructure is not None and isinstance(value, infrastructure.rv_generic)
-
-
 def _is_part_of_distribution(value: Any, owner: Any, slot: Slot) -> bool:
     """scipy's distributions keep some of their own methods."""
-    return _is_distribution(owner) and owner is slot.owner and getattr(type(owner), value.__name__, None) is not None
+    return (
+        rights.is_distribution(owner) and owner is slot.owner and getattr(type(owner), value.__name__, None) is not None
+    )
+
+
+def _entries(array: Any) -> list[Any]:
+    """The objects in an array, by numpy's own methods."""
+    import numpy as np
+
+    whole = np.ndarray.view(array, np.ndarray)
+    return whole.ravel().tolist() if whole.dtype.hasobject else []
 
 
 def _is_array(value: Any) -> bool:

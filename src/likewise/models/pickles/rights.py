@@ -10,14 +10,13 @@ value, but nothing in a model has to call it while the file is read.
 
 from __future__ import annotations
 
-import copy
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from enum import Enum, IntEnum
+from fnmatch import fnmatchcase
 from importlib import import_module
-from math import prod
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 CALLED = {
@@ -66,6 +65,7 @@ VALUES = {
     "numpy.ma": "MaskedArray",
     "numpy.ma.core": "MaskedArray",
     "numpy.linalg": "det inv norm pinv",
+    "_operator": "add and_ eq ge gt le lt mul ne neg not_ or_ pow sub truediv",
     "operator": "add and_ eq ge gt le lt mul ne neg not_ or_ pow sub truediv",
     "pandas": "NA NaT",
     "pandas._libs.missing": "NA",
@@ -136,7 +136,7 @@ BASES = ("abc", "builtins", "collections", "enum", "numbers", "typing")
 
 FORBIDDEN_PARTS = (
     "__check_build __main__ _build_utils _callback_context _joblib _mocking _plot _plotting _progressbar _repr_html "
-    "_scoring_monitor _test_common _testing _transport collective conftest ctypeslib dask datasets distutils "
+    "_scoring_monitor _test_common _unuran _testing _transport collective conftest ctypeslib dask datasets distutils "
     "estimator_checks experimental externals f2py federated parallel plotting rabit setup spark testing tests tracker "
     "widget"
 )
@@ -163,7 +163,11 @@ _NAMED = {
 }
 _FORBIDDEN = frozenset(FORBIDDEN_PARTS.split())
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for classes written in Python, not for compiled ones
-_ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
+
+
+def trusts(trusted: Iterable[str], reference: str) -> bool:
+    """Is this among the code that the user trusts, given as patterns?"""
+    return any(fnmatchcase(reference, pattern) for pattern in trusted)
 
 
 def importable(module: str, name: str) -> bool:
@@ -211,15 +215,15 @@ def right_to(reference: str, found: Any) -> Right | None:
 def _right_to_class(found: type) -> Right | None:
     import numpy as np
 
-    if issubclass(found, np.generic | np.dtype) and _top(found.__module__) == "numpy":
+    if issubclass(found, np.generic | np.dtype) and top(found.__module__) == "numpy":
         return Right.CALL
     if not _within(found.__module__, CLASS_TREES):
         return None
-    packages = {_top(tree) for tree in CLASS_TREES}
+    packages = {top(tree) for tree in CLASS_TREES}
     for base in found.__mro__:
-        if issubclass(base, np.memmap) or not (_top(base.__module__) in packages or base.__module__ in BASES):
+        if issubclass(base, np.memmap) or not (top(base.__module__) in packages or base.__module__ in BASES):
             return None  # a thread, a file or a joblib.Parallel in the guise of an allowed package
-    called = not found.__flags__ & HEAP_TYPE or issubclass(found, Enum) or _top(found.__module__) == "pandas"
+    called = not found.__flags__ & HEAP_TYPE or issubclass(found, Enum) or top(found.__module__) == "pandas"
     return Right.CALL if called else Right.MAKE
 
 
@@ -239,61 +243,17 @@ def _is_public(module: str, name: str) -> bool:
     return name in getattr(sys.modules[tree], "__all__", (name,)) and not name.startswith("_")
 
 
-def arguments_allowed(function: Any, arguments: tuple[Any, ...]) -> bool:
-    """Is this call harmless? For the few functions that call, import or decode what they are given."""
-    name = identity(function)
-    if name == "_codecs.encode":  # how bytes are written up to protocol 2; other codecs are imported by name
-        return len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] in ("latin1", "latin-1")
-    if name is not None and name.startswith("numpy.random._pickle."):
-        return all(_makes_random_bits(argument) for argument in arguments)
-    if name == "sklearn.tree._tree.Tree":  # reads as many numbers of classes as it is told to have outputs
-        return len(arguments) == 3 and getattr(arguments[1], "shape", None) == (arguments[2],)
-    return True
-
-
-def _makes_random_bits(argument: Any) -> bool:
-    from numpy.random import BitGenerator
-
-    if isinstance(argument, type):
-        return issubclass(argument, BitGenerator)
-    return isinstance(argument, str | BitGenerator) or identity(argument) == "numpy.random._pickle.__bit_generator_ctor"
-
-
 def method_allowed(owner: Any, name: Any) -> bool:
     """May the file take this method of this object? Only tokenizers, and what scipy's discrete distributions keep."""
     if owner is str:
         return name in METHODS_OF_TEXT.split()
-    if _is_distribution(owner):
+    if is_distribution(owner):
         return bool(name == "_entropy")
     return type(owner) is re.Pattern and name in METHODS_OF_PATTERNS.split()
 
 
-def state_allowed(target: Any, state: Any) -> bool:
-    """May this object be given this state?"""
-    if isinstance(target, type | ModuleType | FunctionType | BuiltinFunctionType | MethodType | Enum):
-        return False  # these are shared with the rest of the process
-    for part in state if isinstance(state, tuple) else (state,):
-        if isinstance(part, Mapping) and not all(_entry_allowed(key, value) for key, value in part.items()):
-            return False
-    import numpy as np
-
-    if isinstance(target, np.dtype):
-        return is_state_of_dtype(target, state)
-    if isinstance(target, np.ndarray) and isinstance(state, tuple):
-        # numpy reads as many objects as the shape says, also beyond the end of the list
-        shapes = [part for part in state if isinstance(part, tuple) and all(isinstance(n, int) for n in part)]
-        return all(bool(shapes) and prod(shapes[0]) == len(part) for part in state if isinstance(part, list))
-    return not _is_distribution(target) or is_state_of_distribution(target, state)
-
-
-def _entry_allowed(key: Any, value: Any) -> bool:
-    if not isinstance(key, str):
-        return True
-    # Hooks of the language are the class's business; text, such as __doc__, hooks nothing.
-    return not (key.startswith("__") and key.endswith("__")) or value is None or isinstance(value, str)
-
-
-def _is_distribution(target: Any) -> bool:
+def is_distribution(target: Any) -> bool:
+    """Is this one of scipy's distributions?"""
     infrastructure = sys.modules.get("scipy.stats._distn_infrastructure")
     return infrastructure is not None and isinstance(target, infrastructure.rv_generic)
 
@@ -310,44 +270,7 @@ def is_state_of_distribution(target: Any, state: Any) -> bool:
     return False
 
 
-def is_dtype(target: Any) -> bool:
-    """Is this a type of numpy's arrays?"""
-    import numpy as np
-
-    return isinstance(target, np.dtype)
-
-
-def built_dtype(target: Any, state: tuple[Any, ...]) -> Any:
-    """A dtype of its own with this state: numpy keeps the dict of the fields, and the file could change it later."""
-    built = copy.copy(target)
-    built.__setstate__(tuple(dict(part) if isinstance(part, dict) else part for part in state))
-    return built
-
-
-def is_state_of_dtype(target: Any, state: Any) -> bool:
-    """numpy believes flags and sizes as they are written, and a wrong one makes it follow pointers that are none."""
-    import numpy as np
-
-    if not isinstance(state, tuple) or len(state) < 8:
-        return False
-    _, _, base, fields_in_order, fields, size, _, flags = state[:8]
-    try:
-        if base is not None:
-            expected = np.dtype(base)
-        elif fields is not None:
-            formats, offsets = zip(*(fields[name][:2] for name in fields_in_order), strict=True)
-            layout: Any = {"names": fields_in_order, "formats": formats, "offsets": offsets, "itemsize": size}
-            expected = np.dtype(layout)
-        else:
-            expected = target
-        unsized = target.kind in "SUV" and base is None
-        fits = size in (-1, expected.itemsize) or (unsized and isinstance(size, int) and size >= 0)
-        return bool(fits and flags & ~_ALIGNED == expected.flags & ~_ALIGNED)
-    except (TypeError, ValueError, KeyError):
-        return False
-
-
-def _top(module: str) -> str:
+def top(module: str) -> str:
     return module.partition(".")[0]
 
 

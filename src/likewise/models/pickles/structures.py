@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from likewise.models.pickles import rights
+from likewise.models.pickles import given, rights
 
 Fault = str | None
 
@@ -26,6 +26,11 @@ def fault_of(value: Any) -> Fault:
         if found is not None:
             return found
     return None
+
+
+def known(kind: type) -> bool:
+    """Is there anything to look at in objects of this class?"""
+    return bool(_checks(kind))
 
 
 def _checks(kind: type) -> tuple[Callable[[Any], Fault], ...]:
@@ -44,7 +49,7 @@ def _array(value: Any) -> Fault:
 def _dtype(value: Any) -> Fault:
     if value.names is None and value.subdtype is None:
         return None
-    if not rights.is_state_of_dtype(value, value.__reduce__()[2]):
+    if not given.is_state_of_dtype(value, value.__reduce__()[2]):
         return "has fields that do not fit its size"
     parts = [value.subdtype[0]] if value.subdtype else [value.fields[name][0] for name in value.names]
     return next((found for part in parts if (found := _dtype(part)) is not None), None)
@@ -329,6 +334,12 @@ def _arrow(value: Any) -> Fault:
     return None
 
 
+def _booster(value: Any) -> Fault:
+    """Libraries of boosters follow the address of what they loaded; where they loaded nothing, that is nowhere."""
+    handle = vars(value).get("_handle", vars(value).get("handle"))
+    return None if getattr(handle, "value", None) else "holds no trees"
+
+
 _CHECKS: dict[str, Callable[[Any], Fault]] = {
     "numpy.ndarray": _array,
     "numpy.dtype": _dtype,
@@ -362,6 +373,8 @@ _CHECKS: dict[str, Callable[[Any], Fault]] = {
     "pandas.Categorical": _categories,
     "pandas.core.indexes.multi.MultiIndex": _levels,
     "pandas.MultiIndex": _levels,
+    "lightgbm.basic.Booster": _booster,
+    "xgboost.core.Booster": _booster,
     "pyarrow.lib.Array": _arrow,
     "pyarrow.lib.ChunkedArray": _arrow,
 }

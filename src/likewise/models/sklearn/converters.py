@@ -16,7 +16,7 @@ import numpy as np
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
 from likewise.models.sklearn import functions
-from likewise.models.sklearn.functions import UnwritableError, Writing
+from likewise.models.sklearn.functions import Writing
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -139,36 +139,47 @@ def _rounds(step: Any) -> bool:
 
 def _ours(*, double: bool) -> dict[type, Converter]:
     """The classes that we convert ourselves."""
-    from sklearn.impute import MissingIndicator, SimpleImputer
-    from sklearn.preprocessing import FunctionTransformer
-
-    always: dict[type, Converter] = {
-        FunctionTransformer: _function,
-        SimpleImputer: _imputer(always=double),
-        MissingIndicator: _indicator,
-    }
-    if not double:
-        return always
     from sklearn.ensemble import IsolationForest
+    from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
-    from sklearn.preprocessing import PowerTransformer
+    from sklearn.preprocessing import FunctionTransformer, PowerTransformer
     from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR, OneClassSVM
 
-    return {
-        **always,
+    always: dict[type, Callable[[Writing], None]] = {
+        FunctionTransformer: _function,
+        _Inverse: _inverse,
+        SimpleImputer: partial(_imputer, always=double),
+        MissingIndicator: _indicator,
+    }
+    in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
         **dict.fromkeys((SVR, NuSVR, OneClassSVM), _svm_regressor),
         **dict.fromkeys((SVC, NuSVC), _svm_classifier),
         IsolationForest: _isolation_forest,
         PowerTransformer: _power,
     }
+    return {kind: _writing(convert) for kind, convert in (always | (in_double if double else {})).items()}
+
+
+def _writing(convert: Callable[[Writing], None]) -> Converter:
+    """One of ours as skl2onnx calls it."""
+
+    def converter(scope: Any, operator: Any, container: Any) -> None:
+        convert(Writing(scope, operator, container))
+
+    return converter
 
 
 def _shapes() -> dict[type, Callable[[Any], None]]:
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.preprocessing import FunctionTransformer
 
-    return {FunctionTransformer: _shape_of_function, SimpleImputer: _shape_of_imputer, MissingIndicator: _shape_of_gaps}
+    return {
+        FunctionTransformer: _shape_of_function,
+        _Inverse: _shape_of_numbers,
+        SimpleImputer: _shape_of_imputer,
+        MissingIndicator: _shape_of_gaps,
+    }
 
 
 def _is_text(variable: Any) -> bool:
@@ -190,31 +201,25 @@ def _width(operator: Any) -> int | None:
     return None if None in widths else sum(width or 0 for width in widths)
 
 
-def _joined(write: Writing, operator: Any) -> str:
-    """The inputs side by side, as numbers of one type."""
-    parts = [write("Cast", variable.full_name, to=write.kind) for variable in operator.inputs]
-    return parts[0] if len(parts) == 1 else write("Concat", *parts, axis=1)
-
-
-def _shape_of_function(operator: Any) -> None:
-    step = operator.raw_operator
-    if step.func is None and all(map(_is_text, operator.inputs)):
-        operator.outputs[0].type = type(operator.inputs[0].type)([None, _width(operator)])
-        return
+def _shape_of_numbers(operator: Any) -> None:
     operator.outputs[0].type = _number(operator)([None, _width(operator)])
 
 
-def _function(scope: Any, operator: Any, container: Any) -> None:
-    step = operator.raw_operator
-    write = Writing(scope, operator, container)
-    if step.func is None and all(map(_is_text, operator.inputs)):
-        names = [variable.full_name for variable in operator.inputs]
-        write.into(operator.outputs[0], names[0] if len(names) == 1 else write("Concat", *names, axis=1))
-        return
-    try:
-        write.into(operator.outputs[0], functions.applied(write, _joined(write, operator), step.func, step.kw_args))
-    except UnwritableError as error:
-        raise ModelError(str(error)) from error
+def _passes_text(operator: Any) -> bool:
+    return operator.raw_operator.func is None and all(map(_is_text, operator.inputs))
+
+
+def _shape_of_function(operator: Any) -> None:
+    _shape_of_numbers(operator)
+    if _passes_text(operator):
+        operator.outputs[0].type = type(operator.inputs[0].type)([None, _width(operator)])
+
+
+def _function(write: Writing) -> None:
+    if _passes_text(write.operator):
+        write.into(0, write.beside([variable.full_name for variable in write.operator.inputs]))
+    else:
+        write.into(0, functions.applied(write, write.table(), write.step.func, write.step.kw_args))
 
 
 def _parse_target(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
@@ -229,27 +234,15 @@ def _parse_target(scope: Any, model: Any, inputs: Any, custom_parsers: Any = Non
     return operator.outputs
 
 
+@dataclass(frozen=True, slots=True)
 class _Inverse:
     """Takes back what a transformer did to the target, as an operator of skl2onnx."""
 
-    def __init__(self, transformer: Any) -> None:
-        self.transformer = transformer
+    transformer: Any
 
-    def onnx_shape_calculator(self) -> Callable[[Any], None]:
-        def shape(operator: Any) -> None:
-            operator.outputs[0].type = _number(operator)([None, _width(operator)])
 
-        return shape
-
-    def onnx_converter(self) -> Converter:
-        def convert(scope: Any, operator: Any, container: Any) -> None:
-            write = Writing(scope, operator, container)
-            try:
-                write.into(operator.outputs[0], functions.inverse(write, _joined(write, operator), self.transformer))
-            except UnwritableError as error:
-                raise ModelError(str(error)) from error
-
-        return convert
+def _inverse(write: Writing) -> None:
+    write.into(0, functions.inverse(write, write.table(), write.step.transformer))
 
 
 def _kept(step: Any) -> Any:
@@ -275,27 +268,21 @@ def _by_ours(step: Any, operator: Any, *, always: bool) -> bool:
     return always or not plain or len(_kept(step)) != len(step.statistics_)
 
 
-def _imputer(*, always: bool) -> Converter:
-    def convert(scope: Any, operator: Any, container: Any) -> None:
-        from skl2onnx.common._registration import get_converter
-
-        step = operator.raw_operator
-        if not _by_ours(step, operator, always=always):
-            get_converter("SklearnSimpleImputer")(scope, operator, container)
-            return
-        write = Writing(scope, operator, container)
-        table = _joined(write, operator)
-        missing = _missing(write, table, step.missing_values)
-        filled = write("Where", missing, step.statistics_.astype(np.float64), table)
-        kept = _kept(step)
-        if len(kept) != len(step.statistics_):
-            filled = write("Gather", filled, kept.astype(np.int64), axis=1)
-        if step.add_indicator:
-            gaps = write("Gather", missing, step.indicator_.features_.astype(np.int64), axis=1)
-            filled = write("Concat", filled, write("Cast", gaps, to=write.kind), axis=1)
-        write.into(operator.outputs[0], filled)
-
-    return convert
+def _imputer(write: Writing, *, always: bool) -> None:
+    step = write.step
+    if not _by_ours(step, write.operator, always=always):
+        write.as_registered("SklearnSimpleImputer")
+        return
+    table = write.table()
+    missing = _missing(write, table, step.missing_values)
+    filled = write("Where", missing, step.statistics_.astype(np.float64), table)
+    kept = _kept(step)
+    if len(kept) != len(step.statistics_):
+        filled = write("Gather", filled, kept.astype(np.int64), axis=1)
+    if step.add_indicator:
+        gaps = write("Gather", missing, step.indicator_.features_.astype(np.int64), axis=1)
+        filled = write.beside([filled, write("Cast", gaps, to=write.kind)])
+    write.into(0, filled)
 
 
 def _missing(write: Writing, table: str, value: Any) -> str:
@@ -308,47 +295,47 @@ def _shape_of_gaps(operator: Any) -> None:
     operator.outputs[0].type = _number(operator)([None, len(operator.raw_operator.features_)])
 
 
-def _indicator(scope: Any, operator: Any, container: Any) -> None:
-    step = operator.raw_operator
-    write = Writing(scope, operator, container)
-    gaps = _missing(write, _joined(write, operator), step.missing_values)
-    chosen = write("Gather", gaps, step.features_.astype(np.int64), axis=1)
-    write.into(operator.outputs[0], write("Cast", chosen, to=write.kind))
+def _indicator(write: Writing) -> None:
+    gaps = _missing(write, write.table(), write.step.missing_values)
+    chosen = write("Gather", gaps, write.step.features_.astype(np.int64), axis=1)
+    write.into(0, write("Cast", chosen, to=write.kind))
 
 
-def _power(scope: Any, operator: Any, container: Any) -> None:
-    write = Writing(scope, operator, container)
-    write.into(operator.outputs[0], functions.power(write, _joined(write, operator), operator.raw_operator))
+def _power(write: Writing) -> None:
+    write.into(0, functions.power(write, write.table(), write.step))
 
 
-def _labelled(write: Writing, operator: Any, place: str) -> None:
+def _labelled(write: Writing, place: str) -> None:
     """The label at this place of the classes."""
-    classes = operator.raw_operator.classes_
+    classes = write.step.classes_
     labels = classes.astype(object) if classes.dtype.kind in "OUS" else classes.astype(np.int64)
-    write.into(operator.outputs[0], write("Gather", labels, place))
+    write.into(0, write("Gather", labels, place))
 
 
-def _linear_classifier(scope: Any, operator: Any, container: Any) -> None:
-    step = operator.raw_operator
-    write = Writing(scope, operator, container)
+def _linear_classifier(write: Writing) -> None:
+    step = write.step
     coefficients = np.atleast_2d(step.coef_).astype(np.float64)
     intercept = np.broadcast_to(np.asarray(step.intercept_, dtype=np.float64), (len(coefficients),))
-    scores = write("Add", write("MatMul", _joined(write, operator), coefficients.T.copy()), intercept.copy())
+    scores = write("Add", write("MatMul", write.table(), coefficients.T.copy()), intercept.copy())
     binarizer = getattr(step, "_label_binarizer", None)
     if binarizer is not None and binarizer.y_type_.startswith("multilabel"):
-        write.into(operator.outputs[0], write("Cast", write("Greater", scores, 0.0), to=7))
+        write.into(0, write("Cast", write("Greater", scores, 0.0), to=7))
     elif len(coefficients) == 1:
         above = write("Cast", write("Greater", scores, 0.0), to=7)
-        _labelled(write, operator, write("Squeeze", above, np.array([1])))
+        _labelled(write, write("Squeeze", above, np.array([1])))
     else:
-        _labelled(write, operator, write("ArgMax", scores, axis=1, keepdims=0))
-    write.into(operator.outputs[1], scores)
+        _labelled(write, write("ArgMax", scores, axis=1, keepdims=0))
+    write.into(1, scores)
 
 
-def _kernel(write: Writing, table: str, step: Any) -> str:
+def _dense(array: Any) -> Any:
+    return np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
+
+
+def _kernel(write: Writing) -> str:
     """The kernel of every row with every support vector."""
-    vectors = step.support_vectors_
-    vectors = np.asarray(vectors.toarray() if hasattr(vectors, "toarray") else vectors, dtype=np.float64)
+    step, table = write.step, write.table()
+    vectors = _dense(step.support_vectors_)
     gamma, offset, degree = float(step._gamma), float(step.coef0), float(step.degree)
     if step.kernel == "rbf":
         # Around their middle, where the squares are small and little is lost between them.
@@ -372,35 +359,27 @@ def _kernel(write: Writing, table: str, step: Any) -> str:
     )
 
 
-def _dense(array: Any) -> Any:
-    return np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
-
-
-def _svm_regressor(scope: Any, operator: Any, container: Any) -> None:
-    step = operator.raw_operator
-    write = Writing(scope, operator, container)
-    kernel = _kernel(write, _joined(write, operator), step)
+def _svm_regressor(write: Writing) -> None:
+    step = write.step
+    kernel = _kernel(write)
     found = write("Add", write("MatMul", kernel, _dense(step.dual_coef_).T.copy()), step.intercept_.astype(np.float64))
-    if len(operator.outputs) == 1:
-        write.into(operator.outputs[0], found)
+    if len(write.operator.outputs) == 1:
+        write.into(0, found)
         return
     # An outlier detector says on which side a row lies, and how far.
     side = write("Where", write("Greater", found, 0.0), np.array([[1]]), np.array([[-1]]))
-    write.into(operator.outputs[0], side)
-    write.into(operator.outputs[1], found)
+    write.into(0, side)
+    write.into(1, found)
 
 
-def _svm_classifier(scope: Any, operator: Any, container: Any) -> None:
+def _svm_classifier(write: Writing) -> None:
     """One against one, as libsvm does it: each pair of classes has a score, and a vote."""
-    from skl2onnx.common._registration import get_converter
-
-    step = operator.raw_operator
+    step = write.step
     classes = len(step.classes_)
     if len(getattr(step, "_probA", ())) or getattr(step, "decision_function_shape", "ovr") != "ovr":
-        get_converter("SklearnSVC")(scope, operator, container)
+        write.as_registered("SklearnSVC")
         return
-    write = Writing(scope, operator, container)
-    kernel = _kernel(write, _joined(write, operator), step)
+    kernel = _kernel(write)
     pairs = [(first, second) for first in range(classes) for second in range(first + 1, classes)]
     weights = np.zeros((len(step.support_vectors_), len(pairs)))
     ends = np.cumsum(step.n_support_)
@@ -416,17 +395,17 @@ def _svm_classifier(scope: Any, operator: Any, container: Any) -> None:
     for column, (first, second) in enumerate(pairs):
         wins[column, first], wins[column, second] = 1.0, -1.0
     counted = write("Add", write("MatMul", votes, wins), np.array([float(place) for place in range(classes)]))
-    _labelled(write, operator, write("ArgMax", counted, axis=1, keepdims=0))
+    _labelled(write, write("ArgMax", counted, axis=1, keepdims=0))
     if classes == 2:
-        operator.outputs[1].type.shape = [None, 1]
-        write.into(operator.outputs[1], write("Neg", decision))
+        write.operator.outputs[1].type.shape = [None, 1]
+        write.into(1, write("Neg", decision))
         return
     sums = write("MatMul", decision, wins)
     confidence = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
-    write.into(operator.outputs[1], write("Add", counted, confidence))
+    write.into(1, write("Add", counted, confidence))
 
 
-def _isolation_forest(scope: Any, operator: Any, container: Any) -> None:
+def _isolation_forest(write: Writing) -> None:
     """Every leaf says how deep it is; the sum over the trees is all there is to know."""
     from skl2onnx.common.tree_ensemble import (
         add_tree_to_attribute_pairs,
@@ -434,8 +413,7 @@ def _isolation_forest(scope: Any, operator: Any, container: Any) -> None:
     )
     from sklearn.ensemble._iforest import _average_path_length
 
-    step = operator.raw_operator
-    write = Writing(scope, operator, container)
+    step = write.step
     attributes = get_default_tree_regressor_attribute_pairs()
     attributes["n_targets"] = 1
     no_classes, as_values = (False,), (False, True)  # no counts, and thresholds for float32
@@ -453,12 +431,12 @@ def _isolation_forest(scope: Any, operator: Any, container: Any) -> None:
     leaves = [float(depths_of[number][node]) for number, node in at]
     attributes["target_weights"] = leaves
     attributes["target_ids"] = [0] * len(leaves)
-    depths = write("TreeEnsembleRegressor", _joined(write, operator), op_domain="ai.onnx.ml", **attributes)
+    depths = write("TreeEnsembleRegressor", write.table(), op_domain="ai.onnx.ml", **attributes)
     most = len(step.estimators_) * float(_average_path_length([step._max_samples])[0])
     score = write("Neg", write("Pow", 2.0, write("Div", depths, -most)))
     decision = write("Sub", score, float(step.offset_))
-    write.into(operator.outputs[1], decision)
+    write.into(1, decision)
     less = write("Less", decision, 0.0)
-    write.into(operator.outputs[0], write("Where", less, np.array([[-1]]), np.array([[1]])))
-    if len(operator.outputs) > 2:
-        write.into(operator.outputs[2], score)
+    write.into(0, write("Where", less, np.array([[-1]]), np.array([[1]])))
+    if len(write.operator.outputs) > 2:
+        write.into(2, score)

@@ -21,7 +21,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import NOTE, ExportRequest
 from likewise.errors import ModelError, extra, one_line
 from likewise.models import flags_as_integers, quietly
-from likewise.models.onnx.doubles import in_double
+from likewise.models.onnx.widen import in_double
 from likewise.models.sklearn.converters import Conversion
 from likewise.models.sklearn.walk import Part, first_to_see, innermost, takes_columns_apart, walk, with_parts
 

@@ -7,30 +7,30 @@ before the logarithm is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from likewise.errors import ModelError
+
 SINGLE, DOUBLE, WHOLE = 1, 11, 7
 LARGEST = float(np.finfo(np.float64).max)
-
-
-class UnwritableError(ValueError):
-    """A function that has no form in ONNX."""
 
 
 class Writing:
     """Writes operators into the container of a conversion: a call adds one and gives the name of what it makes.
 
     Numbers among the inputs are stored, floats in the type the graph has, or in float64 while `wide`.
+    `step` is the fitted estimator that is converted, as the `operator` of skl2onnx.
     """
 
     def __init__(self, scope: Any, operator: Any, container: Any) -> None:
         from skl2onnx.common.data_types import DoubleTensorType
 
         self._scope, self._container = scope, container
+        self.operator, self.step = operator, operator.raw_operator
         double = any(isinstance(variable.type, DoubleTensorType) for variable in operator.inputs)
         self.kind = DOUBLE if double else SINGLE
         """The element type of the numbers of this graph."""
@@ -53,11 +53,37 @@ class Writing:
         self._container.add_initializer(name, kind, list(array.shape), content)
         return name
 
-    def into(self, variable: Any, name: str) -> None:
+    def beside(self, tables: Sequence[str]) -> str:
+        """Tables side by side."""
+        return tables[0] if len(tables) == 1 else self("Concat", *tables, axis=1)
+
+    def table(self) -> str:
+        """The inputs side by side, as numbers of one type."""
+        return self.beside([self("Cast", variable.full_name, to=self.kind) for variable in self.operator.inputs])
+
+    def in_double(self, form: Form, table: str, *given: Any, **options: Any) -> str:
+        """What a form makes of a table in float64, as the numbers of this graph."""
+        was, self.wide = self.wide, True
+        try:
+            found = form(self, self("Cast", table, to=DOUBLE), *given, **options)
+        finally:
+            self.wide = was
+        return self("Cast", found, to=self.kind)
+
+    def into(self, place: int, name: str) -> None:
         """Give this as an output of the converted operator."""
-        self._container.add_node(
-            "Identity", [name], [variable.full_name], name=self._scope.get_unique_operator_name("Identity")
-        )
+        output = self.operator.outputs[place].full_name
+        self._container.add_node("Identity", [name], [output], name=self._scope.get_unique_operator_name("Identity"))
+
+    def as_registered(self, alias: str) -> None:
+        """Leave it to skl2onnx's own converter."""
+        from skl2onnx.common._registration import get_converter
+
+        get_converter(alias)(self._scope, self.operator, self._container)
+
+
+Form = Callable[..., str]
+"""Writes what one function makes of a table: `form(write, table, …)`."""
 
 
 def applied(write: Writing, x: str, func: Any, keywords: Mapping[str, Any] | None = None) -> str:
@@ -72,24 +98,17 @@ def applied(write: Writing, x: str, func: Any, keywords: Mapping[str, Any] | Non
     except TypeError:  # what cannot be hashed is none of them
         form = None
     if form is None:
-        raise UnwritableError(f"it calls {_named(func)}, which has no form in ONNX")
-    was, write.wide = write.wide, True
+        raise ModelError(f"it calls {_named(func)}, which has no form in ONNX")
     try:
-        found = form(write, write("Cast", x, to=DOUBLE), **given)
+        return write.in_double(form, x, **given)
     except TypeError as error:
-        raise UnwritableError(f"it calls {_named(func)} with {', '.join(given)}, which has no form in ONNX") from error
-    finally:
-        write.wide = was
-    return write("Cast", found, to=write.kind)
+        raise ModelError(f"it calls {_named(func)} with {', '.join(given)}, which has no form in ONNX") from error
 
 
 def _named(func: Any) -> str:
     name = getattr(func, "__qualname__", None) or getattr(func, "__name__", type(func).__name__)
     module = "numpy" if isinstance(func, np.ufunc) else getattr(func, "__module__", None)
     return f"{module}.{name}" if module else str(name)
-
-
-Form = Callable[..., str]
 
 
 def _plain(operator: str) -> Form:
@@ -239,25 +258,24 @@ def known() -> dict[Any, Form]:
 
 def power(write: Writing, x: str, step: Any) -> str:
     """What a fitted PowerTransformer makes of a table."""
-    parts = [_power_of(write, _column(write, x, place), float(value), step.method)
-             for place, value in enumerate(step.lambdas_)]  # fmt: skip
-    found = parts[0] if len(parts) == 1 else write("Concat", *parts, axis=1)
+
+    def of_one(column: str, exponent: float) -> str:
+        """A missing value stays one."""
+        if step.method == "box-cox":
+            return _boxcox(write, write("Log", column), exponent)
+        up = _boxcox(write, _log1p(write, write("Abs", column)), exponent)
+        down = write("Neg", _boxcox(write, _log1p(write, write("Abs", column)), 2 - exponent))
+        return write("Where", write("Less", column, 0.0), down, up)
+
+    found = _by_column(write, x, of_one, step.lambdas_)
     if step.standardize:
         found = write("Div", write("Sub", found, _floats(step._scaler.mean_)), _floats(step._scaler.scale_))
     return found
 
 
-def _column(write: Writing, x: str, place: int) -> str:
-    return write("Gather", x, np.array([place]), axis=1)
-
-
-def _power_of(write: Writing, x: str, exponent: float, method: str) -> str:
-    """Of one column; a missing value stays one."""
-    if method == "box-cox":
-        return _boxcox(write, write("Log", x), exponent)
-    up = _boxcox(write, _log1p(write, write("Abs", x)), exponent)
-    down = write("Neg", _boxcox(write, _log1p(write, write("Abs", x)), 2 - exponent))
-    return write("Where", write("Less", x, 0.0), down, up)
+def _by_column(write: Writing, x: str, of_one: Callable[[str, float], str], exponents: Any) -> str:
+    columns = (write("Gather", x, np.array([place]), axis=1) for place in range(len(exponents)))
+    return write.beside([of_one(column, float(value)) for column, value in zip(columns, exponents, strict=True)])
 
 
 def _boxcox(write: Writing, log: str, exponent: float) -> str:
@@ -279,13 +297,8 @@ def inverse(write: Writing, x: str, step: Any) -> str:
             x = inverse(write, x, inner)
         return x
     if kind not in _INVERSES:
-        raise UnwritableError(f"its target is transformed by {kind}, whose inverse has no form in ONNX")
-    was, write.wide = write.wide, True
-    try:
-        found = _INVERSES[kind](write, write("Cast", x, to=DOUBLE), step)
-    finally:
-        write.wide = was
-    return write("Cast", found, to=write.kind)
+        raise ModelError(f"its target is transformed by {kind}, whose inverse has no form in ONNX")
+    return write.in_double(_INVERSES[kind], x, step)
 
 
 def _unscaled(scale: str, centre: str) -> Form:
@@ -302,24 +315,23 @@ def _unscaled(scale: str, centre: str) -> Form:
 
 def _inverse_range(write: Writing, x: str, step: Any) -> str:
     if step.clip:
-        raise UnwritableError("its target is transformed by MinMaxScaler(clip=True), whose inverse has no form in ONNX")
+        raise ModelError("its target is transformed by MinMaxScaler(clip=True), whose inverse has no form in ONNX")
     return write("Div", write("Sub", x, _floats(step.min_)), _floats(step.scale_))
 
 
 def _inverse_power(write: Writing, x: str, step: Any) -> str:
     if step.standardize:
         x = _unscaled("scale_", "mean_")(write, x, step._scaler)
-    parts = []
-    for place, exponent in enumerate(float(value) for value in step.lambdas_):
-        column = _column(write, x, place)
+
+    def of_one(column: str, exponent: float) -> str:
         if step.method == "box-cox":
-            parts.append(write("Exp", _inverse_boxcox(write, column, exponent)))
-            continue
+            return write("Exp", _inverse_boxcox(write, column, exponent))
         size = write("Abs", column)
         up = _expm1(write, _inverse_boxcox(write, size, exponent))
         down = write("Neg", _expm1(write, _inverse_boxcox(write, size, 2 - exponent)))
-        parts.append(write("Where", write("Less", column, 0.0), down, up))
-    return parts[0] if len(parts) == 1 else write("Concat", *parts, axis=1)
+        return write("Where", write("Less", column, 0.0), down, up)
+
+    return _by_column(write, x, of_one, step.lambdas_)
 
 
 def _inverse_boxcox(write: Writing, x: str, exponent: float) -> str:

@@ -1,4 +1,4 @@
-"""scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files."""
+"""scikit-learn models: live estimators, .joblib, .pkl, .pickle and .skops files, and the ways of asking them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, Model, Runner, Signature
+from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Runner, Shape, Signature
+from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, ModelError, extra, one_line
 from likewise.models import pickles, require_known
-from likewise.models.sklearn import describe
-from likewise.models.sklearn.describe import UP_TO_ROUNDING, View, inputs_of, is_multilabel, rule_of, views_of
+from likewise.models.arrays import plain_labels
+from likewise.models.sklearn.walk import innermost, outermost
 from likewise.registry import adapters
 
 SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
@@ -25,17 +25,62 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 _LARGEST_DENSE = 1 << 30
 
 
+BY_DEFINITION = frozenset(
+    [
+        "BaggingClassifier",
+        "CalibratedClassifierCV",
+        "DecisionTreeClassifier",
+        "ExtraTreeClassifier",
+        "ExtraTreesClassifier",
+        "LabelPropagation",
+        "LabelSpreading",
+        "RandomForestClassifier",
+        "VotingClassifier",
+    ]
+)
+"""Their `predict` takes the class at the argmax of `predict_proba`; read in the source of each."""
+
+UP_TO_ROUNDING = frozenset(
+    [
+        "AdaBoostClassifier",
+        "BernoulliNB",
+        "CategoricalNB",
+        "ComplementNB",
+        "GaussianNB",
+        "GradientBoostingClassifier",
+        "HistGradientBoostingClassifier",
+        "LinearDiscriminantAnalysis",
+        "LogisticRegression",
+        "LogisticRegressionCV",
+        "MLPClassifier",
+        "MultinomialNB",
+        "QuadraticDiscriminantAnalysis",
+    ]
+)
+"""Their probabilities rise with the scores `predict` compares, so both choose the same class unless nearly tied."""
+
+
+def rule_of(model: Any) -> frozenset[str] | None:
+    """How its `predict` follows from its `predict_proba`; None if it does not."""
+    kind = type(model)
+    if not kind.__module__.startswith("sklearn."):
+        return None
+    if kind.__name__ == "StackingClassifier":
+        return UP_TO_ROUNDING if rule_of(model.final_estimator_) is not None else None
+    if kind.__name__ == "VotingClassifier" and model.voting != "soft":
+        return None
+    return next((rule for rule in (BY_DEFINITION, UP_TO_ROUNDING) if kind.__name__ in rule), None)
+
+
 def read(path: str | os.PathLike[str], *, trusted: Sequence[str]) -> tuple[Any, str | None]:
     """What a file holds, and the version of scikit-learn that wrote it where the file says so."""
     name = os.fspath(path)
     with extra("sklearn", needed_for=f"reading {name}"):
         import sklearn  # noqa: F401
     if name.lower().endswith(".skops"):
-        value, version = _load_skops(name, trusted), None
-    else:
-        found = pickles.read(path, trusted=trusted)
-        value, version = found.value, ", ".join(found.sklearn_versions) or None
-    return value, version
+        return _load_skops(name, trusted), None
+    value, versions = pickles.read(path, trusted=trusted)
+    return value, ", ".join(versions) or None
 
 
 def _load_skops(name: str, trusted: Sequence[str]) -> Any:
@@ -44,13 +89,8 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
     if not os.path.isfile(name):
         raise ModelError(f"there is no file {name}", remedy="Check the path of the model")
     try:
-        unknown = skops.io.get_untrusted_types(file=name)
-        refused = [
-            entry
-            for entry in unknown
-            if not pickles.known(entry) and not any(fnmatchcase(entry, pattern) for pattern in trusted)
-        ]
-        if refused:
+        unknown, gate = skops.io.get_untrusted_types(file=name), pickles.Gate(trusted)
+        if refused := [entry for entry in unknown if not pickles.known(entry) and not gate.trusts(entry)]:
             raise pickles.refusal(name, refused)
         model = skops.io.load(name, trusted=unknown)
     except (LikewiseError, Warning):
@@ -114,6 +154,145 @@ def _way_out(value: Any) -> str:
     if not isinstance(value, type) and (hasattr(value, "predict") or callable(value)):
         return "Give a Python function that calls it instead: `file.py:function`"
     return "Save the fitted estimator itself, with its preprocessing, as a Pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way of asking: the method to call, and which part of a list of answers it is."""
+
+    spec: OutputSpec
+    method: str
+    part: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+def inputs_of(model: Any) -> tuple[tuple[InputSpec, ...] | None, bool]:
+    """The declared inputs, and whether they are columns of a table."""
+    from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+
+    first = outermost(model)
+    names = getattr(model, "feature_names_in_", None)
+    names = getattr(first, "feature_names_in_", None) if names is None else names
+    if names is not None:
+        return tuple(InputSpec(str(name)) for name in names), True
+    if isinstance(first, CountVectorizer | HashingVectorizer):
+        return (InputSpec("X", None, (None,)),), False
+    count = getattr(model, "n_features_in_", None)
+    count = getattr(first, "n_features_in_", None) if count is None else count
+    return (None, False) if count is None else ((InputSpec("X", None, (None, int(count))),), False)
+
+
+def views_of(model: Any, name: str) -> tuple[View, ...]:
+    """Every way the model can be asked about new rows; an error if there is none."""
+    views = _predicting_views(model, name)
+    # A feature selector around a model can do both, and exporters take it for what it selects.
+    selects = hasattr(model, "get_support") and hasattr(model, "transform") and views[0].method != "transform"
+    return (*views, _view("selected", Kind.VALUE, "transform")) if selects else views
+
+
+def _predicting_views(model: Any, name: str) -> tuple[View, ...]:
+    kind = _type_of(model)
+    if not hasattr(model, "predict"):
+        if hasattr(model, "transform"):
+            return (_view("value", Kind.VALUE, "transform"),)
+        only = "has neither predict nor transform"
+        if hasattr(model, "fit_predict"):
+            only = "can only label the rows it was fitted on (fit_predict)"
+        raise ModelError(
+            f"{name}: {type(innermost(model)).__name__} {only}, so it cannot answer new rows",
+            remedy="Compare a model with predict or transform, such as a classifier trained on its labels",
+        )
+    if kind == "regressor":
+        return (_view("value", Kind.VALUE, "predict"),)
+    if kind == "outlier_detector":
+        label = _view("label", Kind.LABEL, "predict", shape=(None,), classes=(-1, 1))
+        return (label, *_if_it_has(model, _view("scores", Kind.SCORE, "decision_function", shape=(None,))))
+    if kind == "classifier" or hasattr(model, "classes_"):
+        return _classifier_views(model)
+    if hasattr(model, "predict_proba"):
+        return _mixture_views(model)
+    if kind == "clusterer":
+        label = _view("label", Kind.LABEL, "predict", shape=(None,))
+        return (label, *_if_it_has(model, _view("distances", Kind.DISTANCE, "transform")))
+    return (_view("value", Kind.VALUE, "predict"),)
+
+
+def _classifier_views(model: Any) -> tuple[View, ...]:
+    classes = getattr(model, "classes_", None)
+    if classes is None or is_multilabel(innermost(model), classes):
+        return _multilabel_views(model, classes)
+    labels = plain_labels(classes)
+    count = len(labels)
+    # Support vector machines may give a column for each pair of classes; with three classes only the name tells.
+    in_pairs = getattr(innermost(model), "decision_function_shape", None) == "ovo" and count > 2
+    scored = None if in_pairs else labels
+    shape: Shape | None = (None,) if count == 2 else (None, count)
+    decided_by_scores = hasattr(model, "decision_function") and scored and rule_of(innermost(model)) is None
+    decided_by = "scores" if decided_by_scores else "probabilities"
+    return (
+        _view("label", Kind.LABEL, "predict", shape=(None,), classes=labels, decided_by=decided_by),
+        *_if_it_has(
+            model,
+            _view("probabilities", Kind.PROBABILITY, "predict_proba", shape=(None, count), classes=labels),
+            _view("scores", Kind.SCORE, "decision_function", shape=shape if scored else None, classes=scored),
+        ),
+    )
+
+
+def _multilabel_views(model: Any, classes: Any) -> tuple[View, ...]:
+    """Several labels a row: probabilities come as one array, or as a list with an array a label."""
+    label = _view("label", Kind.LABEL, "predict")
+    scores = _view("scores", Kind.SCORE, "decision_function")
+    probabilities: tuple[View, ...] = (_view("probabilities", Kind.PROBABILITY, "predict_proba"),)
+    apart = isinstance(classes, list) and type(innermost(model)).__name__ != "ClassifierChain"
+    if apart and len({len(options) for options in classes}) > 1:
+        about = [{"shape": (None, len(options)), "classes": plain_labels(options)} for options in classes]
+        probabilities = tuple(
+            _view(f"probabilities.{part}", Kind.PROBABILITY, "predict_proba", part=part, **told)
+            for part, told in enumerate(about)
+        )
+    return (label, *_if_it_has(model, *probabilities, scores))
+
+
+def _mixture_views(model: Any) -> tuple[View, ...]:
+    weights = getattr(innermost(model), "weights_", None)
+    labels = None if weights is None else tuple(range(len(weights)))
+    shape = None if labels is None else (None, len(labels))
+    return (
+        _view("label", Kind.LABEL, "predict", shape=(None,), classes=labels),
+        _view("probabilities", Kind.PROBABILITY, "predict_proba", shape=shape, classes=labels),
+    )
+
+
+def _view(name: str, kind: Kind, method: str, *, part: int | None = None, **about: Any) -> View:
+    return View(OutputSpec(name, kind, view=True, **about), method, part)
+
+
+def _if_it_has(model: Any, *views: View) -> tuple[View, ...]:
+    return tuple(view for view in views if hasattr(model, view.method))
+
+
+def is_multilabel(model: Any, classes: Any) -> bool:
+    """Does the classifier give several labels a row?"""
+    if isinstance(classes, list) or getattr(model, "multilabel_", False) or getattr(model, "outputs_2d_", False):
+        return True
+    binarizer = getattr(model, "_label_binarizer", None)
+    several = getattr(model, "n_outputs_", 1) > 1 and binarizer is None  # for a network these are units, not labels
+    return several or str(getattr(binarizer, "y_type_", "")).startswith("multilabel")
+
+
+def _type_of(model: Any) -> str | None:
+    """What the estimator says it is: `classifier`, `regressor`, `clusterer`, `outlier_detector` …"""
+    try:
+        from sklearn.utils import get_tags
+
+        kind = get_tags(model).estimator_type
+    except (ImportError, AttributeError):  # scikit-learn before 1.6, or a class that only looks like its own
+        kind = getattr(model, "_estimator_type", None)
+    return None if kind is None else str(kind)
 
 
 def ask(model: Any, data: Any, views: Sequence[View]) -> dict[str, Array]:
@@ -240,7 +419,9 @@ class EstimatorRunner:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        return describe.details(self._estimator, self._fitted_with)
+        from likewise.models.sklearn.inside import details
+
+        return details(self._estimator, self.signature, self._fitted_with)
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         wanted = [view for view in self._views if outputs is None or view.name in outputs]

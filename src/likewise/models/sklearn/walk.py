@@ -2,6 +2,10 @@
 
 `parts` is the list. A Pipeline, a ColumnTransformer, a search, a frozen model, a vote or a stack: whoever wants to
 go inside one of them asks here what it holds and in which role, and everything else follows from the role.
+
+Steps are watched in a copy of the model whose containers are copied and whose steps have another `transform`; the
+model itself does the running, so whatever its containers do (select columns, stack sparse parts, keep DataFrames)
+happens as always, and the model of the user is not touched.
 """
 
 from __future__ import annotations
@@ -9,9 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeAlias
 
+from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
+
+Change: TypeAlias = Callable[[Any, Any], Any]
+"""What a step gives instead, from what it was given and what it gave."""
+
+MOST_MEMBERS = 32
+"""Members whose steps are watched; more are the trees of a forest, which have none."""
+
+TEXT = ("CountVectorizer", "TfidfVectorizer", "HashingVectorizer")
 
 
 class Role(Enum):
@@ -305,37 +318,136 @@ def _one_to_one(step: Any, width: int) -> bool:
     )
 
 
-def names_after(steps: Sequence[tuple[str, Any]], columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of what the steps give: the data's own where a step keeps a column a column."""
-    names = list(columns)
-    for path, step in steps:
-        names = names_given(step, names) or [f"{path}[{index}]" for index in range(_width(step))]
-    return tuple(_original(name, columns) for name in names)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A transformer inside a model; `path` is how scikit-learn's `set_params` names it.
+
+    `joins` marks a ColumnTransformer or FeatureUnion, which puts the outputs of its branches side by side.
+    `upstream` are the paths of the steps its input has been through.
+    """
+
+    path: str
+    estimator: Any
+    joins: bool = False
+    upstream: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("__")[2]
+
+    @property
+    def reads_text(self) -> bool:
+        return any(kind.__name__ in TEXT for kind in type(self.estimator).__mro__)
 
 
-def names_given(step: Any, names: Sequence[str]) -> list[str]:
-    """What a step calls its outputs, given its inputs' names; nothing if it does not say."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a step was given and what it gave, as it came and as arrays of numbers where they are numbers."""
+
+    given: Any
+    gave: Any
+
+    @property
+    def input(self) -> Array | None:
+        return numbers(self.given)
+
+    @property
+    def output(self) -> Array | None:
+        return numbers(self.gave)
+
+
+def with_changes(model: Any, changes: Mapping[str, Change]) -> Any:
+    """A copy of the model in which the steps at these paths give something else."""
+    return visit_steps(model, lambda step: changes.get(step.path))
+
+
+def passing(given: Any, gave: Any) -> Any:
+    """A step that gives what it was given."""
+    values = numbers(given)
+    return given if values is None else in_form_of(gave, values)
+
+
+def numbers(table: Any) -> Array | None:
+    """A table of any form as an array of float64 with a row each; None if it does not hold numbers."""
     import numpy as np
 
-    for given in (np.array(names, dtype=object), None):
-        try:
-            return [str(name) for name in step.get_feature_names_out(given)]
-        except Exception:  # noqa: BLE001 - steps of others may raise anything; names are for the reader only
-            continue
-    return []
+    if hasattr(table, "toarray"):
+        table = table.toarray()
+    try:
+        array = np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else table)
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+    return array.reshape(len(array), -1) if array.ndim else None
 
 
-def _width(step: Any) -> int:
-    for name in ("n_components_", "n_components", "n_features_in_"):
-        found = getattr(step, name, None)
-        if isinstance(found, int):
-            return found
-    return 0
+def in_form_of(table: Any, values: Array) -> Any:
+    """Numbers in the form of a table: sparse, a DataFrame of the same columns, or an array."""
+    if hasattr(table, "tocsr"):
+        from scipy import sparse
+
+        return sparse.csr_matrix(values)
+    if hasattr(table, "columns") and hasattr(table, "iloc"):
+        import pandas as pd
+
+        names = table.columns if values.shape[1] == len(table.columns) else None
+        return pd.DataFrame(values, columns=names, index=table.index)
+    return values
 
 
-def _original(name: str, columns: Sequence[str]) -> str:
-    """A name without the branches it went through, where that is a column of the data."""
-    rest = name
-    while rest not in columns and "__" in rest:
-        rest = rest.partition("__")[2]
-    return rest if rest in columns else name
+def visit_steps(model: Any, visit: Callable[[Step], Change | None]) -> Any:
+    """A copy of the model in which every step that `visit` has a change for is changed; inner steps come first."""
+    visited: list[str] = []
+
+    def changed(model: Any, made: Any, step: Step) -> Any:
+        visited.append(step.path)
+        change = visit(step)
+        return made if change is None else _changed(copy(model) if made is model else made, change)
+
+    def mapped(model: Any, path: str, upstream: tuple[str, ...], *, last: bool) -> Any:
+        """`last`: what it gives is the model's answer, and no step on the way to it."""
+        found, before, where = list(parts(model)), len(visited), path or type(model).__name__.lower()
+        roles = {part.role for part in found}
+        aliased = Role.ALIAS in roles and next(parts(found[0].estimator), None) is not None
+        if not aliased and not roles & {Role.STEP, Role.LAST, Role.BRANCH} and _is_step(model, last=last):
+            return changed(model, model, Step(where, model, upstream=upstream))
+        members = [part.estimator for part in found if part.role is Role.MEMBER]
+        composed = len(members) <= MOST_MEMBERS and any(next(parts(member), None) for member in members)
+
+        def inner(part: Part) -> Any:
+            if part.role is Role.OWN or (part.role is Role.MEMBER and not composed):
+                return part.estimator
+            in_a_row = part.role in (Role.STEP, Role.LAST)
+            given = (*upstream, *visited[before:]) if in_a_row else upstream
+            ends = last if part.role is Role.LAST or aliased else part.role not in (Role.STEP, Role.BRANCH)
+            return mapped(part.estimator, joined(path, part.name), given, last=ends)
+
+        made = with_parts(model, inner)
+        if Role.BRANCH not in roles:
+            return made
+        made = copy(model) if made is model else made
+        if hasattr(made, "n_jobs"):
+            # Steps that are watched have to run here.
+            made.n_jobs = None
+        return changed(model, made, Step(where, model, joins=True, upstream=(*upstream, *visited[before:])))
+
+    return mapped(model, "", (), last=True)
+
+
+def _is_step(model: Any, *, last: bool) -> bool:
+    if not hasattr(model, "transform"):
+        return False
+    if type(model).__name__ == "FunctionTransformer" and getattr(model, "func", None) is None:
+        return False
+    return not (last and hasattr(model, "predict"))
+
+
+def _changed(model: Any, change: Change) -> Any:
+    # The method as it is bound here, with the changed inner steps; an attribute of the copy goes before it.
+    own = model.transform
+
+    def transform(given: Any, *args: Any, **options: Any) -> Any:
+        return change(given, own(given, *args, **options))
+
+    model.transform = transform
+    return model

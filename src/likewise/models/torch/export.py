@@ -12,35 +12,74 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import NOTE, ExportRequest
+from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, UsageError, extra, nearest, one_line
-from likewise.models.arrays import RowAxes, from_front
+from likewise.models import silently, unheard
+from likewise.models.arrays import RowAxes, moved
+from likewise.models.onnx.edits import name_outputs
+from likewise.models.onnx.open import plain_session
 from likewise.models.torch.open import (
     PROGRAM,
+    Parameter,
     bound,
     device_of,
     flatten,
     parameters_of,
     program_sizes,
+    program_values,
     tensor_of,
     training_parts,
 )
-from likewise.models.torch.torchscript import BATCH, Subject, recorded, recorded_instead, recorded_script, silently
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import ModelProto
 
 
 SAMPLE_ROWS = 3
 """Rows the program is captured with: with one, PyTorch would take their number for a constant."""
 
+BATCH = "batch"
+"""What the axis of the rows is called; other free axes are lengths."""
+
+OLDER = "torch's older exporter (dynamo=False)"
+
+OTHER_ROWS = (5, 1)
+OTHER_LENGTHS: tuple[Callable[[int], int], ...] = (lambda size: size + 2, lambda size: 2 * size, lambda size: size - 1)
+"""Where a recorded run is asked again, as far as the module answers there."""
+
 PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module, a few rows to ask it, a few others, and by input which axes are free and what these are called."""
+
+    module: Any
+    parameters: tuple[Parameter, ...] | None
+    tensors: Mapping[str, Any]
+    others: Mapping[str, Any]
+    free: Mapping[str, Mapping[int, str]]
+
+    def answers(self, tensors: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """What the module says, by the paths that lead to it."""
+        import torch
+
+        args, kwargs = bound(tensors, self.parameters)
+        with torch.inference_mode():
+            return list(flatten(self.module(*args, **kwargs)))
 
 
 class TorchExporter:
@@ -66,15 +105,15 @@ class TorchExporter:
         subject = _subject(module, request)
         names = _answer_names(subject)
         if isinstance(module, torch.jit.ScriptModule):
-            proto = recorded_script(subject, request.opset)
+            proto = _recorded_script(subject, request.opset)
         elif request.recorded:
-            proto = recorded(subject, request.opset)
+            proto = _recorded(subject, request.opset)
         else:
             try:
                 proto = _captured_as_onnx(subject, request.opset)
             except ModelError as error:
-                proto = recorded_instead(subject, request.opset, error)
-        _name_outputs(proto.graph, names)
+                proto = _recorded_instead(subject, request.opset, error)
+        name_outputs(proto.graph, names)
         return proto
 
 
@@ -102,7 +141,7 @@ def _subject(module: Any, request: ExportRequest) -> Subject:
 
     def tensor(name: str, array: Array, rows: Array) -> Any:
         axis = axes.of(name, array.ndim) or 0
-        laid_out = from_front(array[rows % len(array)], axis) if has_rows(name) else np.asarray(array[0])
+        laid_out = moved(array[rows % len(array)], 0, axis) if has_rows(name) else np.asarray(array[0])
         found = tensor_of(laid_out).to(device)
         return found.double() if request.double and found.is_floating_point() else found
 
@@ -162,15 +201,22 @@ def _require_tensors(answers: list[tuple[str, bool]]) -> None:
 
 def _captured_as_onnx(subject: Subject, opset: int | None) -> ModelProto:
     """By the exporter that captures the whole program."""
-    from torch.export import Dim
+    from torch import export
 
-    batch = Dim(BATCH)
+    batch = export.Dim(BATCH)
     free = {
-        name: {axis: batch if called == BATCH else Dim.DYNAMIC for axis, called in axes.items()}
+        name: {axis: batch if called == BATCH else export.Dim.DYNAMIC for axis, called in axes.items()}
         for name, axes in subject.free.items()
     }
     shapes = tuple(free.values()) if subject.parameters is None else free
-    proto = _translated(_captured(subject, shapes), opset, shapes)
+    args, kwargs = bound(subject.tensors, subject.parameters)
+    try:
+        with silently():
+            program = export.export(subject.module, args, kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:  # whatever forward does that cannot be captured
+        what, remedy = _refusal(error)
+        raise ModelError(f"the module cannot be captured{_at(str(error), error)}: {what}", remedy=remedy) from error
+    proto = _translated(program, opset, shapes)
     _require_free(proto, subject.free)
     return proto
 
@@ -200,8 +246,7 @@ def _program_as_onnx(program: Any, request: ExportRequest) -> ModelProto:
         raise UsageError(
             "an exported program keeps its types", remedy="Capture model.double() and export that, without --double"
         )
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = {name: values[name] for name in program.graph_signature.user_inputs}
+    inputs = program_values(program)
     for name, axes in _asked_axes(request, inputs).items():
         if fixed := [axis for axis in axes if isinstance(inputs[name].shape[axis], int)]:
             raise ModelError(
@@ -211,21 +256,17 @@ def _program_as_onnx(program: Any, request: ExportRequest) -> ModelProto:
     outputs = next(node for node in program.graph.nodes if node.op == "output").args[0]
     answers = list(flatten(tree_unflatten(list(outputs), program.call_spec.out_spec)))
     _require_tensors([(name, hasattr(value, "meta")) for name, value in answers])
-    _forget_derived_ranges(inputs)
+    for value in inputs.values():
+        # A program out of a file lists ranges of `2*n` among those of symbols, and torch then stumbles over them.
+        ranges = value.fake_mode.shape_env.var_to_range
+        for derived in [entry for entry in ranges if not entry.is_Symbol]:
+            del ranges[derived]
     proto = _translated(program, request.opset)
-    _name_outputs(proto.graph, [name for name, _ in answers])
+    name_outputs(proto.graph, [name for name, _ in answers])
     told = _sizes_told(program, inputs, RowAxes.parse(request.batch_axis))
     if told:
         proto.metadata_props.add(key=NOTE, value="; ".join(told))
     return proto
-
-
-def _forget_derived_ranges(inputs: Mapping[str, Any]) -> None:
-    """A program out of a file lists ranges of `2*n` among those of symbols, and torch then stumbles over them."""
-    for value in inputs.values():
-        ranges = value.fake_mode.shape_env.var_to_range
-        for entry in [entry for entry in ranges if not entry.is_Symbol]:
-            del ranges[entry]
 
 
 def _sizes_told(program: Any, inputs: Mapping[str, Any], axes: RowAxes) -> list[str]:
@@ -239,18 +280,6 @@ def _sizes_told(program: Any, inputs: Mapping[str, Any], axes: RowAxes) -> list[
             elif " to " in (taken := ranges.get(str(size), "")):
                 told.append(f"axis {axis} of {name!r} was captured for sizes of {taken}")
     return list(dict.fromkeys(told))
-
-
-def _captured(subject: Subject, shapes: Any) -> Any:
-    import torch
-
-    args, kwargs = bound(subject.tensors, subject.parameters)
-    try:
-        with silently():
-            return torch.export.export(subject.module, args, kwargs, dynamic_shapes=shapes, strict=False)
-    except Exception as error:  # whatever forward does that cannot be captured
-        what, remedy = _refusal(error)
-        raise ModelError(f"the module cannot be captured{_at(str(error), error)}: {what}", remedy=remedy) from error
 
 
 def _refusal(error: Exception) -> tuple[str, str]:
@@ -283,35 +312,27 @@ def _not_convertible(error: BaseException, program: Any) -> ModelError:
         stack = list((found.meta.get("nn_module_stack") or {}).values())
         where = f" of module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
         where += _at(found.meta.get("stack_trace") or "", None)
-    what = f"{f'operator {operator[1]}' if operator else 'the module'}{where} cannot be converted"
-    return ModelError(
-        f"operator {operator[1]}{where} has no ONNX counterpart"
-        if operator and "No ONNX function found" in text
-        else f"{what}: {one_line(chain[-1], limit=300)}",
-        remedy="Replace the operator in forward, or ask for a higher opset",
-    )
+    named = f"operator {operator[1]}" if operator else "the module"
+    what = f"cannot be converted: {one_line(chain[-1], limit=300)}"
+    if operator and "No ONNX function found" in text:
+        what = "has no ONNX counterpart"
+    return ModelError(f"{named}{where} {what}", remedy="Replace the operator in forward, or ask for a higher opset")
 
 
 def _node(program: Any, name: str, operator: str) -> Any:
     """The node of a program by its name or operator, also among those it is broken down into."""
     with silently():
-        graphs = (program.graph, program.run_decompositions().graph)
-    for graph in graphs:
-        for node in graph.nodes:
-            if node.name == name or (operator and str(node.target).startswith(operator)):
-                return node
-    return None
+        nodes = [*program.graph.nodes, *program.run_decompositions().graph.nodes]
+    same = (node for node in nodes if node.name == name or (operator and str(node.target).startswith(operator)))
+    return next(same, None)
 
 
 def _at(text: str, error: BaseException | None) -> str:
     """The last line of the user's own code in a stack trace."""
     import torch
 
-    places = PLACE.findall(text)
-    trace = error.__traceback__ if error is not None else None
-    while trace is not None and not PLACE.search(text):
-        places.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
-        trace = trace.tb_next
+    trace = extract_tb(error.__traceback__) if error is not None else []
+    places = PLACE.findall(text) or [(frame.filename, frame.lineno) for frame in trace]
     library = torch.__file__.rpartition("/")[0]
     own = [(file, line) for file, line in places if not file.startswith(library) and file != __file__]
     return f" at {own[-1][0]}:{own[-1][1]}" if own else ""
@@ -329,28 +350,150 @@ def _require_free(proto: ModelProto, free: Mapping[str, Mapping[int, str]]) -> N
                 )
 
 
-def _name_outputs(graph: GraphProto, names: list[str]) -> None:
-    """Outputs called by their paths; a value inside that has the same name steps aside, or the file would not load."""
-    if len(graph.output) != len(names) or len(set(names)) != len(names):
-        return
-    fixed = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    inside = {name for node in graph.node for name in node.output}
-    wanted = {value.name: name for value, name in zip(graph.output, names, strict=True)}
-    if len(wanted) != len(names) or fixed & {*wanted, *names}:
-        return
-    aside = {name: f"{name}_inside" for name in set(names) & inside if name not in wanted}
-    _rename(graph, {**aside, **wanted})
+def _recorded_instead(subject: Subject, opset: int | None, error: ModelError) -> ModelProto:
+    """By the older exporter what cannot be captured, where that is right at other sizes too; else the first error."""
+    import torch
+
+    with suppress(Exception):  # what the newer exporter said is what to change
+        return _believed(subject, opset, f"and it agrees at other sizes: {error.message.replace('; ', ', ')}")
+    double = any(tensor.dtype is torch.float64 for tensor in subject.tensors.values())
+    if double and any(isinstance(part, torch.nn.RNNBase) for part in subject.module.modules()):
+        error.remedy = "ONNX Runtime runs recurrent layers of a free length in float32 only: leave out --double"
+    raise error
 
 
-def _rename(graph: GraphProto, mapping: Mapping[str, str]) -> None:
-    for value in graph.output:
-        value.name = mapping.get(value.name, value.name)
-    for node in graph.node:
-        node.input[:] = [mapping.get(name, name) for name in node.input]
-        node.output[:] = [mapping.get(name, name) for name in node.output]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _rename(attribute.g, mapping)
+def _recorded_script(subject: Subject, opset: int | None) -> ModelProto:
+    """TorchScript, which the newer exporter does not take."""
+    try:
+        return _believed(subject, opset, "because the module is TorchScript")
+    except Exception as error:  # the exporter raises many types
+        operator = re.search(r"operator '([\w:]+)'", str(error))
+        what = f"its operator {operator[1]} has no ONNX counterpart" if operator else one_line(error, limit=300)
+        raise ModelError(
+            f"the TorchScript module cannot be exported: {what}",
+            remedy="Export the module that the script was made from",
+        ) from error
+
+
+def _believed(subject: Subject, opset: int | None, why: str) -> ModelProto:
+    """What was recorded, with a note on who wrote it; an error where the module says something else at other sizes."""
+    proto = _recorded(subject, opset)
+    if wrong := _wrong_elsewhere(subject, proto):
+        raise ModelError(wrong)
+    proto.metadata_props.add(key=NOTE, value=f"{OLDER} wrote the file, {why}")
+    return proto
+
+
+def _recorded(subject: Subject, opset: int | None) -> ModelProto:
+    """The graph of one run. What Python decided on the way is lost in it: where torch says so, there is no graph."""
+    import onnx
+    import torch
+
+    axes = {name: dict(free) for name, free in subject.free.items() if free}
+    with TemporaryDirectory() as folder, unheard(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        path = Path(folder, "model.onnx")
+        torch.onnx.export(
+            _by_position(subject),
+            tuple(subject.tensors.values()),
+            path,
+            dynamo=False,
+            input_names=list(subject.tensors),
+            dynamic_axes=axes,
+            opset_version=opset,
+        )
+        proto = onnx.load(path)
+    library = str(Path(torch.__file__).parent)
+    for entry in told:
+        # torch's own layers compare sizes in Python, which other sizes show to be harmless.
+        if entry.category.__name__ == "TracerWarning" and not entry.filename.startswith(library):
+            raise ModelError(f"a recorded run would not hold for other values: {entry.message}")
+    del proto.graph.value_info[:]
+    return proto
+
+
+def _by_position(subject: Subject) -> Any:
+    """The module as the older exporter takes it: inputs in their order, answers in theirs, no dict among them."""
+    import torch
+
+    module = subject.module
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    if scripted:
+        # As out of a file: a frozen module cannot be part of another before.
+        content = BytesIO()
+        torch.jit.save(module, content)
+        module = torch.jit.load(BytesIO(content.getvalue()))  # type: ignore[no-untyped-call]
+
+    def forward(*tensors: Any) -> tuple[Any, ...]:
+        args, kwargs = bound(dict(zip(subject.tensors, tensors, strict=True)), subject.parameters)
+        return tuple(value for _, value in flatten((module if scripted else module.forward)(*args, **kwargs)))
+
+    if scripted:
+        # What was scripted stays so, with its branches and loops; only the call is recorded.
+        around = torch.nn.Module()
+        around.module, around.forward = module, forward
+        inputs = tuple(subject.tensors.values())
+        return torch.jit.trace(around, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+    # A shallow copy and not a module around it: the paths of its parts are in the names of the nodes.
+    changed = copy.copy(module)
+    changed.forward = forward
+    return changed
+
+
+def _wrong_elsewhere(subject: Subject, proto: ModelProto) -> str:
+    """Why a recorded run cannot be believed: the module says something else, or nothing, at other sizes."""
+    session = plain_session(proto)
+    names = {value.name for value in session.get_inputs()}
+    lengths = {called for free in subject.free.values() for called in free.values()} - {BATCH}
+    tries = {
+        "number of rows": [_resized(subject, rows=rows) for rows in OTHER_ROWS],
+        "length": [_resized(subject, length=change) for change in OTHER_LENGTHS if lengths],
+    }
+    for what, trials in tries.items():
+        answered = False
+        for tensors in trials:
+            try:
+                expected = subject.answers(tensors)
+            except Exception:  # noqa: BLE001 - a size that the module itself does not take
+                continue
+            answered = True
+            fed = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name in names}
+            try:
+                found = session.run(None, fed)
+            except Exception:  # noqa: BLE001 - the runtime raises many types
+                return f"what comes of it does not run at another {what}"
+            if not _alike([value for _, value in expected], found):
+                return f"what comes of it is right only at the {what} it was recorded with"
+        if trials and not answered:
+            return f"the module itself answers no other {what}, and nothing can be compared there"
+    return ""
+
+
+def _resized(
+    subject: Subject, *, rows: int | None = None, length: Callable[[int], int] | None = None
+) -> dict[str, Any]:
+    """Other rows than those that were recorded, with another number of them, or another length along the free axes."""
+    import torch
+
+    found = {}
+    for name, tensor in subject.others.items():
+        for axis, called in subject.free[name].items():
+            before = tensor.shape[axis]
+            size = rows if called == BATCH else length and length(before)
+            tensor = tensor.index_select(axis, torch.arange(size or before, device=tensor.device) % before)
+        found[name] = tensor
+    return found
+
+
+def _alike(expected: list[Any], found: list[Any]) -> bool:
+    """Roughly, since the gate judges the numbers: here it is asked whether it is the same computation."""
+    arrays = [np.asarray(value.cpu().float() if value.is_floating_point() else value.cpu()) for value in expected]
+    if [array.shape for array in arrays] != [np.shape(value) for value in found]:
+        return False
+    return all(
+        np.allclose(value, array, rtol=1e-2, atol=1e-3, equal_nan=True)
+        for array, value in zip(arrays, found, strict=True)
+    )
 
 
 EXTENSION = TorchExporter()

@@ -11,7 +11,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import Signature
-from likewise.data.clues import About, Clues
+from likewise.data.random_values import About, Clues
 from likewise.models.arrays import BUFFER, FOLDED, MODEL, NETWORK, PACKED, PREPROCESSING, Parameter
 
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}

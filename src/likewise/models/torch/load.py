@@ -51,7 +51,14 @@ SIZES = (
 """What arithmetic on sizes is written with."""
 
 METHODS = {"size", "stride", "storage_offset", "item", "shape", "ndim", "dim"}
-FUNCTION = re.compile(r"[A-Z]\w*|min|max|abs|floor|ceil|not_")
+FUNCTION = re.compile(
+    "Symbol|Integer|Rational|Float|Add|Mul|Pow|Abs|Min|Max|Mod|Eq|Ne|Equality|Unequality|Ge|Gt|Le|Lt|And|Or|Not"
+    "|(?:Strict)?(?:Greater|Less)Than|Relational|Piecewise|ExprCondPair"
+    "|(?:Floor|Clean|Ceil|IntTrue|FloatTrue)Div|(?:Ceil|Floor|Trunc|Round)ToInt|TruncToFloat|ToFloat|RoundDecimal"
+    "|FloatPow|PowByNatural|PythonMod|ModularIndexing|Where|Identity|[LR]Shift|IsNonOverlappingAndDenseIndicator"
+    r"|OpaqueUnaryFn_\w+|BitwiseFn_\w+|min|max|abs|floor|ceil|not_"
+)
+"""What sizes are computed with, in sympy's words and torch's. Others of sympy's take text apart, or make anything."""
 
 SUFFIXES = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
 
@@ -231,9 +238,7 @@ def _script(path: str, *, trusted: bool) -> Any:
         with quietly():  # torch.jit.load is deprecated; the files are still deployed
             module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError) as error:
-        raise ModelError(
-            f"{path} cannot be loaded as TorchScript: {one_line(error)}", remedy="Save it again with module.save(path)"
-        ) from error
+        raise _no_script(path, error) from error
     found = [] if trusted else sorted(set(_operators(module)))
     if found:
         raise _refusal(path, found)
@@ -256,11 +261,14 @@ def _refuse_what_scripts(path: str) -> None:
             elif name.endswith(".pkl"):
                 found.update(CLASSES.findall(reader.get_record(name).decode("latin1")))
     except (RuntimeError, ValueError, SyntaxError, RecursionError) as error:
-        raise ModelError(
-            f"{path} cannot be loaded as TorchScript: {one_line(error)}", remedy="Save it again with module.save(path)"
-        ) from error
+        raise _no_script(path, error) from error
     if found:
         raise _refusal(path, sorted(found))
+
+
+def _no_script(path: str, error: Exception) -> ModelError:
+    why = f"{path} cannot be loaded as TorchScript: {one_line(error)}"
+    return ModelError(why, remedy="Save it again with module.save(path)")
 
 
 def _scripted(source: str) -> Iterator[str]:
@@ -295,6 +303,10 @@ def _operators(module: Any) -> Iterator[str]:
                     yield node.kind()
 
 
+STATE_DICT = "state dict"
+"""The form of a file that holds weights alone."""
+
+
 def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
     """A module from the user's factory with the weights of a file, every one in its place."""
     import torch
@@ -312,7 +324,7 @@ def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
             f"the weights of {path} do not fit what {name} builds: {one_line(error)}",
             remedy="Build the module with the very arguments it was trained with",
         ) from error
-    return module, "state dict"
+    return module, STATE_DICT
 
 
 def _build(factory: Any) -> Any:

@@ -87,12 +87,16 @@ def _stated(dtype: str) -> str | None:
         ) from error
 
 
+def program_values(program: Any) -> dict[str, Any]:
+    """The inputs of an exported program by name: tensors without content, as it was captured with."""
+    found = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    return {name: found.get(name) for name in program.graph_signature.user_inputs}
+
+
 def program_inputs(program: Any) -> tuple[InputSpec, ...]:
     """The inputs of an exported program, with the types and shapes it was captured with."""
-    found = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     specs = []
-    for name in program.graph_signature.user_inputs:
-        value: Any = found.get(name)
+    for name, value in program_values(program).items():
         if not hasattr(value, "dtype"):
             raise ModelError(
                 f"the exported program takes {name!r} as something other than a tensor",
@@ -130,10 +134,9 @@ def program_sizes(program: Any) -> dict[str, str]:
 def program_rows(program: Any, model: Model) -> tuple[int, int] | None:
     """The least and the most rows that an exported program was captured for; None where it states no end."""
     said = RowAxes.said_of(model)
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs and said.has_rows(node.name):
-            shape = node.meta["val"].shape
-            size = shape[said.of(node.name, len(shape)) or 0] if shape else 0
+    for name, value in program_values(program).items():
+        if said.has_rows(name):
+            size = value.shape[said.of(name, len(value.shape)) or 0] if value.shape else 0
             bound = None if isinstance(size, int) else program.range_constraints.get(size.node.expr)
             if bound is not None and str(bound.upper).isdigit():
                 return int(bound.lower), int(bound.upper)
@@ -205,11 +208,9 @@ def training_parts(module: Any) -> dict[str, Any]:
     """The parts in training mode by their path. The module of a captured program has no modes, whatever it says."""
     if "eval" in vars(module):
         return {}
-    return {name or type(module).__name__: part for name, part in module.named_modules() if _is_training(part)}
-
-
-def _is_training(part: Any) -> bool:
-    return bool(getattr(part, "training", False))  # frozen TorchScript has no modes
+    found = module.named_modules()
+    # Frozen TorchScript has no modes.
+    return {name or type(module).__name__: part for name, part in found if getattr(part, "training", False)}
 
 
 @contextmanager
@@ -439,7 +440,8 @@ def _opened_module(module: Any, form: str, training: list[str], model: Model) ->
     parameters = parameters_of(module)
     inputs = inputs_of(module, parameters, model.options.get("dtype"))
     warnings = []
-    if training:
+    # A module that was just made for the weights of a file is in training mode, and that says nothing of the file.
+    if training and form != load.STATE_DICT:
         some = ", ".join(training[:3]) + (f" and {len(training) - 3} more" if len(training) > 3 else "")
         warnings.append(
             f"{model.name} was in training mode ({some}) and was evaluated in eval mode; "

@@ -240,7 +240,7 @@ def folded(ensemble: Ensemble) -> Ensemble:
     for _ in range(2):
         changed = False
         for node in np.flatnonzero(ensemble.group >= 0)[::-1].tolist():
-            while True:
+            for _ in range(len(right)):  # no chain is longer, unless its nodes lead in a circle
                 other = int(right[node])
                 follows = (
                     other != node

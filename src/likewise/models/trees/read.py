@@ -11,17 +11,12 @@ import numpy as np
 from likewise.contracts.comparison import Fed
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
-from likewise.models.catboost import open as cat
-from likewise.models.catboost import trees as catboost
-from likewise.models.lightgbm import open as lgb
-from likewise.models.lightgbm import trees as lightgbm
+from likewise.models import catboost, lightgbm, xgboost
 from likewise.models.onnx import trees as graphs
 from likewise.models.onnx.guess import Graph, Trace
 from likewise.models.sklearn import trees as sklearn
 from likewise.models.sklearn.walk import Role, parts, steps_before, with_model
 from likewise.models.trees.ensemble import Ensemble, joined
-from likewise.models.xgboost import open as xgb
-from likewise.models.xgboost import trees as xgboost
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -33,15 +28,14 @@ DEEPEST = 64
 
 def _boosted(model: Any) -> ModuleType | None:
     """What reads the trees of a booster; None for any other model."""
-    known = ((xgb, xgboost), (lgb, lightgbm), (cat, catboost))
-    return next((trees for opened, trees in known if opened.is_model(model)), None)
+    return next((home for home in (xgboost, lightgbm, catboost) if home.is_model(model)), None)
 
 
 def trees_of(model: Any) -> Ensemble | None:
     """The trees of a model that sees its inputs as they are; None if there are none, or not in a known form."""
     found: Ensemble | None
     if (home := _boosted(model)) is not None:
-        found = home.read(model)
+        found = home.read_trees(model)
         return found
     if (found := sklearn.read(model)) is not None:
         return found
@@ -61,7 +55,7 @@ def trees_of(model: Any) -> Ensemble | None:
 def without_linear_leaves(native: Any) -> Any:
     """The same LightGBM model with the constants of its leaves only, in the composition it stands in; or None."""
     _, model = steps_before(native)
-    return with_model(native, lightgbm.without_linear_leaves) if lgb.is_model(model) else None
+    return with_model(native, lightgbm.without_linear_leaves) if lightgbm.is_model(model) else None
 
 
 def cut_to(native: Any, trees: int) -> Any:

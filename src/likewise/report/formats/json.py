@@ -6,12 +6,13 @@ has no number for it and null would hide it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import starmap
+from itertools import chain, starmap
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,10 +30,12 @@ from likewise.contracts.comparison import (
     Tolerance,
     Untried,
 )
-from likewise.contracts.report import SCHEMA_VERSION, BenchResult, Diagnosis, Explanation, Origin, Report
+from likewise.contracts.report import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
+from likewise.contracts.results import BenchResult
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
 from likewise.errors import DataError, nearest, one_line
+from likewise.report.details import fault_of
 from likewise.report.words import gates_told, worst
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WORST_ROWS = "worst_rows"
+BENCH_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,7 @@ def document(report: Report) -> Document:
     """A report in its published layout."""
     facts, verdict = report.comparison, report.verdict
     shared = {name: getattr(facts, name) for name in Coverage.__dataclass_fields__}
-    return Document(
+    found = Document(
         samples=report.samples,
         max_abs_diff=report.max_abs_diff,
         mean_abs_diff=report.mean_abs_diff,
@@ -185,8 +189,14 @@ def document(report: Report) -> Document:
         bench=report.bench,
         coverage=Coverage(**shared),
         policy=report.policy,
-        provenance=report.origin,
+        provenance=replace(report.origin, digest=""),
     )
+    return replace(found, provenance=replace(found.provenance, digest=digest_of(found)))
+
+
+def digest_of(blank: Any) -> str:
+    """The SHA-256 of a stored report in the layout of this file, its own digest left blank."""
+    return hashlib.sha256(dumps(blank).encode("utf-8", "replace")).hexdigest()
 
 
 def worst_rows(report: Report) -> tuple[WorstRow, ...]:
@@ -269,7 +279,7 @@ def loads_gates(text: str | bytes, *, name: str = "the report", only: str | None
                 raise DataError(f"{name} is not a parity report", remedy="Give the JSON that `likewise check` wrote")
             raise DataError(f"{name} has schema version {version!r}, this likewise reads {SCHEMA_VERSION}")
         if "gates" not in found:
-            alone = _report(read(Document, found))
+            alone = _report(read(Document, found), name)
             gate = str(alone.origin.settings.get("gate", ""))
             if only is not None and gate != only:
                 raise DataError(f"{name} is the report of {f'gate {gate!r}' if gate else 'one gate without a name'}")
@@ -280,16 +290,40 @@ def loads_gates(text: str | bytes, *, name: str = "the report", only: str | None
         if only is not None and only not in gates:
             raise DataError(f"{name} has no gate {only!r}{nearest(only, gates)}", remedy=f"It has: {', '.join(gates)}")
         chosen = gates if only is None else {only: gates[only]}
-        return {gate: _report(read(Document, stored)) for gate, stored in chosen.items()}
+        return {gate: _report(read(Document, stored), name) for gate, stored in chosen.items()}
     except ValidationError as error:
         raise DataError(f"{name} is not a parity report: {first_fault(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{name} is not JSON: {one_line(error)}", remedy="It may be half written; check again"
         ) from error
 
 
-def _report(stored: Document) -> Report:
+def loads_bench(text: str | bytes, *, name: str) -> BenchResult:
+    """The result that `likewise bench -o` wrote; anything else is an error that says what is wrong with it."""
+    from pydantic import ValidationError
+
+    remedy = "Give what `likewise bench REFERENCE CANDIDATE --data FILE -o BENCH.json` writes"
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or "timings" not in found:
+            raise DataError(f"{name} is not the result of a bench: it has no timings", remedy=remedy)
+        result = read(BenchResult, found)
+    except ValidationError as error:
+        raise DataError(f"{name} is not the result of a bench: {first_fault(error)}", remedy=remedy) from error
+    except ValueError as error:
+        raise DataError(f"{name} is not JSON: {one_line(error)}", remedy=remedy) from error
+    if result.schema_version != BENCH_VERSION:
+        raise DataError(f"{name} has schema version {result.schema_version}, this likewise reads {BENCH_VERSION}")
+    return result
+
+
+def _report(stored: Document, name: str) -> Report:
+    beside = [facts.outputs for facts in (*stored.batch_sizes, *stored.batch_orders)]
+    beside += [suite.facts.comparison.outputs for suite in stored.suites]
+    for output in chain(stored.outputs, *beside):
+        if fault := fault_of(output):
+            raise DataError(f"{name} is not a parity report: {fault}")
     outputs = tuple(_with_rows(output, stored.worst_rows) for output in stored.outputs)
     shared = {field: getattr(stored.coverage, field) for field in Coverage.__dataclass_fields__}
     return Report(
@@ -309,7 +343,7 @@ def _report(stored: Document) -> Report:
             stored.confidence,
             tuple(suite.verdict for suite in stored.suites),
         ),
-        origin=stored.provenance,
+        origin=replace(stored.provenance, digest=""),
         diagnoses=stored.diagnoses,
         explanation=stored.explanation,
         bench=stored.bench,

@@ -13,8 +13,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict
-from likewise.contracts.words import at_sizes
+from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict, at_sizes
+from likewise.report.console import printable
 from likewise.report.words import remedy_of, remedy_told, sign, titled
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -56,7 +56,7 @@ def _suites(report: Report, name: str) -> list[ET.Element]:
 
 
 def _suite(report: Report, name: str, *, seconds: float = 0.0) -> ET.Element:
-    return ET.Element("testsuite", name=_text(name), time=f"{seconds:.3f}", timestamp=report.origin.created[:19])
+    return ET.Element("testsuite", name=_text(name), time=f"{seconds:.3f}", timestamp=_text(report.origin.created[:19]))
 
 
 def _whole(report: Report, name: str, checks: list[Check]) -> ET.Element:
@@ -109,7 +109,7 @@ def _of_kind(report: Report, name: str, found: list[SuiteVerdict]) -> ET.Element
             continue
         tag = ("failure" if verdict.outcome is Outcome.FAIL else "error") if verdict.blocks else "skipped"
         message = _text(f"{verdict.outcome}: {verdict.headline}")
-        entry = ET.SubElement(case, tag, message=message, type=f"{verdict.kind}-suite")
+        entry = ET.SubElement(case, tag, message=message, type=_text(f"{verdict.kind}-suite"))
         entry.text = _text("\n".join([verdict.title, *(finding.message for finding in verdict.findings)]))
     return _counted(suite)
 
@@ -161,6 +161,7 @@ def _told(report: Report) -> str:
 
 
 def _text(value: str) -> str:
+    value = printable(value)
     return NOT_XML.sub("�", value)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from likewise.contracts.report import Report
-from likewise.contracts.verdict import Check, Outcome, Severity
-from likewise.contracts.words import figure
+from likewise.contracts.verdict import Check, Outcome, Severity, figure
 from likewise.report.console import printable
 from likewise.report.words import (
     answer_text,
@@ -143,7 +142,9 @@ def _origin(report: Report) -> Iterator[str]:
     yield ""
     for name in ("reference", "candidate", "data"):
         artefact = getattr(origin, name)
-        yield f"- {name}: {text(artefact.name)}" + (f", SHA-256 `{artefact.sha256}`" if artefact.sha256 else "")
+        digest = artefact.sha256 or ""
+        digest = f"`{digest}`" if re.fullmatch("[0-9a-f]+", digest) else text(digest)
+        yield f"- {name}: {text(artefact.name)}" + (f", SHA-256 {digest}" if digest else "")
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
     yield f"- {text(versions, limit=600)}"
     if told := origin.run.get("confinement"):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from likewise.contracts.report import Diagnosis, Report
 from likewise.contracts.verdict import Finding, Severity
+from likewise.report.console import printable
 from likewise.report.words import remedy_told, strata_told, suites_told
 
 LEVELS = {
@@ -37,7 +38,16 @@ class SarifRenderer:
 def _document(runs: list[dict[str, Any]]) -> str:
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     document = {"$schema": schema, "version": "2.1.0", "runs": runs}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_printable(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _printable(value: Any) -> Any:
+    """The same with every text in it as a text that a terminal and a reader take for one."""
+    if isinstance(value, dict):
+        return {name: _printable(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(entry) for entry in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _run(report: Report, gate: str | None = None) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.report import Report
 from likewise.contracts.values import dataclass
-from likewise.contracts.verdict import Check, Finding, Outcome, Severity, SuiteVerdict
-from likewise.contracts.words import figure
+from likewise.contracts.verdict import Check, Finding, Outcome, Severity, SuiteVerdict, figure
 from likewise.report.console import Line, Part, drawn, plain_table
 from likewise.report.words import (
     COLOURS,

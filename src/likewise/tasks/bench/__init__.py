@@ -25,11 +25,11 @@ from likewise.compare import pair
 from likewise.contracts.comparison import Progress
 from likewise.contracts.data import Batch, Source
 from likewise.contracts.models import BatchAxis, Model, Signature
-from likewise.contracts.report import BatchTiming, BenchResult, Footprint, Latency, Round
+from likewise.contracts.results import BatchTiming, BenchResult, Footprint, Latency, Round
 from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
-from likewise.data.rows import first_rows
-from likewise.errors import DataError, ModelError, PairingError, UsageError
+from likewise.data.readers import first_rows
+from likewise.errors import DataError, LikewiseError, ModelError, PairingError, UsageError
 from likewise.models.remote import cores
 from likewise.registry import adapter, describe_model, open_source
 from likewise.report import provenance
@@ -40,6 +40,10 @@ __all__ = ["bench"]
 BATCH_SIZES = (1, 16, 256)
 KEPT = ("threads", "inter_threads", "optimization", "providers", "onnxruntime", "sklearn", "nodes", "quantized_nodes")
 """What is kept of a model's own details: how it is run."""
+
+QUICK: Mapping[str, Any] = {"batch_sizes": (256,), "budget": 3.0}
+SELECTION = ("drop", "seed", "id", "feed", "batch_axis")
+"""How a file that was just written is timed beside the one it was made from, and what of a check that follows."""
 
 NOT_TIMED = "reading, casting and building frames are not timed: each call gets rows in the model's own form"
 
@@ -119,6 +123,14 @@ def bench(
         machine=machine(load_before=before),
         notes=(*notes, *doubts(before)),
     )
+
+
+def quick(before: Any, after: Any, data: Any, **shared: Any) -> BatchTiming | None:
+    """How much faster one file is than another, in seconds; None where one cannot be run, of which a report tells."""
+    try:
+        return bench(before, after, data, **QUICK, **shared).timings[0]
+    except LikewiseError:
+        return None
 
 
 def _sensible(batch_sizes: Sequence[int], budget: float) -> tuple[int, ...]:

@@ -213,7 +213,9 @@ class _Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._calls, self._answers = self._process.stdin, self._process.stdout
-        self._send(sys.path)
+        # A process that is gone already is noticed where its answer is awaited.
+        with contextlib.suppress(OSError):
+            self._send(sys.path)
 
     def ask(self, what: Callable[Concatenate[Subject, P], T], *given: P.args, **named: P.kwargs) -> T:
         try:

@@ -19,16 +19,16 @@ from likewise.compare.variations.batches import DEFAULT_SIZES, rows_swept
 from likewise.contracts.comparison import Progress, Tolerance
 from likewise.contracts.data import Batch, Source, Tensors
 from likewise.contracts.models import BatchAxis, Kind, Model
+from likewise.contracts.results import NoiseResult, NoiseSource
 from likewise.contracts.values import dataclass
 from likewise.data import selection as selecting
-from likewise.data.columns import with_columns
-from likewise.data.rows import first_rows
+from likewise.data.cells import with_columns
+from likewise.data.readers import first_rows
 from likewise.errors import LikewiseError, ModelError, UsageError, one_line
 from likewise.explain import rounding
 from likewise.models.onnx import describe, edits, widen
 from likewise.models.onnx.open import OPTIMIZATIONS
 from likewise.registry import adapter, describe_model, open_source
-from likewise.report.noise import NoiseResult, NoiseSource
 from likewise.tasks.noise import movements
 from likewise.tasks.noise.movements import Movement
 

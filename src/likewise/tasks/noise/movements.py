@@ -18,9 +18,9 @@ from likewise.compare.metrics.closeness import RELATIVE_FLOOR
 from likewise.contracts.comparison import Tolerance
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.models import Kind
+from likewise.contracts.results import OutputLimit, OutputNoise
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
-from likewise.report.noise import OutputLimit, OutputNoise
 
 SPACING = float(np.finfo(np.float32).eps)
 """No tolerance is proposed below the spacing of float32, in which most deployed models answer."""

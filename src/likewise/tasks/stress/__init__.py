@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from likewise.compare.engines import Session
 from likewise.compare.observe import Prepared, prepare
-from likewise.compare.session import Session
 from likewise.contracts.comparison import Incident, Plan, Progress
+from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Model, Runner
+from likewise.contracts.results import MoveFacts, StressResult
 from likewise.contracts.verdict import Outcome
-from likewise.data import selection
-from likewise.errors import LikewiseError, ModelError, PairingError, UsageError, nearest
-from likewise.registry import adapter, describe_model, extensions, open_source
-from likewise.report.stress import MoveFacts, StressResult
-from likewise.tasks.settings import Settings, settings_from
-from likewise.tasks.stress import pools, result
-from likewise.tasks.stress.pools import Pool
-from likewise.tasks.stress.search import ANSWERED, KEPT, Found, Meter, Search, deadline, gathered, measure, run
-from likewise.tasks.stress.space import Space
+from likewise.errors import LikewiseError, ModelError, PairingError, UsageError
+from likewise.registry import adapter, extensions, open_source
+from likewise.tasks.check import model_of, selected
+from likewise.tasks.settings import Settings, require_known, settings_from
+from likewise.tasks.stress import result
+from likewise.tasks.stress.moves import ANSWERED, KEPT, Found, Meter, Search, deadline, gathered, measure, run
+from likewise.tasks.stress.space import Pool, Rows, read_pool, require_name, space_for
 
 __all__ = ["stress"]
 
@@ -114,10 +114,7 @@ def _inconclusive(known: StressResult, error: LikewiseError) -> StressResult:
 
 
 def _settings(reference: Any, candidate: Any, data: Any, options: Mapping[str, Any]) -> Settings:
-    known = (*POLICY, *DATA, *MODELS)
-    for name in options:
-        if name not in known:
-            raise UsageError(f"there is no option {name!r}{nearest(name, known)}")
+    require_known(options, (*POLICY, *DATA, *MODELS))
     return settings_from({"reference": reference, "candidate": candidate, "data": data, **options}, where="the search")
 
 
@@ -132,19 +129,10 @@ def _require_sense(budget: float, calls: int | None, widen: float) -> None:
 
 def _plan(settings: Settings) -> Plan:
     policy = settings.policy()
-    reference, candidate = _model(settings, "reference"), _model(settings, "candidate")
-    source = selection.select(
-        open_source(settings.data),
-        samples=settings.samples,
-        sample=settings.sample,
-        seed=settings.seed,
-        drop=settings.drop,
-        id=settings.id,
-    )
     return Plan(
-        reference=reference,
-        candidate=candidate,
-        source=source,
+        reference=_model(settings, "reference"),
+        candidate=_model(settings, "candidate"),
+        source=selected(open_source(settings.data), settings),
         tolerance=policy.tolerance,
         nan_equal=policy.nan_equal,
         batch_size=settings.batch_size,
@@ -155,8 +143,7 @@ def _plan(settings: Settings) -> Plan:
 
 
 def _model(settings: Settings, side: str) -> Model:
-    options = {**getattr(settings, f"{side}_options"), "trusted": settings.trusted}
-    model = describe_model(getattr(settings, side), options, batch_axis=settings.batch_axis, side=side)
+    model = model_of(settings, side)
     if adapter(model.framework).answers_only:
         raise ModelError(
             f"the {side} ({model.name}) holds recorded answers, which say nothing about other rows",
@@ -179,25 +166,24 @@ def _opened(
     """Both models open, fed and paired, and the real rows ranked by their difference."""
     until = time.monotonic() + SHARE_FOR_DATA * budget
     reference, candidate = session.both()
-    pool = pools.read(plan.source)
+    pool = read_pool(plan.source)
     if output is not None:
-        pools.require_name(output, table=pool.is_table)
+        require_name(output, table=pool.is_table)
     plan = replace(plan, source=pool.source)
     prepared = _prepared(plan, reference, candidate)
     meter = Meter()
     most = None if calls is None else max(1, int(SHARE_FOR_DATA * calls))
-    names = _names(prepared, pool)
-    found = _measured(plan, prepared, pool, pools.space_for(pool, names, widen=0.0), meter, until, most)
+    found = _measured(plan, prepared, pool, meter, until, most)
     if len(found) < len(pool):
-        pool = replace(pools.kept(pool, np.arange(len(found))), complete=False)
+        pool = replace(pool.take(np.arange(len(found))), complete=False)
     answered = np.flatnonzero(found.refused == ANSWERED)
     if not len(answered):
         raise ModelError(
             f"no row of {plan.source.location} was answered by both models", remedy="Run `likewise check` to see why"
         )
     kinds, counts = np.unique(found.refused[found.refused != ANSWERED], return_counts=True)
-    pool = pools.kept(pool, answered)
-    space = pools.space_for(pool, names, widen=widen)
+    pool = pool.take(answered)
+    space = space_for(pool, _names(prepared, pool), widen=widen)
     start = replace(found.take(answered), rows=space.real(np.arange(len(pool)))).ranked()
     top = start.take(np.arange(min(KEPT, len(start))))
     search = Search(
@@ -238,9 +224,7 @@ def _names(prepared: Prepared, pool: Pool) -> list[str]:
     return [name for name in pool.inputs if name in used]
 
 
-def _measured(
-    plan: Plan, prepared: Prepared, pool: Pool, space: Space, meter: Meter, until: float, most: int | None
-) -> Found:
+def _measured(plan: Plan, prepared: Prepared, pool: Pool, meter: Meter, until: float, most: int | None) -> Found:
     """The real rows, as many as time and calls allow; the first are always measured."""
     parts: list[Found] = []
     stop, length = 0, FIRST
@@ -251,8 +235,9 @@ def _measured(
         length = min(GROWTH * length, CHUNK)
         if plan.progress is not None:
             plan.progress(Progress("comparing the data", first=start, last=stop - 1, done=start, total=len(pool)))
-        rows = space.real(np.arange(start, stop))
-        parts.append(measure(prepared, rows, pools.batch_of(pool, space, rows), meter, size=plan.batch_size))
+        at = np.arange(start, stop)
+        batch = Batch(RowIds(at), pool.inputs.take(at))
+        parts.append(measure(prepared, Rows(at, {}), batch, meter, size=plan.batch_size))
     return gathered(parts)
 
 

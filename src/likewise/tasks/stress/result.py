@@ -19,16 +19,13 @@ from likewise.compare.observe import observe, outputs
 from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
-from likewise.contracts.verdict import Outcome, Policy
-from likewise.contracts.words import figure
+from likewise.contracts.results import Change, MoveFacts, Refusals, StressedRow, StressResult
+from likewise.contracts.verdict import Outcome, Policy, figure
 from likewise.data.columns import plain
-from likewise.data.rows import joined
+from likewise.data.readers import joined
 from likewise.registry import open_source
-from likewise.report.stress import Change, MoveFacts, Refusals, StressedRow, StressResult
 from likewise.tasks.settings import Settings
-from likewise.tasks.stress import pools
-from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import (
+from likewise.tasks.stress.moves import (
     BOTH,
     CANDIDATE_ALONE,
     NOT_TOLD,
@@ -39,7 +36,7 @@ from likewise.tasks.stress.search import (
     compared,
     gathered,
 )
-from likewise.tasks.stress.space import Rows
+from likewise.tasks.stress.space import Rows, write
 
 STAYS = 0.9
 """The part of the difference that must be left when values are put back."""
@@ -204,9 +201,9 @@ def _written(
 ) -> tuple[tuple[StressedRow, ...], tuple[OutputFacts, ...]]:
     """The rows as they are in the file, read again and measured as the gate does; without a file as they would be."""
     rows, prepared = worst.rows, search.prepared
-    batch = batch_of(search.pool, search.space, rows)
+    batch = search.batch(rows)
     if output is not None:
-        batch = joined(list(open_source(pools.write(output, batch)).batches(len(worst))))
+        batch = joined(list(open_source(write(output, batch)).batches(len(worst))))
     reference, candidate = (
         answers(side, batch, search.plan.batch_size)[0] for side in (prepared.reference, prepared.candidate)
     )
@@ -270,7 +267,7 @@ def _changes(search: Search, rows: Rows, batch: Batch, position: int, variables:
 def _refusals(search: Search) -> Refusals:
     examples = []
     for kind, row in search.one_sided:
-        batch = batch_of(search.pool, search.space, row)
+        batch = search.batch(row)
         changes = _changes(search, row, batch, 0, _changed(search, row))
         examples.append(
             {

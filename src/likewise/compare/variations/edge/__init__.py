@@ -1,7 +1,7 @@
 """Edge cases: rows made to find trouble, asked of both models and judged beside the data.
 
-`values` puts other values into real rows (most suites are one row of its table), `thresholds` aims at the
-trees of a model, `rows`, with which all begin, at the batch as a whole and between classes.
+`values` puts other values into real rows (most suites are one row of its table, others aim at the trees of a model),
+`rows` puts rows together in other ways. Here, what all of them begin with, and how they are asked.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from likewise.compare.call import Side
+from likewise.compare.engines import Head
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, paired, rows_beyond
-from likewise.compare.session import Head
-from likewise.compare.variations.edge.rows import COLUMNS, all_features
 from likewise.compare.variations.refusals import only_recorded, try_rows
 from likewise.contracts.comparison import Fed, Incident, Mismatch, Plan, Seen, Suite, SuiteFacts, Untried
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.values import dataclass
-from likewise.data.rows import rows_at
+from likewise.data.cells import WIDEST, Field
 from likewise.errors import UsageError, nearest, one_line
 from likewise.registry import extensions
 
@@ -44,6 +42,18 @@ APPLYING = 12
 """Suites that make sense for usual data."""
 
 KIND = "edge"
+
+COLUMNS = 64
+"""Features that a suite goes through one by one; of more it takes a sample."""
+
+BASE = 2
+"""Real rows that every change is made to."""
+
+HEAVY = 2**18
+"""Bytes of a row above which changes are made to one row only."""
+
+FLOAT, INTEGER, TEXT, TENSOR, IDS, OTHER = "float", "integer", "text", "tensor", "ids", "other"
+"""What a feature holds: numbers, whole numbers, text; tensors of numbers; tensors of whole numbers."""
 
 
 def run(
@@ -86,10 +96,10 @@ def run(
             made = _made(suite, plan, seen, most)
             if isinstance(made, SuiteFacts):
                 found.append(replace(made, blocks=blocks))
-            elif room is not None and (asked := sum(map(len, made.batches))) > room:
+            elif room is not None and (asked := sum(map(len, made[1]))) > room:
                 left.append(suite.name)
-            elif made.batches:
-                found.append(_facts(suite, plan, prepared, made, blocks=blocks, strict=strict))
+            elif made[1]:
+                found.append(_facts(suite, plan, prepared, *made, blocks=blocks, strict=strict))
                 room = None if room is None else room - asked
     nothing = () if left else _nothing(plan, "no suite applies to this data", blocks=blocks)
     return tuple(found) or nothing, (Untried(KIND, tuple(left)),) if left else ()
@@ -133,7 +143,7 @@ def _impossible(plan: Plan) -> str:
 def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
     """The first rows on which both models agree: what is changed in others cannot be told from what was there."""
     agreeing = np.flatnonzero(~_beyond(prepared, head))
-    batch = head.batch if len(agreeing) == len(head.batch) else rows_at(head.batch, agreeing)
+    batch = head.batch if len(agreeing) == len(head.batch) else head.batch.at(agreeing)
     taken = [side.feed.columns for side in (prepared.reference, prepared.candidate)]
     known = [name for name in batch.inputs if any(names is None or name in names for names in taken)]
     return Seen(
@@ -177,36 +187,33 @@ def _features(batch: Batch, name: str) -> Fed:
     return tuple((name, index) for index in range(array.shape[1])) if array.ndim == 2 else ((name, None),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """The rows of a suite, none where it does not apply, under a title that says how many were left out."""
+def _made(suite: Suite, plan: Plan, seen: Seen, most: int | None) -> tuple[str, Sequence[Batch]] | SuiteFacts:
+    """The rows of a suite, none where it does not apply, under a title that says how many were left out.
 
-    title: str
-    batches: Sequence[Batch]
-
-
-def _made(suite: Suite, plan: Plan, seen: Seen, most: int | None) -> _Made | SuiteFacts:
-    """What a suite asks; or that it broke."""
+    Or that it broke.
+    """
     try:
         made = [batch for batch in suite.batches(seen) if len(batch)]
         batches = made if most is None else _sampled(suite, made, most, seen.seed)
-        return _Made(suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made))), batches)
+        return suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made))), batches
     except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
         return _broken(suite, plan, error)
 
 
-def _facts(suite: Suite, plan: Plan, prepared: Prepared, made: _Made, *, blocks: bool, strict: bool) -> SuiteFacts:
+def _facts(
+    suite: Suite, plan: Plan, prepared: Prepared, title: str, made: Sequence[Batch], *, blocks: bool, strict: bool
+) -> SuiteFacts:
     """What a suite found."""
     plan.tell(f"trying the edge suite {suite.name!r}")
     try:
-        parts = (_parts(batch, prepared.answer_bytes) for batch in made.batches)
-        asked = made.batches if suite.about_batches else [part for of_batch in parts for part in of_batch]
+        parts = (_parts(batch, prepared.answer_bytes) for batch in made)
+        asked = made if suite.about_batches else [part for of_batch in parts for part in of_batch]
         outside = suite.outside and not strict
         apart = not suite.about_batches
         tried = try_rows(plan, prepared, asked, apart=apart, outside=outside, decides=blocks)
     except Exception as error:  # noqa: BLE001 - as above
         return replace(_broken(suite, plan, error), blocks=blocks)
-    return SuiteFacts(KIND, suite.name, made.title, tried.comparison, blocks, tried.refused)
+    return SuiteFacts(KIND, suite.name, title, tried.comparison, blocks, tried.refused)
 
 
 def _broken(suite: Suite, plan: Plan, error: Exception) -> SuiteFacts:
@@ -240,7 +247,7 @@ def _sampled(suite: Suite, batches: Sequence[Batch], most: int, seed: int) -> li
         chosen[(chosen >= end - len(batch)) & (chosen < end)] - (end - len(batch))
         for batch, end in zip(batches, ends, strict=True)
     ]
-    return [rows_at(batch, part) for batch, part in zip(batches, parts, strict=True) if len(part)]
+    return [batch.at(part) for batch, part in zip(batches, parts, strict=True) if len(part)]
 
 
 def _parts(batch: Batch, answer_bytes: int) -> list[Batch]:
@@ -251,3 +258,57 @@ def _parts(batch: Batch, answer_bytes: int) -> list[Batch]:
 
 def _row_bytes(batch: Batch) -> int:
     return max(1, sum(array.nbytes for array in batch.inputs.values()) // len(batch))
+
+
+def picked(seen: Seen, rows: int = BASE) -> Batch:
+    """Some of the first rows, the same ones for the same seed; fewer where rows are large."""
+    count = min(rows, len(seen.batch))
+    width = sum(seen.batch.inputs[name].nbytes for name in seen.columns) // max(len(seen.batch), 1)
+    if width > HEAVY:
+        count = min(count, 1)
+    chosen = np.random.default_rng(seen.seed).choice(len(seen.batch), size=count, replace=False)
+    return seen.batch.at(np.sort(chosen))
+
+
+def features(seen: Seen, *kinds: str) -> list[Field]:
+    """The features of these kinds that a suite goes through: all, or a sample in their own order."""
+    found = all_features(seen)
+    if len(found) > COLUMNS:
+        chosen = np.random.default_rng(seen.seed).choice(len(found), size=COLUMNS, replace=False)
+        found = [found[place] for place in sorted(chosen.tolist())]
+    return [field for field in found if kind(seen, field) in kinds]
+
+
+def all_features(seen: Seen) -> list[Field]:
+    """Every feature: a column, each position of a narrow array, or a tensor as a whole."""
+    found: list[Field] = []
+    for name in seen.columns:
+        array = seen.batch.inputs[name]
+        if array.ndim == 2 and array.dtype.kind == "f" and array.shape[1] <= WIDEST:
+            found += [Field(name, index, f"{name}[{index}]", len(found) + index) for index in range(array.shape[1])]
+        else:
+            found.append(Field(name, None, name, len(found)))
+    return found
+
+
+def kind(seen: Seen, field: Field) -> str:
+    """What a feature holds."""
+    array = seen.batch.inputs[field.column]
+    if array.ndim > 1 and field.index is None:
+        return {"f": TENSOR, "i": IDS, "u": IDS}.get(array.dtype.kind, OTHER)
+    if array.dtype.kind in "OUST":
+        values = array.tolist()
+        others = [value for value in values if value is not None and not isinstance(value, str)]
+        text = any(isinstance(value, str) for value in values) and all(value != value for value in others)
+        return TEXT if text else OTHER
+    return {"f": FLOAT, "i": INTEGER, "u": INTEGER}.get(array.dtype.kind, OTHER)
+
+
+def values_of(seen: Seen, field: Field) -> Array:
+    """What was observed of a feature, without gaps."""
+    values = field.of(seen.batch.inputs)
+    if values.dtype.kind == "f":
+        return values[np.isfinite(values)]
+    if values.dtype.kind == "O":
+        return np.array([value for value in values.tolist() if isinstance(value, str)], dtype=object)
+    return values

@@ -1,6 +1,6 @@
-"""Real rows: what every edge suite is made from, and suites that only put rows together in other ways.
+"""Suites that only put real rows together in other ways.
 
-These are about a batch as a whole (a column that does not vary in it, rows that come twice, a row alone), and about
+They are about a batch as a whole (a column that does not vary in it, rows that come twice, a row alone), and about
 rows between classes: where the two best scores lie closest, and between rows of different labels.
 """
 
@@ -11,24 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from likewise.compare.margins import margins
+from likewise.compare.align import margins
+from likewise.compare.variations.edge import FLOAT, IDS, INTEGER, TENSOR, TEXT, features, picked
 from likewise.contracts.comparison import PairSpec, Seen, Suite, Tolerance
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
-from likewise.data.cells import WIDEST, Field, Variant, named, varied
-from likewise.data.rows import rows_at
-
-COLUMNS = 64
-"""Features that a suite goes through one by one; of more it takes a sample."""
-
-BASE = 2
-"""Real rows that every change is made to."""
-
-HEAVY = 2**18
-"""Bytes of a row above which changes are made to one row only."""
-
-FLOAT, INTEGER, TEXT, TENSOR, IDS, OTHER = "float", "integer", "text", "tensor", "ids", "other"
-"""What a feature holds: numbers, whole numbers, text; tensors of numbers; tensors of whole numbers."""
+from likewise.data.cells import Variant, named, varied
 
 TOGETHER = 8
 """Rows of a batch that is about its rows together."""
@@ -44,60 +32,6 @@ PART = 0.4631
 """How much of the other row. Not a half: the middle of two values is where trees have their thresholds."""
 
 NOTHING = Tolerance(0.0, 0.0)
-
-
-def picked(seen: Seen, rows: int = BASE) -> Batch:
-    """Some of the first rows, the same ones for the same seed; fewer where rows are large."""
-    count = min(rows, len(seen.batch))
-    width = sum(seen.batch.inputs[name].nbytes for name in seen.columns) // max(len(seen.batch), 1)
-    if width > HEAVY:
-        count = min(count, 1)
-    chosen = np.random.default_rng(seen.seed).choice(len(seen.batch), size=count, replace=False)
-    return rows_at(seen.batch, np.sort(chosen))
-
-
-def features(seen: Seen, *kinds: str) -> list[Field]:
-    """The features of these kinds that a suite goes through: all, or a sample in their own order."""
-    found = all_features(seen)
-    if len(found) > COLUMNS:
-        chosen = np.random.default_rng(seen.seed).choice(len(found), size=COLUMNS, replace=False)
-        found = [found[place] for place in sorted(chosen.tolist())]
-    return [field for field in found if kind(seen, field) in kinds]
-
-
-def all_features(seen: Seen) -> list[Field]:
-    """Every feature: a column, each position of a narrow array, or a tensor as a whole."""
-    found: list[Field] = []
-    for name in seen.columns:
-        array = seen.batch.inputs[name]
-        if array.ndim == 2 and array.dtype.kind == "f" and array.shape[1] <= WIDEST:
-            found += [Field(name, index, f"{name}[{index}]", len(found) + index) for index in range(array.shape[1])]
-        else:
-            found.append(Field(name, None, name, len(found)))
-    return found
-
-
-def kind(seen: Seen, field: Field) -> str:
-    """What a feature holds."""
-    array = seen.batch.inputs[field.column]
-    if array.ndim > 1 and field.index is None:
-        return {"f": TENSOR, "i": IDS, "u": IDS}.get(array.dtype.kind, OTHER)
-    if array.dtype.kind in "OUST":
-        values = array.tolist()
-        others = [value for value in values if value is not None and not isinstance(value, str)]
-        text = any(isinstance(value, str) for value in values) and all(value != value for value in others)
-        return TEXT if text else OTHER
-    return {"f": FLOAT, "i": INTEGER, "u": INTEGER}.get(array.dtype.kind, OTHER)
-
-
-def values_of(seen: Seen, field: Field) -> Array:
-    """What was observed of a feature, without gaps."""
-    values = field.of(seen.batch.inputs)
-    if values.dtype.kind == "f":
-        return values[np.isfinite(values)]
-    if values.dtype.kind == "O":
-        return np.array([value for value in values.tolist() if isinstance(value, str)], dtype=object)
-    return values
 
 
 def _constant(seen: Seen) -> Iterator[Batch]:
@@ -159,7 +93,7 @@ def _between(seen: Seen, labels: Array) -> Iterator[Batch]:
     if not pairs or not fields:
         return
     ones, others = (np.array(side) for side in zip(*pairs, strict=True))
-    base = rows_at(seen.batch, ones)
+    base = seen.batch.at(ones)
     between = {field: _mixed(field.of(seen.batch.inputs), ones, others) for field in fields}
     yield from varied(base, [Variant("part way to a row of another label", between)])
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from likewise.contracts.values import dataclass
-from likewise.contracts.verdict import Outcome
-from likewise.contracts.words import figure
+from likewise.contracts.verdict import Outcome, figure
 from likewise.report.words import MARKS
 
 LONGEST = 160
@@ -56,15 +55,33 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    sortable: bool = False
-    note: str = ""
-    id: str = ""
-    stacks: bool = False
+    sortable: bool
+    note: str
+    id: str
+    stacks: bool
 
 
-def columns(*names: str) -> tuple[Column, ...]:
-    """Headings; one that begins with # is of a numeric column."""
-    return tuple(Column(name.removeprefix("#"), name.startswith("#")) for name in names)
+def table(
+    caption: str,
+    headings: Iterable[str | Column],
+    lines: Iterable[Iterable[Cell]],
+    *,
+    most: int | None = None,
+    note: str = "",
+    sortable: bool = False,
+    id: str = "",
+    stacks: bool = False,
+) -> Table | None:
+    """A table, if it has rows; of more than `most` it tells how many there are. A # begins a heading of numbers."""
+    rows = [tuple(line) for line in lines]
+    if not rows:
+        return None
+    columns = (
+        Column(name.removeprefix("#"), name.startswith("#")) if isinstance(name, str) else name for name in headings
+    )
+    kept = rows[:most]
+    note = note or left_out(len(rows) - len(kept))
+    return Table(caption, tuple(columns), tuple(kept), sortable and len(rows) > 1, note, id, stacks)
 
 
 def outcome_cell(outcome: Outcome, text: str | None = None) -> Cell:
@@ -137,9 +154,28 @@ def left_out(count: int, what: str = "") -> str:
     return f"{count:,} more{what} are in the JSON report." if count > 0 else ""
 
 
-def rows(cells: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows of a table."""
-    return tuple(tuple(row) for row in cells)
+def beyond(amount: int) -> Cell:
+    """How many values or rows are beyond tolerance."""
+    return Cell(figure(amount), amount, "bad", "✗", "beyond tolerance") if amount else count(0)
+
+
+def element(row: Mapping[str, Any]) -> str:
+    """Which element of the answer a worst row is listed for: its class where it has one, or its place."""
+    if row.get("label") is not None:
+        return str(row["label"])
+    return "[" + ", ".join(map(str, row["index"])) + "]" if row["index"] else ""
+
+
+def at_worst(row: Mapping[str, Any], side: str) -> Any:
+    """The answer of one side at the element that differs most; the whole answer where that cannot be told."""
+    answer = row[side]
+    if isinstance(answer, Mapping):
+        return answer.get("worst", answer.get("head"))
+    for place in row["index"]:
+        if not isinstance(answer, list) or place >= len(answer):
+            return row[side]
+        answer = answer[place]
+    return answer
 
 
 def _exactly(value: object) -> str:

@@ -10,9 +10,21 @@ from typing import Any
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import GraphNode, GraphView, Report
 from likewise.contracts.values import dataclass
-from likewise.contracts.words import figure
-from likewise.report.formats.html.cells import Cell, Table, columns, count, left_out, number, rows, share, shown, words
-from likewise.report.formats.html.findings import at_worst, element
+from likewise.contracts.verdict import figure
+from likewise.report.formats.html.cells import (
+    Cell,
+    Table,
+    at_worst,
+    beyond,
+    count,
+    element,
+    left_out,
+    number,
+    share,
+    shown,
+    table,
+    words,
+)
 
 OUTPUTS_DRAWN = 12
 POINTS_IN_ALL = 6_000
@@ -67,7 +79,7 @@ def _charts(output: OutputFacts, tolerance: Tolerance, most: int) -> Charts:
                 "beyond": group["beyond"],
                 "largest": number(group["max_abs_diff"]),
             }
-            for group in output.details.get("deciles", {}).get("groups", [])
+            for group in _groups(output)
         ],
     }
     return Charts(output.name, str(output.pair.kind), data, said, histogram, deciles)
@@ -118,15 +130,18 @@ def _spans(output: OutputFacts) -> Sequence[Any]:
     return output.details.get("distribution", {}).get("histogram", []) or ()
 
 
+def _groups(output: OutputFacts) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = output.details.get("deciles", {}).get("groups", [])
+    return found
+
+
 def _histogram(output: OutputFacts) -> Table | None:
     spans = _spans(output)
-    if not spans:
-        return None
     total = sum(int(amount) for _, _, amount in spans)
-    return Table(
+    return table(
         f"Differences of {output.name} by size",
-        columns("Absolute difference", "#Values", "#Share"),
-        rows(
+        ("Absolute difference", "#Values", "#Share"),
+        (
             (
                 Cell("none: bit for bit the same value" if not number(high) else f"{_short(low)} to {_short(high)}"),
                 count(amount),
@@ -138,23 +153,18 @@ def _histogram(output: OutputFacts) -> Table | None:
 
 
 def _deciles(output: OutputFacts) -> Table | None:
-    groups = output.details.get("deciles", {}).get("groups", [])
-    if not groups:
-        return None
-    return Table(
+    return table(
         f"Differences of {output.name} by decile of the reference",
-        columns("Reference from", "to", "#Values", "#Beyond tolerance", "#Largest difference"),
-        rows(
+        ("Reference from", "to", "#Values", "#Beyond tolerance", "#Largest difference"),
+        (
             (
                 Cell(_short(group["from"])),
                 Cell(_short(group["to"])),
                 count(group["values"]),
-                Cell(figure(group["beyond"]), tone="bad", mark="✗", why="beyond tolerance")
-                if group["beyond"]
-                else count(0),
+                beyond(group["beyond"]),
                 count(group["max_abs_diff"]),
             )
-            for group in groups
+            for group in _groups(output)
         ),
         note="Values that are finite on both sides; the edges are exact to 0.8%.",
     )
@@ -203,7 +213,7 @@ def graph_data(view: GraphView | None, tolerance: Tolerance) -> Mapping[str, Any
 
 def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
     """The same graph in words."""
-    if view is None or not view.nodes:
+    if view is None:
         return None
     nodes = _nodes(view)
     left = len(view.nodes) - len(nodes)
@@ -211,10 +221,10 @@ def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
     sources: dict[str, list[str]] = {}
     for edge in view.edges:
         sources.setdefault(edge.target, []).append(names.get(edge.source, edge.source))
-    return Table(
+    return table(
         "Nodes of the graph, and the error that each introduces",
-        columns("Node", "Side", "Operator", "#Error it introduces", "#Error it inherits", "Inputs from", "Note"),
-        rows(
+        ("Node", "Side", "Operator", "#Error it introduces", "#Error it inherits", "Inputs from", "Note"),
+        (
             (
                 Cell(words(node.name).text, tone="bad", mark="✗", why="culprit") if node.culprit else words(node.name),
                 words(node.side),
@@ -226,7 +236,7 @@ def graph_table(view: GraphView | None, tolerance: Tolerance) -> Table | None:
             )
             for node in nodes
         ),
-        sortable=len(nodes) > 1,
+        sortable=True,
         note=f"Errors are parts of the largest value of a tensor. A node that {neutral(tolerance)} has no colour."
         + (f" {left_out(left, ' nodes')}" if left else ""),
     )

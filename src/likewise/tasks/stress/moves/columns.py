@@ -6,7 +6,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
-from likewise.tasks.stress.search import Move, Search, Turn
+from likewise.tasks.stress.moves import Move, Search, Turn
 from likewise.tasks.stress.space import Column, Rows, Space, together
 
 MOST_POINTS = 700

@@ -16,8 +16,7 @@ from likewise.contracts.models import InputSpec
 from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError
 from likewise.models.torch import open
-from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import Move, Search, Turn
+from likewise.tasks.stress.moves import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space, together
 
 MOST_UNITS = 20_000
@@ -186,7 +185,7 @@ def _survey(search: Search) -> _Units | None:
 
 def _looked(search: Search, rows: Rows) -> _Inside | None:
     began = time.perf_counter()
-    inside = _look(search.prepared.reference, batch_of(search.pool, search.space, rows))
+    inside = _look(search.prepared.reference, search.batch(rows))
     # The way back through the module costs about as much as the way there.
     search.meter.count("reference", 2 * len(rows), time.perf_counter() - began)
     return inside

@@ -21,8 +21,7 @@ from likewise.explain.case import Case, Sample
 from likewise.explain.trees import Reading, has_trees
 from likewise.explain.trees import read as read_trees
 from likewise.models.trees.ensemble import DEEPEST, Ensemble, as_compared, goes_left, leaves
-from likewise.tasks.stress.pools import batch_of
-from likewise.tasks.stress.search import Move, Search, Turn
+from likewise.tasks.stress.moves import Move, Search, Turn
 from likewise.tasks.stress.space import Rows, Space
 
 SAMPLE = 1_024
@@ -344,7 +343,7 @@ def _numbered(found: list[Array]) -> Array:
 def _case(search: Search, positions: Array) -> Case:
     """The models opened up, with real rows and without answers: what trees are given needs inputs only."""
     prepared, plan = search.prepared, replace(search.plan, progress=None)
-    batch = batch_of(search.pool, search.space, search.space.real(positions))
+    batch = search.batch(search.space.real(positions))
     return Case(
         plan,
         Comparison(),

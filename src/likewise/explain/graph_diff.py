@@ -1,0 +1,356 @@
+"""What two graphs that are laid out alike differ in, read off the files and proven by one experiment.
+
+Nodes stand for one another by their names, or by their order where names tell nothing. Where few of them differ (an
+operator, an attribute, a constant, what they read; a node too much or missing), the reference's are put in their place
+all at once, and then as few as are enough. That takes milliseconds and one answer of the candidate, however long the
+model takes; what cannot be told this way is looked for by values (`explain/splice.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from likewise.contracts.data import Array
+from likewise.contracts.models import Model
+from likewise.errors import ModelError
+from likewise.explain import experiment, weight_matching
+from likewise.explain.case import Case
+from likewise.explain.experiment import Change, Effect, Trial
+from likewise.explain.splice import Beside, Culprit, Graft, Sketch, Twin, sketch, twin
+from likewise.explain.trace import failing_positions, fed, inside
+from likewise.models.onnx import edits, grafts
+from likewise.models.onnx.inside import Constant, Opened, rewritten
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+MOST_DIFFERING = 12
+"""If more places differ than this, the graphs are not one with a fault: another training, precision or layout."""
+
+ALIKE = 0.5
+"""Names or order tell what stands for what if they do so of this part of the nodes."""
+
+ORT = "onnxruntime"
+
+CONSTANT, UNKNOWN = "(a constant)", "(not there)"
+"""What stands for an input that is stored, and for one that the other graph has not."""
+
+ROWS = 4
+"""Failing rows on which it is seen whether one operator is nearly another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laid:
+    """Two graphs side by side. `nodes` and `tensors` are the twin's by the candidate's, `given` the other way round."""
+
+    candidate: Opened
+    twin: Opened
+    nodes: Mapping[int, int]
+    tensors: Mapping[str, str]
+    given: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One place where both differ: the twin's tensors by the candidate's that are put right there.
+
+    `stored` is the constant that is all the difference; many nodes may read it.
+    """
+
+    how: str
+    tensors: tuple[tuple[str, str], ...]
+    nodes: tuple[int, ...]
+    others: tuple[int, ...]
+    stored: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """All places; `whole`: there is nothing else in which the two graphs differ."""
+
+    laid: Laid
+    places: tuple[Spot, ...]
+    whole: bool
+
+    @property
+    def groups(self) -> list[tuple[Spot, ...]]:
+        """The places, those together that differ in one constant that they share."""
+        found: dict[Hashable, list[Spot]] = {}
+        for number, spot in enumerate(self.places):
+            found.setdefault(spot.stored or number, []).append(spot)
+        # An optimiser writes constants in other ways: what else differs is tried first.
+        return sorted((tuple(group) for group in found.values()), key=lambda group: bool(group[0].stored))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The culprits, what putting them right does, and whether the graphs differ in nothing that was not looked at."""
+
+    culprits: tuple[Culprit, ...]
+    effect: Effect
+    whole: bool
+
+
+def found(case: Case) -> Found | None:
+    """The few nodes that differ, if the reference's in their place take the difference away.
+
+    Both graphs are read as they are written, then as the runtime simplifies them: what an optimiser has folded, merged
+    or left out in one of the files is then the same in both.
+    """
+    known, written = twin(case), case.editable()
+    if known is None or written is None:
+        return None
+    graph = Opened.of(written, case.tensor_types())
+    outputs = [(spec.candidate, known.outputs.get(spec.reference, "")) for spec in case.specs]
+    diff = diffed(graph, known.graph, outputs)
+    if diff is not None and not diff.places and diff.whole:
+        return None
+    result = None if diff is None else _proven(case, known, diff)
+    if result is None and (both := _simplified(case, graph, known)) is not None:
+        diff = diffed(*both, outputs)
+        result = None if diff is None else _proven(case, known, diff)
+    return result
+
+
+def _simplified(case: Case, graph: Opened, known: Twin) -> tuple[Opened, Opened] | None:
+    """Both graphs with constants folded, batch norms merged and what does nothing left out, all by the same rules."""
+    if any(case.model(side).options.get("runtime", ORT) != ORT for side in ("candidate", known.side)):
+        return None
+    made = []
+    for side in (graph, known.graph):
+        case.require_time()
+        try:
+            simple = rewritten(Model("onnx", None, {"optimization": "basic"}), side.proto)
+        except ModelError:
+            return None
+        made.append(Opened.of(simple, edits.tensor_types(simple)))
+    return made[0], made[1]
+
+
+def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
+    """The places that are enough, if putting them right takes the difference away."""
+    groups = diff.groups
+    if not groups:
+        return None
+    if len(groups) > 1:
+        few = experiment.fewest(case, groups, lambda trial, some: _run(trial, diff.laid, [s for g in some for s in g]))
+        if few is None:
+            return None
+        groups = [group for group in groups if group in few[0]]
+    spots = [spot for group in groups for spot in group]
+    target = _put_right(diff.laid, spots)
+    effect = None if target is None else experiment.run(case, Change(target=target))
+    if target is None or effect is None or not effect.explains:
+        return None
+    laid = diff.laid
+    told = Beside(laid.candidate, laid.twin, {}, {}, {name: (other,) for name, other in laid.tensors.items()})
+    culprits = [Culprit(Graft(spot.how, target, spot.nodes, spot.others, spot.tensors[0][0]), told) for spot in spots]
+    whole = diff.whole and not known.exported and case.plan.candidate.options == case.plan.reference.options
+    return Found(tuple(_seen(case, known, one) for one in culprits), effect, whole)
+
+
+def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]]) -> Diff | None:
+    """Where two graphs differ, in the way of laying them side by side that leaves the fewest places; else None.
+
+    `outputs` are the names of outputs that are compared, the candidate's and the twin's.
+    """
+    best: Diff | None = None
+    for pairs in (_by_names, _by_order):
+        laid = _laid(candidate, other, pairs(candidate, other))
+        if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
+            made = _diff(_grown(laid), outputs)
+            if made is not None and (best is None or len(made.places) < len(best.places)):
+                best = made
+        if best is not None and best.whole and len(best.places) == 1:
+            break
+    return best
+
+
+def _by_names(candidate: Opened, other: Opened) -> dict[int, int]:
+    """Nodes of one name and operator; then those that give a tensor of the same name."""
+    named = {other.node(index).name: index for index in other.computing if other.node(index).name}
+    found: dict[int, int] = {}
+    for index in candidate.computing:
+        there = named.get(candidate.node(index).name)
+        if there is not None and other.node(there).op_type == candidate.node(index).op_type:
+            found[index] = there
+    taken, computing = set(found.values()), set(other.computing)
+    for index in candidate.computing:
+        there = other.makers.get(candidate.node(index).output[0])
+        if index not in found and there in computing and there not in taken:
+            found[index] = there
+            taken.add(there)
+    return found
+
+
+def _by_order(candidate: Opened, other: Opened) -> dict[int, int]:
+    return {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
+
+
+def _laid(candidate: Opened, other: Opened, nodes: Mapping[int, int]) -> Laid:
+    tensors = {
+        name: there
+        for mine, yours in nodes.items()
+        for name, there in zip(candidate.node(mine).output, other.node(yours).output, strict=False)
+        if name and there
+    }
+    ours, theirs = ([v.name for v in side.proto.graph.input if v.name in side.inputs] for side in (candidate, other))
+    same = set(ours) == set(theirs)
+    if same or len(ours) == len(theirs):
+        tensors |= {name: name if same else there for name, there in zip(ours, theirs, strict=True)}
+    return Laid(candidate, other, nodes, tensors, {there: name for name, there in tensors.items()})
+
+
+def _grown(laid: Laid) -> Laid:
+    """The same with nodes that neither name nor order told of: the same operator on the same tensors and constants."""
+    free: dict[tuple[str, ...], list[int]] = {}
+    taken, nodes, tensors = set(laid.nodes.values()), dict(laid.nodes), dict(laid.tensors)
+    for there in laid.twin.computing:
+        if there not in taken:
+            free.setdefault(_question(laid.twin, there, None), []).append(there)
+    for index in laid.candidate.computing if free else ():
+        if index in nodes:
+            continue
+        held = laid.candidate.constants_of(index)
+        for there in free.get(_question(laid.candidate, index, tensors), ()):
+            wanted = laid.twin.constants_of(there)
+            if there not in taken and all(_same(held.get(slot), wanted.get(slot)) for slot in held.keys() | wanted):
+                nodes[index] = there
+                taken.add(there)
+                outputs = zip(laid.candidate.node(index).output, laid.twin.node(there).output, strict=False)
+                tensors |= {name: other for name, other in outputs if name and other}
+                break
+    return laid if nodes == laid.nodes else _laid(laid.candidate, laid.twin, nodes)
+
+
+def _question(graph: Opened, index: int, tensors: Mapping[str, str] | None) -> tuple[str, ...]:
+    """The operator of a node and what it reads, by the twin's names."""
+    node, held = graph.node(index), graph.constants_of(index)
+    names = (CONSTANT if slot in held else name for slot, name in enumerate(node.input))
+    read = (name if tensors is None or name in (CONSTANT, "") else tensors.get(name, UNKNOWN) for name in names)
+    return (node.op_type, *read)
+
+
+def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
+    found: dict[tuple[tuple[str, str], ...], Spot] = {}
+    whole = True
+    for index, there in laid.nodes.items():
+        for place in _at(laid, index, there):
+            known = found.get(place.tensors)
+            # What several nodes read is one place.
+            found[place.tensors] = place if known is None else replace(known, nodes=_both(known.nodes, place.nodes))
+        if len({spot.stored or key for key, spot in found.items()}) > MOST_DIFFERING:
+            return None
+    for name, theirs in outputs:
+        if laid.tensors.get(name) == theirs:
+            continue
+        between = _wired(laid, None, name, theirs)
+        if between is None:
+            whole = False
+        else:
+            found.setdefault(between.tensors, between)
+    return Diff(laid, tuple(found.values()), whole)
+
+
+def _both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([*one, *other]))
+
+
+def _at(laid: Laid, index: int, there: int) -> Iterator[Spot]:
+    """In what places two nodes differ that stand for one another: themselves, or what leads to them."""
+    mine, yours = laid.candidate.node(index), laid.twin.node(there)
+    held, wanted = laid.candidate.constants_of(index), laid.twin.constants_of(there)
+    own = mine.op_type != yours.op_type or len(mine.input) != len(yours.input)
+    own = own or list(mine.attribute) != list(yours.attribute)
+    stored: list[str] = []
+    for slot, (name, other) in enumerate(zip(mine.input, yours.input, strict=False)):
+        if slot in held or slot in wanted:
+            if not _same(held.get(slot), wanted.get(slot)):
+                stored.append(held[slot].tensor if slot in held else "")
+        elif name in laid.tensors or other in laid.given or not (name and other):
+            if laid.tensors.get(name, "") == other:
+                continue
+            before = None if own else _wired(laid, index, name, other)
+            if before is None:
+                own = True
+            else:
+                yield before
+        elif name in laid.candidate.makers and other in laid.twin.makers and not own:
+            place = _wired(laid, index, name, other)
+            if place is not None:
+                yield place
+    if not own and not stored:
+        return
+    tensors = [(name, other) for name, other in zip(mine.output, yours.output, strict=False) if name and other]
+    equal = {name: (other,) for name, other in laid.tensors.items()}
+    wired = any(laid.tensors.get(a) != b for a, b in zip(mine.input, yours.input, strict=False) if a in laid.tensors)
+    other_kind = mine.op_type != yours.op_type
+    if other_kind or wired or any(True for _ in grafts.differing(laid.candidate, index, laid.twin, there, equal)):
+        only = stored[0] if len(stored) == 1 and not own else ""
+        yield Spot("replaced", tuple(tensors), (index,), (there,), only)
+
+
+def _wired(laid: Laid, index: int | None, name: str, other: str) -> Spot | None:
+    """What stands between two tensors that should be one: a node too much or missing, or others; None if neither."""
+    here = () if name in laid.tensors else _before(laid.candidate, name, laid.tensors)
+    there = () if other in laid.given else _before(laid.twin, other, laid.given)
+    if here is None or there is None or (not here and not there):
+        return None
+    if here:
+        return Spot("replaced" if there else "bypassed", ((name, other),), here, there)
+    return None if index is None else Spot("inserted", ((name, other),), (index,), there)
+
+
+def _before(graph: Opened, name: str, known: Mapping[str, str]) -> tuple[int, ...] | None:
+    """The nodes between a tensor and those that the other graph has too."""
+    return graph.computing_in(graph.cone(name, known)) or None if name in graph.makers else None
+
+
+def _same(one: Constant | None, other: Constant | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.values.dtype == other.values.dtype and np.array_equal(one.values, other.values)
+
+
+def _run(trial: Trial, laid: Laid, places: Sequence[Spot]) -> Effect | None:
+    target = _put_right(laid, places)
+    return None if target is None else trial.run(Change(target=target))
+
+
+def _put_right(laid: Laid, places: Sequence[Spot]) -> ModelProto | None:
+    """The candidate with the twin's part in these places."""
+    if len(places) == 1 and places[0].how == "inserted":
+        tensors, readers = dict(places[0].tensors), places[0].nodes
+        return grafts.graft(laid.candidate, laid.twin, tensors, given=laid.given, readers=readers)
+    tensors = {}
+    for place in places:
+        if place.how != "inserted":
+            tensors |= dict(place.tensors)
+            continue
+        # Beside others it is written with the nodes that read it.
+        for index in place.nodes:
+            pairs = zip(laid.candidate.node(index).output, laid.twin.node(laid.nodes[index]).output, strict=False)
+            tensors |= {name: there for name, there in pairs if name and there}
+    given = {there: name for there, name in laid.given.items() if name not in tensors}
+    return grafts.graft(laid.candidate, laid.twin, tensors, given=given)
+
+
+def _seen(case: Case, known: Twin, culprit: Culprit) -> Culprit:
+    """The same with what both give there, where it is to be told whether that is nearly the same."""
+    both = culprit.beside
+    idle = all(both.candidate.node(index).op_type == "Identity" for index in culprit.graft.nodes)
+    if culprit.graft.how != "replaced" or culprit.differing or idle:
+        return culprit
+    batch = case.rows(failing_positions(case, ROWS))
+    wanted = both.twin.node(culprit.graft.others[-1]).output[0]
+    ours = inside(case, "candidate", both.candidate, [culprit.graft.tensor], fed(case, "candidate", batch))
+    theirs = inside(case, known.side, both.twin, [wanted], known.inputs(batch))
+    return replace(culprit, beside=replace(both, ours=_sketched(ours), theirs=_sketched(theirs)))
+
+
+def _sketched(values: Mapping[str, Array]) -> dict[str, Sketch]:
+    return {name: sketch(array) for name, array in values.items()}

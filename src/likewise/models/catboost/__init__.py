@@ -1,1 +1,0 @@
-"""CatBoost models: opening and asking them, their trees, their export to ONNX."""

@@ -1,1 +1,0 @@
-"""LightGBM models: opening and asking them, their trees, their export to ONNX."""

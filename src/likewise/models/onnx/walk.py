@@ -1,0 +1,88 @@
+"""Ways through an ONNX graph: its nodes, what they read, where a tensor comes from.
+
+Whoever goes from a tensor to what it is made from comes to an end: `describe.read` lets in no graph that leads in a
+circle, which the runtime would refuse as well, but only later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node, also those inside of branches and loops."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The branches or the body of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads(node: NodeProto) -> Iterator[str]:
+    """What a node reads, also inside of its branches and loops."""
+    yield from (name for name in node.input if name)
+    for inner in subgraphs(node):
+        yield from _from_outside(inner)
+
+
+def _from_outside(graph: GraphProto) -> Iterator[str]:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+    yield from (value.name for value in graph.output if value.name not in own)
+
+
+def upstream(name: str, producers: Mapping[str, NodeProto], *, limit: int) -> Iterator[NodeProto]:
+    """The nodes an output comes from, nearest first."""
+    queue = deque([name])
+    seen: set[int] = set()
+    while queue and len(seen) < limit:
+        node = producers.get(queue.popleft())
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        queue.extend(node.input)
+
+
+def leading_to(graph: GraphProto, names: Iterable[str], given: Collection[str] = ()) -> tuple[list[int], set[str]]:
+    """The nodes that make some tensors of what is given, in their order, and the names of all that is read there."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    waiting, needed, read = list(names), set[int](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        read.add(name)
+        index = None if name in given else makers.get(name)
+        if index is not None and index not in needed:
+            needed.add(index)
+            waiting.extend(reads(graph.node[index]))
+    return sorted(needed), read
+
+
+def made_from_itself(graph: GraphProto) -> str | None:
+    """A tensor that cannot be computed because it would have to be there before, also inside of branches and loops."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    before = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
+    # Nodes stand in the order in which they can be computed, in nearly every file.
+    if any(max(needed, default=-1) >= index for index, needed in enumerate(before)):
+        try:
+            TopologicalSorter(dict(enumerate(before))).prepare()
+        except CycleError as error:
+            first = graph.node[error.args[1][0]]
+            return str(next(name for name in first.output if name))
+    inner = (made_from_itself(part) for node in graph.node for part in subgraphs(node))
+    return next((found for found in inner if found is not None), None)

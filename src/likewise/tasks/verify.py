@@ -1,0 +1,234 @@
+"""Does a report belong to these very files, and is it as it was written? And does the same run give the same again?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.report import Artefact, Report
+from likewise.contracts.values import dataclass
+from likewise.contracts.verdict import Outcome
+from likewise.data import files
+from likewise.errors import DataError, UsageError, one_line
+from likewise.judge import verdict as judging
+from likewise.models.onnx.describe import EXTERNAL_DATA
+from likewise.registry import open_source
+from likewise.report import provenance
+from likewise.report.formats import json as json_report
+from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources
+from likewise.tasks.settings import Settings, settings_from
+
+MODELS = ("reference", "candidate")
+UNDECIDED = ("explanation", "diagnoses", "bench", "provenance")
+"""What of a stored report no answer of a model decides: causes are looked for as long as there is time."""
+
+LATER = re.compile(r"generated\b|[^:]+:\w+")
+"""What has no bytes to hash and can be opened again all the same: generated rows, an attribute of a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing that was looked at. `holds` is None where it cannot be told."""
+
+    about: str
+    told: str
+    holds: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at in a report, and the verdict it holds."""
+
+    outcome: Outcome
+    headline: str
+    points: tuple[Point, ...]
+
+    @property
+    def holds(self) -> bool | None:
+        """True if all that was looked at holds, None if something cannot be told."""
+        found = [point.holds for point in self.points]
+        return False if False in found else None if None in found else True
+
+
+def verify(
+    report: str | PathLike[str],
+    *,
+    reference: Any = None,
+    candidate: Any = None,
+    data: Any = None,
+    statement: str | PathLike[str] | None = None,
+    gate: str | None = None,
+) -> Verified:
+    """Hold a stored report against itself, and against the files that are given."""
+    content = _read(report)
+    stored = json_report.loads(content, name=str(report), gate=gate)
+    points = [_unedited(content, gate), _follows(stored)]
+    given = {"reference": reference, "candidate": candidate}
+    points += [
+        _model(side, target, getattr(stored.origin, side)) for side, target in given.items() if target is not None
+    ]
+    if data is not None:
+        points.append(_same("data", str(data), fingerprint(data), stored.origin.data))
+    if statement is not None:
+        points += _stated(statement, content, stored)
+    return Verified(stored.outcome, stored.headline, tuple(points))
+
+
+def fingerprint(data: Any) -> str | None:
+    """The hash of data, as a report has it."""
+    return provenance.fingerprint_of(open_source(data))
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _unedited(content: bytes, gate: str | None) -> Point:
+    """Is the text of a report what its digest was made from? White space and the layout of numbers do not count."""
+    plain = json.loads(content, object_pairs_hook=_once)
+    if "gates" in plain:
+        gates = plain["gates"]
+        plain = gates[gate] if gate is not None else next(iter(gates.values()))
+    digest = plain["provenance"].get("digest")
+    if not digest:
+        return Point("report", "the report has no digest: it was written by an older likewise")
+    plain["provenance"]["digest"] = ""
+    if json_report.digest_of(plain) != digest or "\\ud" in ascii(plain):  # half a character is written as a mark
+        return Point(
+            "report", "the report was changed after it was written: its digest is that of another text", holds=False
+        )
+    return Point("report", f"the report is as it was written (digest {digest[:12]}…)", holds=True)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON that names nothing twice: readers would not agree on which of the two counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise DataError("the report names something twice in one place: it was changed after it was written")
+    return found
+
+
+def _follows(stored: Report) -> Point:
+    """Is the verdict what the facts of the report and its limits make it? A baseline is another file."""
+    again = judging.judge(stored.comparison, stored.policy)
+    if again.outcome == stored.outcome:
+        return Point("verdict", f"{stored.outcome} follows from the figures and the limits in the report", holds=True)
+    if "baseline" in stored.origin.settings:
+        return Point("verdict", "the run was also held against a baseline, which is not looked at here")
+    return Point(
+        "verdict", f"the figures and limits in the report give {again.outcome}, not {stored.outcome}", holds=False
+    )
+
+
+def _model(side: str, target: Any, known: Artefact) -> Point:
+    found = _same(side, str(target), provenance.sha256_of(target), known)
+    for name, sha256 in _weights(known).items() if found.holds else ():
+        weights = Path(target).parent / name
+        if Path(target).parent.resolve() not in weights.resolve().parents:
+            return Point(side, f"the report looks for weights outside the folder of {target}", holds=False)
+        if not weights.is_file() or files.hash_file(str(weights)) != sha256:
+            return Point(side, f"{weights} is not what the {side} of the report had its weights in", holds=False)
+    return found
+
+
+def _weights(known: Artefact) -> Mapping[str, Any]:
+    """The SHA-256 of the files that hold a model's weights, by their names."""
+    found = (known.details or {}).get(EXTERNAL_DATA)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _same(about: str, name: str, found: str | None, known: Artefact) -> Point:
+    if found is None:
+        return Point(about, f"{name} is no file that can be hashed")
+    if known.sha256 is None:
+        return Point(about, f"the {about} of the report was a live object ({known.name}): it has no SHA-256")
+    if found != known.sha256:
+        return Point(
+            about,
+            f"{name} is not the {about} of the report: SHA-256 {found[:12]}…, not {known.sha256[:12]}…",
+            holds=False,
+        )
+    return Point(about, f"{name} is the {about} of the report (SHA-256 {found[:12]}…)", holds=True)
+
+
+def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterator[Point]:
+    """Does a statement speak of this report, and of its models, data and limits?"""
+    try:
+        said = json.loads(_read(path), object_pairs_hook=_once)
+        predicate = said["predicate"]
+        subjects = {entry["digest"]["sha256"] for entry in said["subject"]}
+        used = {entry["digest"]["sha256"] for entry in predicate["configuration"] if "digest" in entry}
+        result, failed, kinds = predicate["result"], predicate["failedTests"], (said["_type"], said["predicateType"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is no in-toto statement of a test: {one_line(error)}") from error
+    if kinds != (STATEMENT, TEST_RESULT):
+        raise DataError(f"{path} is no in-toto statement of a test: it is {kinds!r}")
+    report = hashlib.sha256(content).hexdigest()
+    tested = {entry["digest"]["sha256"] for entry in resources(stored.origin.candidate, "")} or {report}
+    wanted = {"reference": stored.origin.reference, "data": stored.origin.data}
+    shas = {
+        f"the {told}": entry["digest"]["sha256"] for told, found in wanted.items() for entry in resources(found, "")
+    }
+    shas |= {"the limits": policy_digest(stored), "the report": report}
+    missing = [told for told, sha256 in shas.items() if sha256 not in used]
+    passed = stored.outcome is Outcome.PASS
+    if subjects != tested:
+        yield Point("statement", f"{path} is about another candidate than the report", holds=False)
+    elif missing:
+        yield Point("statement", f"{path} does not speak of {' and '.join(missing)} of this run", holds=False)
+    elif result != ("PASSED" if passed else "FAILED") or (passed and failed != []):
+        yield Point("statement", f"{path} says {str(result)[:40]}, the report {stored.outcome}", holds=False)
+    else:
+        yield Point("statement", f"{path} states this report, its models, data and limits: {result}", holds=True)
+
+
+def settings_again(stored: Report, **given: Any) -> Settings:
+    """The settings of a finished run, to run it again: nothing is written, and no cause is looked for."""
+    table = {name: value for name, value in stored.origin.settings.items() if name not in ("report", "formats", "gate")}
+    for name in (*MODELS, "data"):
+        named = given.get(name) or table.get(name, "")
+        if given.get(name) is None and getattr(stored.origin, name).sha256 is None and not LATER.match(str(named)):
+            raise UsageError(
+                f"the {name} of the report is no file: {named}", remedy=f"Name one that stands for it: --{name} FILE"
+            )
+        table[name] = named
+    return settings_from({**table, "explain": False}, where="the report")
+
+
+def require_same_files(stored: Report, again: Report) -> None:
+    """An error unless a run was made from the very files of the report."""
+    for about in (*MODELS, "data"):
+        known, found = getattr(stored.origin, about), getattr(again.origin, about)
+        if known.sha256 is not None and (found.sha256, _weights(found)) != (known.sha256, _weights(known)):
+            there = "is another file than" if found.sha256 else "cannot be read here; it was"
+            raise DataError(
+                f"{found.name} {there} the {about} of the report, SHA-256 {known.sha256[:12]}…",
+                remedy=f"Name the very same: --{about} FILE",
+            )
+
+
+def differences(before: Report, now: Report) -> list[str]:
+    """The figures of a run that another run of the same does not give again, in sentences."""
+    old, new = (json.loads(json_report.JsonRenderer().render(report)) for report in (before, now))
+    return [f"{path} was {was!r}, is {became!r}" for path, was, became in _unlike(old, new)]
+
+
+def _unlike(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two plain values are not alike, at the ends of their branches."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in {**old, **new}:
+            if path or name not in UNDECIDED:
+                yield from _unlike(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for place, entries in enumerate(zip(old, new, strict=True)):
+            yield from _unlike(*entries, f"{path}[{place}]")
+    elif old != new:
+        yield path, old, new

@@ -1,0 +1,72 @@
+"""`make mutants` changes what it says it changes, one place at a time, and leaves the source alone."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import mutants
+
+SOURCE = '''
+def judged(value, limit):
+    """A text is left alone."""
+    if value <= limit and not value < 0:
+        return max(value, 1)
+    raise ValueError("1 < 2")
+'''
+
+
+def test_every_kind_of_change_is_made_and_only_one_at_a_time():
+    count = len(list(mutants.changes(ast.parse(SOURCE))))
+    found = set()
+    for number in range(count):
+        tree = ast.parse(SOURCE)
+        list(mutants.changes(tree))[number][2]()
+        found.add(ast.unparse(ast.fix_missing_locations(tree)))
+    assert len(found) == count, "no change twice"
+    for line in (
+        "if value < limit and (not value < 0):",
+        "if value <= limit or not value < 0:",
+        "if not (value <= limit and (not value < 0)):",
+        "return max(1, value)",
+        "return max(value, 2)",
+        "return None",
+        "pass",
+    ):
+        assert sum(line in text for text in found) == 1, line
+
+
+def test_the_rooms_of_the_gate_are_found_and_their_mutants_compile():
+    rooms = {path.parent.name for path in mutants.modules()}
+    assert {"judge", "compare", "metrics"} <= rooms
+    before = {path: path.read_bytes() for path in mutants.modules()}
+    picked = mutants.drawn(20, seed=0)
+    assert picked == mutants.drawn(20, seed=0)
+    for mutant in picked:
+        mutants.mutated(mutant)
+    assert before == {path: path.read_bytes() for path in mutants.modules()}
+
+
+@pytest.mark.parametrize("test", mutants.TESTS)
+def test_the_tests_that_are_run_are_there(test):
+    assert (mutants.ROOT / test).exists()
+
+
+def test_a_mutant_that_breaks_everything_is_killed_and_the_source_as_it_is_survives():
+    """In a process of its own: the changed module has to be the first of its name that is imported."""
+    program = """
+import sys, mutants
+mutants.prepare()
+path = mutants.HOUSE / "judge" / "policy.py"
+broken = next(m for m in mutants.mutants(path) if m.change == "None is returned" and "return Policy(" in m.text)
+tests = ["tests/judge/test_policy.py"]
+print(mutants.tested(None, tests, 200.0), mutants.tested(broken, tests, 200.0))
+"""
+    folder = str(Path(mutants.__file__).parent)
+    run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=500)
+    assert run.stdout.split() == ["survived", "killed"], run.stderr
