@@ -227,6 +227,9 @@ comparison_options = _stacked(
         "--thorough", is_flag=True, help="Try all other batches, lengths and edge cases, however long it takes."
     ),
     click.option("--fail-fast", is_flag=True, help="Stop as soon as a limit can no longer hold."),
+    click.option(
+        "--workers", type=int, metavar="N", help="Processes that compare at the same time, each with both models open."
+    ),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),
     adapter_option(

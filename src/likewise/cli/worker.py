@@ -95,6 +95,8 @@ def _confine(job: dict[str, Any]) -> str:
         first = openers[0] if openers else None
         free = first is not None and not first.holds_interpreter and not table.get("reference_options")
         spares = {"check": int(remote.worthwhile() and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
+        if (crew := table.get("workers", 1)) > 1:
+            spares = crew
         remote.keep_spares(spares, lambda: confinement.confine(walls))
     return confinement.confine(walls)
 

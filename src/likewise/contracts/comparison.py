@@ -380,6 +380,8 @@ class Plan:
     progress: Callable[[Progress], None] | None = None
     decided: Callable[[Comparison], bool] | None = None
     """Are the rows so far enough, because no further ones can bring them within the limits? None reads them all."""
+    workers: int = 1
+    """Processes that compare at the same time."""
 
     @property
     def nothing(self) -> Comparison:

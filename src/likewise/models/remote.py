@@ -179,7 +179,7 @@ class RemoteRunner:
     signature: Signature
     details: Mapping[str, Any]
 
-    def __init__(self, line: _Line, model: Model, side: str) -> None:
+    def __init__(self, line: Line, model: Model, side: str) -> None:
         self._line = line
         self._opening = line.post("open", (model, side))
 
@@ -204,11 +204,16 @@ def look(runner: Runner, what: Callable[[Any], Any]) -> Any:
 @contextmanager
 def open_elsewhere(model: Model, side: str) -> Iterator[RemoteRunner]:
     """Begin to open a model in a process of its own; `arrive` is when it is open."""
-    line = _Line(_start())
+    line = Line(_start())
     try:
         yield RemoteRunner(line, model, side)
     finally:
         line.close()
+
+
+def open_line() -> Line:
+    """A line to a process that does what it is asked to; it ends with the line."""
+    return Line(_start())
 
 
 def prepare(target: str) -> None:
@@ -238,7 +243,7 @@ def _start() -> Process:
     return process
 
 
-class _Line:
+class Line:
     """Questions to the other process and its answers, in the same order.
 
     The next question may be put before the last is answered, by another thread: so the model never
@@ -318,6 +323,8 @@ def serve() -> None:
                     answer = runner.signature, dict(runner.details)
                 elif what == "look":
                     answer = question(runner.native)
+                elif what == "call":
+                    answer = question()
                 else:
                     answer = dict(ask(runner, *question))
             except BaseException as raised:  # noqa: BLE001 - the other side is where it is handled

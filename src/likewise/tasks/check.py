@@ -131,14 +131,16 @@ def investigate(
     with ExitStack() as stack:
         try:
             reference, candidate = gate.describe_models()
-            session = stack.enter_context(Session(reference, candidate, apart=apart, progress=progress))
+            alone = apart and settings.workers == 1
+            session = stack.enter_context(Session(reference, candidate, apart=alone, progress=progress))
             plan = gate.plan(session, progress)
             opened = plan, session
-            ran = _engine("local").run(plan, session)
+            engine = _engine("processes" if settings.workers > 1 else "local")
+            ran = engine.run(plan, session)
             if gate.answers_no_rows(ran):
                 plan = gate.plan(session, progress, rowless=True)
                 opened = plan, session
-                ran = _engine("local").run(plan, session)
+                ran = engine.run(plan, session)
             ran = gate.vary(plan, ran)
         except UsageError:
             raise
@@ -246,6 +248,7 @@ class _Gate:
             expected_rows=self.source.expected_rows,
             progress=progress,
             decided=partial(judging.decided, policy=self.policy) if settings.fail_fast else None,
+            workers=settings.workers,
         )
 
     def vary(self, plan: Plan, ran: Run) -> Run:

@@ -98,6 +98,7 @@ class Settings:
     beside_budget: str | float | None = None
     thorough: bool = False
     fail_fast: bool = False
+    workers: int = 1
     explain: bool = True
     explain_budget: float = 30.0
     causes: tuple[str, ...] = ()
@@ -117,7 +118,7 @@ class Settings:
         """What is acceptable; a usage error if it makes no sense."""
         if self.sample not in ("first", "random"):
             raise UsageError(f"--sample is {self.sample!r}", remedy="Choose `first` or `random`")
-        for name in ("samples", "batch_size", "explain_budget"):
+        for name in ("samples", "batch_size", "explain_budget", "workers"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")

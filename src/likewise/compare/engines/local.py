@@ -13,10 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
+from typing import Protocol
 
 from likewise.compare.call import RowCountError, Side, incident, joined, timed
-from likewise.compare.engines import HEAD_ROWS, Head, Kept, Run, Session
+from likewise.compare.engines import FIRST_ROWS, HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
@@ -45,46 +47,83 @@ AHEAD = 2
 """Chunks that a model in its own process is given before its first answer is awaited."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What came of one chunk: the facts, and rows to be kept with their answers, marked where they differ."""
+
+    partial: Partial
+    kept: Head
+    beyond: Array
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+class Crew(Protocol):
+    """Others who take whole chunks off our hands, as many at a time as there are of them."""
+
+    @property
+    def size(self) -> int: ...
+
+    def observe(self, chunk: Batch, *, whole: bool) -> Observed | None:
+        """What comes of a chunk, all its rows kept or the failing ones; None from one that is gone."""
+        ...
+
+
 class LocalEngine:
     """Carries out a plan in this process."""
 
     name = "local"
 
     def run(self, plan: Plan, session: Session) -> Run:
-        try:
-            reference, candidate = session.both()
-            details = {REFERENCE: dict(reference.details), CANDIDATE: dict(candidate.details)}
-            prepared = prepare(plan, reference, candidate)
-            if isinstance(prepared, Prepared):
-                require_known(plan, prepared)
-        except UsageError:
-            raise
-        except LikewiseError as error:
-            return Run(_nothing(plan, _ended(error)))
-        if isinstance(prepared, Incident):
-            return Run(_nothing(plan, Partial(incidents=(prepared,))), RunFacts(details=details))
-        if not prepared.pairing.pairs:
-            comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
-            return Run(comparison, RunFacts(details=details), prepared)
-        apart, kept = isinstance(reference, RemoteRunner), Kept(prepared.row_bytes)
-        return _Run(plan, prepared, apart, kept, call_sizes(plan, prepared)).carry_out(details)
+        return carried_out(plan, session)
+
+
+def carried_out(
+    plan: Plan,
+    session: Session,
+    gather: Callable[[Prepared, Mapping[str, int]], AbstractContextManager[Crew | None]] = lambda *_: nullcontext(),
+) -> Run:
+    """Open both models, see how they are fed and paired, and compare; what `gather` brings together helps with it."""
+    try:
+        reference, candidate = session.both()
+        details = {REFERENCE: dict(reference.details), CANDIDATE: dict(candidate.details)}
+        prepared = prepare(plan, reference, candidate)
+        if isinstance(prepared, Prepared):
+            require_known(plan, prepared)
+    except UsageError:
+        raise
+    except LikewiseError as error:
+        return Run(_nothing(plan, _ended(error)))
+    if isinstance(prepared, Incident):
+        return Run(_nothing(plan, Partial(incidents=(prepared,))), RunFacts(details=details))
+    if not prepared.pairing.pairs:
+        comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
+        return Run(comparison, RunFacts(details=details), prepared)
+    sizes = call_sizes(plan, prepared)
+    with gather(prepared, sizes) as crew:
+        return LocalRun(plan, prepared, sizes, isinstance(reference, RemoteRunner), crew).carry_out(details)
 
 
 @dataclass(slots=True)
-class _Run:
-    """One run of a prepared plan."""
+class LocalRun:
+    """One run of a prepared plan. `apart`: the reference has a process of its own."""
 
     plan: Plan
     prepared: Prepared
-    apart: bool
-    kept: Kept
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
+    apart: bool = False
+    crew: Crew | None = None
+    kept: Kept = field(init=False)
     seconds: dict[str, float] = field(default_factory=lambda: {REFERENCE: 0.0, CANDIDATE: 0.0})
     row_seconds: dict[str, float] = field(default_factory=dict)
     concurrent: bool = False
     partial: Partial = field(default_factory=Partial)
     head: Head | None = None
     decided: bool = False
+    begun: int = 0
+    here: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.kept = Kept(self.prepared.row_bytes)
 
     def carry_out(self, details: Mapping[str, Json]) -> Run:
         began = time.perf_counter()
@@ -96,25 +135,26 @@ class _Run:
             self.partial = self.partial.merge(_ended(error))
         comparison = finish(self.prepared, self.partial, self.plan, decided=self.decided)
         seconds = {**self.seconds, "total": time.perf_counter() - began}
-        facts = RunFacts(self.sizes, seconds, details)
+        facts = RunFacts(dict(self.sizes), seconds, details)
         return Run(comparison, facts, self.prepared, self.head, self.kept, self.row_seconds)
 
     def _compare(self) -> None:
         chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
-        with ThreadPoolExecutor(2, thread_name_prefix="likewise") as pool:
-            pending: deque[_Answers] = deque()
+        with ThreadPoolExecutor(self.crew.size if self.crew else 2, thread_name_prefix="likewise") as pool:
+            pending: deque[_Answers | Future[Observed]] = deque()
             paces: list[float] = []
             try:
                 for number, chunk in enumerate(chunks):
                     began = time.perf_counter()
                     pending.append(self._begin(pool, chunk) if number == 0 else self._start(pool, chunk))
+                    self.begun += len(chunk)
                     while len(pending) > self._ahead():
-                        pending[0].wait()
+                        pending[0].result()
                         self._reduce(pending.popleft())
                     if self._enough():
                         break
                     # Two chunks go one step after the other and two all at once; the faster way stays.
-                    if 1 <= number <= 4 and not self.apart:
+                    if 1 <= number <= 4 and not self.apart and not self.crew:
                         paces.append((time.perf_counter() - began) / len(chunk))
                         self.concurrent = number in (2, 3) or (number == 4 and _faster_at_once(paces))
             finally:
@@ -123,19 +163,34 @@ class _Run:
 
     def _ahead(self) -> int:
         """Chunks that are being answered while the one before them is reduced."""
+        if self.crew:
+            return AHEAD * self.crew.size
         return AHEAD if self.apart else int(self.concurrent)
 
-    def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
-        """The reference in its own process, both models at once in threads, or one after the other in this one.
+    def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers | Future[Observed]:
+        """Others, the reference in its own process, both models at once in threads, or one after the other in this one.
 
         Threads are no gain by themselves: models that hold Python's lock only get into each other's way.
         """
+        if self.crew:
+            return pool.submit(self._handed_over, self.crew, chunk, whole=self.begun < FIRST_ROWS)
         if self.apart:
             reference = pool.submit(self._ask_reference, chunk)
             return _Answers(chunk, reference, _done(self._ask_candidate(chunk)))
         if self.concurrent:
             return _Answers(chunk, pool.submit(self._ask_reference, chunk), pool.submit(self._ask_candidate, chunk))
         return _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
+
+    def _handed_over(self, crew: Crew, chunk: Batch, *, whole: bool) -> Observed:
+        """What one of the others made of a chunk. If it died over it, that is done here, and so told like any crash."""
+        if (found := crew.observe(chunk, whole=whole)) is not None:
+            return found
+        with self.here:
+            return self.observed(chunk)
+
+    def observed(self, chunk: Batch) -> Observed:
+        """Ask both models about a chunk, one after the other."""
+        return self._observed(_Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk))))
 
     # Two names for one thing, so that the stack of a crash tells which model it was.
     def _ask_reference(self, chunk: Batch) -> _Answer:
@@ -166,7 +221,7 @@ class _Run:
         else:
             reference = _done(self._ask_first(self._ask_reference, chunk))
         answered = _Answers(chunk, reference, _done(self._ask_first(self._ask_candidate, chunk)))
-        answered.wait()
+        answered.result()
         return answered
 
     def _ask_first(self, ask: Callable[[Batch], _Answer], chunk: Batch) -> _Answer:
@@ -180,14 +235,20 @@ class _Run:
         casts = tuple(cast for part in parts for cast in part.casts)
         return _Answer(tensors, casts)
 
-    def _reduce(self, answered: _Answers) -> None:
-        ours, theirs = answered.reference.result(), answered.candidate.result()
+    def _reduce(self, answered: _Answers | Future[Observed]) -> None:
+        found = self._observed(answered) if isinstance(answered, _Answers) else answered.result()
+        if self.head is None and found.kept.batch.stacked:
+            self.head = found.kept.slice(HEAD_ROWS)
+        self.kept.add(found.kept, found.beyond)
+        self.partial = self.partial.merge(found.partial)
+        for side, seconds in found.seconds.items():
+            self.seconds[side] += seconds
+
+    def _observed(self, answered: _Answers) -> Observed:
+        ours, theirs = answered.result()
         observed, beyond = observe_rows(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
-        together = Head(answered.chunk, ours.tensors, theirs.tensors)
-        if self.head is None and answered.chunk.stacked:
-            self.head = together.slice(HEAD_ROWS)
-        self.kept.add(together, beyond)
-        self.partial = self.partial.merge(replace(observed, casts=(*ours.casts, *theirs.casts)))
+        kept = Head(answered.chunk, ours.tensors, theirs.tensors)
+        return Observed(replace(observed, casts=(*ours.casts, *theirs.casts)), kept, beyond)
 
     def _enough(self) -> bool:
         if self.plan.decided is not None and self.partial.rows:
@@ -217,10 +278,9 @@ class _Answers:
     reference: Future[_Answer]
     candidate: Future[_Answer]
 
-    def wait(self) -> None:
-        """Until both are there; the reference's error is the one that counts."""
-        self.reference.result()
-        self.candidate.result()
+    def result(self) -> tuple[_Answer, _Answer]:
+        """Both, when they are there; the reference's error is the one that counts."""
+        return self.reference.result(), self.candidate.result()
 
 
 def call_sizes(plan: Plan, prepared: Prepared) -> dict[str, int]:

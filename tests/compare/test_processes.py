@@ -1,0 +1,156 @@
+"""Several processes compare what one does: the same report to the bit, wherever a chunk was answered."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
+
+import data_only
+from likewise.compare.engines import Session
+from likewise.contracts.comparison import Plan, Tolerance
+from likewise.errors import UsageError
+from likewise.registry import describe_model, extensions, open_source
+from likewise.report.formats.json import EXTENSION as JSON
+from planting import command
+
+ROWS = 12_000
+CODE = """
+import os
+import numpy as np
+
+def right(frame):
+    return {"value": frame["x"].to_numpy() / 3, "kind": frame["kind"].to_numpy()}
+
+def wrong(frame):
+    x = frame["x"].to_numpy()
+    return {"value": np.where(x > 2.5, 0.0, x / 3).astype(np.float32), "kind": frame["kind"].to_numpy()}
+
+def dies_elsewhere(frame):
+    if os.environ["MAIN"] != str(os.getpid()):
+        os._exit(9)
+    return wrong(frame)
+
+def refuses_late(frame):
+    if (frame["number"] > 9_000).any():
+        raise ValueError("too many")
+    return right(frame)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=ROWS), "kind": rng.choice(["ant", "bee"], ROWS)})
+    frame["number"] = np.arange(ROWS)
+    frame["name"] = [f"row-{number}" for number in range(ROWS)]
+    frame.to_parquet(folder / "rows.parquet", row_group_size=2_500)
+    (folder / "models.py").write_text(CODE, encoding="utf-8")
+    weights = [numpy_helper.from_array(rng.normal(size=(8, 8)).astype(np.float32), f"w{n}") for n in range(2)]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["h"]), helper.make_node("MatMul", ["h", "w1"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "net.onnx")
+    quantize_dynamic(folder / "net.onnx", folder / "int8.onnx")
+    np.savez(folder / "vectors.npz", x=rng.normal(size=(3_000, 8)).astype(np.float32))
+    return folder
+
+
+def body(report):
+    document = json.loads(JSON.render(report))
+    del document["provenance"]
+    return document
+
+
+def functions(place, candidate="wrong", **options):
+    named = (f"{place / 'models.py'}:right", f"{place / 'models.py'}:{candidate}", place / "rows.parquet")
+    return data_only.check(*named, batch_sizes=(), batch_size=500, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop": ("name", "number")},
+        {"id": "name", "stratify": "kind"},
+        {"samples": 9_000, "sample": "random", "seed": 3},
+        {"samples": 4_321},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_the_report_is_that_of_one_process(place, options):
+    one, many = functions(place, **options), functions(place, workers=2, **options)
+    assert one.outcome == "FAIL"
+    assert body(many) == body(one)
+
+
+def test_there_may_be_more_processes_than_chunks(place):
+    options = {"samples": 600, "drop": ("name", "number")}
+    assert body(functions(place, workers=3, **options)) == body(functions(place, **options))
+
+
+def test_answers_that_depend_on_the_rows_of_a_call_stay_the_same(place):
+    """Dynamic INT8 scales activations by all rows of a call: cut elsewhere, the figures would be others."""
+    named = (place / "net.onnx", place / "int8.onnx", place / "vectors.npz")
+    one, many, cut = (
+        data_only.check(*named, batch_sizes=(), **options)
+        for options in ({"batch_size": 70}, {"batch_size": 70, "workers": 2}, {"batch_size": 71})
+    )
+    assert body(many) == body(one) != body(cut)
+
+
+def test_the_same_rows_are_kept_for_explaining(place):
+    named = [f"{place / 'models.py'}:{name}" for name in ("right", "wrong")]
+    reference, candidate = (describe_model(name, {}) for name in named)
+    engines = {engine.name: engine for engine in extensions("compare.engines")}
+    found = {}
+    for name in ("local", "processes"):
+        source = open_source(place / "rows.parquet")
+        plan = Plan(reference, candidate, source, Tolerance(1e-4, 1e-3), batch_size=500, workers=2)
+        with Session(reference, candidate) as session:
+            ran = engines[name].run(plan, session)
+        rows = np.concatenate([part.batch.rows.numbers for part in ran.kept.parts])
+        values = np.concatenate([part.candidate["value"] for part in ran.kept.parts])
+        found[name] = (rows.tolist(), values.tolist(), ran.head.candidate["value"].tolist(), ran.comparison)
+    assert found["processes"] == found["local"]
+    assert 8_192 < len(found["local"][0]) < ROWS
+
+
+def test_what_a_process_died_over_is_done_here(place, monkeypatch):
+    monkeypatch.setenv("MAIN", str(os.getpid()))
+    one = functions(place, "dies_elsewhere", drop=("name", "number"))
+    many = functions(place, "dies_elsewhere", drop=("name", "number"), workers=2)
+    assert body(many) == body(one)
+
+
+def test_an_error_is_told_as_by_one_process(place):
+    one, many = (functions(place, "refuses_late", drop=("name",), workers=workers) for workers in (1, 2))
+    assert one.outcome == "INCONCLUSIVE"
+    assert [finding.message for finding in many.verdict.findings] == [f.message for f in one.verdict.findings]
+
+
+def test_an_object_of_this_process_is_refused(place):
+    with pytest.raises(UsageError, match="an object of this process"):
+        data_only.check(lambda x: x, place / "net.onnx", place / "vectors.npz", workers=2)
+
+
+def test_no_workers_at_all_is_refused(place):
+    with pytest.raises(UsageError, match="--workers is 0"):
+        functions(place, workers=0)
+
+
+def test_the_command_has_its_processes_within_the_walls(place):
+    arguments = ("check", "net.onnx", "int8.onnx", "--data", "vectors.npz", "--preset", "quantized", *data_only.FLAGS)
+    one = command(*arguments, "--report", "one.json", folder=place)
+    many = command(*arguments, "--report", "many.json", "--workers", "2", folder=place)
+    assert one.returncode == many.returncode == 1, many.stderr
+    facts = [json.loads((place / name).read_text("utf-8")) for name in ("one.json", "many.json")]
+    assert facts[1].pop("provenance")["settings"]["workers"] == 2
+    del facts[0]["provenance"]
+    assert facts[0] == facts[1]
