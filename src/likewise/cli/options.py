@@ -230,6 +230,8 @@ comparison_options = _stacked(
     click.option(
         "--workers", type=int, metavar="N", help="Processes that compare at the same time, each with both models open."
     ),
+    click.option("--engine", metavar="NAME", help="Where they are: `local`, or `ray` for the actors of a Ray cluster."),
+    click.option("--address", metavar="ADDRESS", help="The Ray cluster, such as `auto`; else one is started here."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     adapter_option("--reference-option"),
     adapter_option(

@@ -382,6 +382,8 @@ class Plan:
     """Are the rows so far enough, because no further ones can bring them within the limits? None reads them all."""
     workers: int = 1
     """Processes that compare at the same time."""
+    address: str | None = None
+    """Of the cluster that they belong to."""
 
     @property
     def nothing(self) -> Comparison:

@@ -131,11 +131,11 @@ def investigate(
     with ExitStack() as stack:
         try:
             reference, candidate = gate.describe_models()
-            alone = apart and settings.workers == 1
+            alone = apart and settings.workers == 1 and settings.engine == "local"
             session = stack.enter_context(Session(reference, candidate, apart=alone, progress=progress))
             plan = gate.plan(session, progress)
             opened = plan, session
-            engine = _engine("processes" if settings.workers > 1 else "local")
+            engine = _engine("processes" if settings.workers > 1 and settings.engine == "local" else settings.engine)
             ran = engine.run(plan, session)
             if gate.answers_no_rows(ran):
                 plan = gate.plan(session, progress, rowless=True)
@@ -249,6 +249,7 @@ class _Gate:
             progress=progress,
             decided=partial(judging.decided, policy=self.policy) if settings.fail_fast else None,
             workers=settings.workers,
+            address=settings.address,
         )
 
     def vary(self, plan: Plan, ran: Run) -> Run:

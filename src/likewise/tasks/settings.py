@@ -99,6 +99,8 @@ class Settings:
     thorough: bool = False
     fail_fast: bool = False
     workers: int = 1
+    engine: str = "local"
+    address: str | None = None
     explain: bool = True
     explain_budget: float = 30.0
     causes: tuple[str, ...] = ()
@@ -124,6 +126,8 @@ class Settings:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
         if self.timeout is not None and not self.timeout >= 0:
             raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without an end")
+        if self.engine not in ("local", "ray"):
+            raise UsageError(f"--engine is {self.engine!r}", remedy="Choose `local` or `ray`")
         if self.edge not in ("strict", "fail", "report", "off"):
             raise UsageError(f"--edge is {self.edge!r}", remedy="Choose `strict`, `fail`, `report` or `off`")
         for cause in self.causes:

@@ -6,23 +6,26 @@ helps the one before is being reduced. Memory is a few chunks, whatever the numb
 
 from __future__ import annotations
 
+import itertools
 import math
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field, replace
 from typing import Protocol
 
+import numpy as np
+
 from likewise.compare.call import RowCountError, Side, incident, joined, timed
-from likewise.compare.engines import FIRST_ROWS, HEAD_ROWS, Head, Kept, Run, Session
+from likewise.compare.engines import FAILING_ROWS, FIRST_ROWS, HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
-from likewise.contracts.data import Array, Batch
+from likewise.contracts.data import Array, Batch, Source
 from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.remote import ModelProcessEnded, RemoteRunner
@@ -49,22 +52,33 @@ AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What came of one chunk: the facts, and rows to be kept with their answers, marked where they differ."""
+    """What came of some rows: the facts, and parts of them to be kept with their answers, marked where they differ.
+
+    `ended` is what kept the rest of them from being compared.
+    """
 
     partial: Partial
-    kept: Head
-    beyond: Array
+    kept: tuple[tuple[Head, Array], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    ended: LikewiseError | None = None
+
+
+Work = Batch | Source
+"""A chunk, or a part of the data that whoever compares it reads for itself, but for the first chunk of all."""
 
 
 class Crew(Protocol):
-    """Others who take whole chunks off our hands, as many at a time as there are of them."""
+    """Others who take work off our hands, as many at a time as there are of them."""
 
     @property
     def size(self) -> int: ...
 
-    def observe(self, chunk: Batch, *, whole: bool) -> Observed | None:
-        """What comes of a chunk, all its rows kept or the failing ones; None from one that is gone."""
+    def parts(self, source: Source, size: int) -> Sequence[Source]:
+        """Parts of the rows to be read over there, in the batches of that size in which they are read here; or none."""
+        ...
+
+    def observe(self, work: Work, *, whole: bool) -> Observed | None:
+        """What comes of it, all rows of a chunk kept or the failing ones; None from one that is gone."""
         ...
 
 
@@ -139,27 +153,40 @@ class LocalRun:
         return Run(comparison, facts, self.prepared, self.head, self.kept, self.row_seconds)
 
     def _compare(self) -> None:
-        chunks = _read_ahead(self.plan.source.batches, self._chunk_rows())
         with ThreadPoolExecutor(self.crew.size if self.crew else 2, thread_name_prefix="likewise") as pool:
             pending: deque[_Answers | Future[Observed]] = deque()
             paces: list[float] = []
             try:
-                for number, chunk in enumerate(chunks):
+                for number, work in enumerate(self._work()):
                     began = time.perf_counter()
-                    pending.append(self._begin(pool, chunk) if number == 0 else self._start(pool, chunk))
-                    self.begun += len(chunk)
+                    if isinstance(work, Batch):
+                        pending.append(self._begin(pool, work) if number == 0 else self._start(pool, work))
+                        self.begun += len(work)
+                    else:
+                        pending.append(self._hand_over(pool, work))
                     while len(pending) > self._ahead():
                         pending[0].result()
                         self._reduce(pending.popleft())
                     if self._enough():
                         break
                     # Two chunks go one step after the other and two all at once; the faster way stays.
-                    if 1 <= number <= 4 and not self.apart and not self.crew:
-                        paces.append((time.perf_counter() - began) / len(chunk))
+                    if 1 <= number <= 4 and not self.apart and isinstance(work, Batch) and not self.crew:
+                        paces.append((time.perf_counter() - began) / len(work))
                         self.concurrent = number in (2, 3) or (number == 4 and _faster_at_once(paces))
             finally:
                 for answered in pending:
                     self._reduce(answered)
+
+    def _work(self) -> Iterator[Work]:
+        """The chunks; or the first of them, and parts of the data that others read where each can."""
+        size = self._chunk_rows()
+        # What is left out as soon as a limit is broken is decided chunk by chunk.
+        parts = self.crew.parts(self.plan.source, size) if self.crew and not self.plan.decided else ()
+        if not parts:
+            yield from _read_ahead(self.plan.source.batches, size)
+            return
+        yield from itertools.islice(self.plan.source.batches(size), 1)
+        yield from parts
 
     def _ahead(self) -> int:
         """Chunks that are being answered while the one before them is reduced."""
@@ -173,7 +200,7 @@ class LocalRun:
         Threads are no gain by themselves: models that hold Python's lock only get into each other's way.
         """
         if self.crew:
-            return pool.submit(self._handed_over, self.crew, chunk, whole=self.begun < FIRST_ROWS)
+            return self._hand_over(pool, chunk)
         if self.apart:
             reference = pool.submit(self._ask_reference, chunk)
             return _Answers(chunk, reference, _done(self._ask_candidate(chunk)))
@@ -181,16 +208,40 @@ class LocalRun:
             return _Answers(chunk, pool.submit(self._ask_reference, chunk), pool.submit(self._ask_candidate, chunk))
         return _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
 
-    def _handed_over(self, crew: Crew, chunk: Batch, *, whole: bool) -> Observed:
-        """What one of the others made of a chunk. If it died over it, that is done here, and so told like any crash."""
-        if (found := crew.observe(chunk, whole=whole)) is not None:
+    def _hand_over(self, pool: ThreadPoolExecutor, work: Work) -> Future[Observed]:
+        assert self.crew is not None
+        return pool.submit(self._handed_over, self.crew, work, whole=self.begun < FIRST_ROWS)
+
+    def _handed_over(self, crew: Crew, work: Work, *, whole: bool) -> Observed:
+        """What one of the others made of it. If it died over it, that is done here, and so told like any crash."""
+        if (found := crew.observe(work, whole=whole)) is not None:
             return found
         with self.here:
-            return self.observed(chunk)
+            return self.observed(work, whole=whole)
 
-    def observed(self, chunk: Batch) -> Observed:
-        """Ask both models about a chunk, one after the other."""
-        return self._observed(_Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk))))
+    def observed(self, work: Work, *, whole: bool) -> Observed:
+        """Ask both models about a chunk or a part of the data; of later rows those that differ are kept."""
+        total, kept, differing = Partial(), list[tuple[Head, Array]](), 0
+        first = int(self.prepared.first.rows.numbers[0])
+        chunks = [work] if isinstance(work, Batch) else work.batches(self._chunk_rows())
+        try:
+            for chunk in chunks:
+                number = int(chunk.rows.numbers[0]) if len(chunk) else first
+                if chunk is not work and number == first:
+                    continue
+                found = self._observed(
+                    _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
+                )
+                total = total.merge(found.partial)
+                ((answered, beyond),) = found.kept
+                if not whole and chunk.stacked and not (chunk is not work and number - first < FIRST_ROWS):
+                    places = np.flatnonzero(beyond)[: FAILING_ROWS - differing]
+                    answered, beyond = answered.at(places), np.ones(len(places), dtype=bool)
+                    differing += len(places)
+                kept.append((answered, beyond))
+        except LikewiseError as error:
+            return Observed(total, tuple(kept), ended=error)
+        return Observed(total, tuple(kept))
 
     # Two names for one thing, so that the stack of a crash tells which model it was.
     def _ask_reference(self, chunk: Batch) -> _Answer:
@@ -237,18 +288,24 @@ class LocalRun:
 
     def _reduce(self, answered: _Answers | Future[Observed]) -> None:
         found = self._observed(answered) if isinstance(answered, _Answers) else answered.result()
-        if self.head is None and found.kept.batch.stacked:
-            self.head = found.kept.slice(HEAD_ROWS)
-        self.kept.add(found.kept, found.beyond)
+        for part, beyond in found.kept:
+            if self.head is None and part.batch.stacked:
+                self.head = part.slice(HEAD_ROWS)
+            self.kept.add(part, beyond)
         self.partial = self.partial.merge(found.partial)
         for side, seconds in found.seconds.items():
             self.seconds[side] += seconds
+        if not isinstance(answered, _Answers):
+            # Whoever follows the run hears of what others do when it is done.
+            self.plan.tell("comparing", done=self.partial.rows, finished=True)
+        if found.ended is not None:
+            raise found.ended
 
     def _observed(self, answered: _Answers) -> Observed:
         ours, theirs = answered.result()
         observed, beyond = observe_rows(self.prepared, answered.chunk, ours.tensors, theirs.tensors)
         kept = Head(answered.chunk, ours.tensors, theirs.tensors)
-        return Observed(replace(observed, casts=(*ours.casts, *theirs.casts)), kept, beyond)
+        return Observed(replace(observed, casts=(*ours.casts, *theirs.casts)), ((kept, beyond),))
 
     def _enough(self) -> bool:
         if self.plan.decided is not None and self.partial.rows:

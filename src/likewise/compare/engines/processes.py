@@ -1,29 +1,34 @@
-"""Several processes of this machine, each with both models open; rows are read here and handed out chunk by chunk.
+"""Several processes of this machine, each with both models open.
 
-The chunks, and the calls within them, are those of the local engine: every row is asked in the same company wherever
-that happens, and the report is the same to the bit. A process that dies takes nothing along: its chunk is done here.
+Rows of files are read by them, a part each; others are read here and handed out chunk by chunk. The chunks, and the
+calls within them, are those of the local engine: every row is asked in the same company wherever that happens, and the
+report is the same to the bit. A process that dies takes nothing along: what it was at is done here.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Protocol
 
-import numpy as np
-
-from likewise.compare.engines import FAILING_ROWS, Run, Session
-from likewise.compare.engines.local import Crew, LocalRun, Observed, carried_out
+from likewise.compare.engines import Run, Session
+from likewise.compare.engines.local import Crew, LocalRun, Observed, Work, carried_out
 from likewise.compare.observe import Prepared, prepare
 from likewise.contracts.comparison import Plan
-from likewise.contracts.data import Batch
+from likewise.contracts.data import Batch, Source
+from likewise.contracts.models import Model
 from likewise.data.readers.arrays import ArraySource
+from likewise.data.readers.tables import TableSource
+from likewise.data.selection import Selection, Stratified
 from likewise.errors import DataError, UsageError
 from likewise.models.remote import Line, ModelProcessEnded, open_line
+
+PARTS, CHUNKS = 4, 16
+"""Parts of the data for each process, so that none waits long for the last one; and chunks of a part at most."""
 
 
 class ProcessEngine:
@@ -32,57 +37,94 @@ class ProcessEngine:
     name = "processes"
 
     def run(self, plan: Plan, session: Session) -> Run:
-        for model in session.models.values():
-            if not isinstance(model.target, str | PathLike):
-                raise UsageError(
-                    f"{model.name} is an object of this process, and `workers` are processes of their own",
-                    remedy="Save it and give its path, or leave `workers` out",
-                )
+        require_stored(session.models.values())
 
         @contextmanager
         def gathered(prepared: Prepared, sizes: Mapping[str, int]) -> Iterator[Crew]:
-            # What only this process can read or call stays here.
-            rows = ArraySource(plan.source.location, {}, stop=0)
-            told = replace(plan, source=rows, progress=None, decided=None)
+            opening = partial(begin, told_to_others(plan), prepared.first, sizes)
             with ExitStack() as stack:
                 lines = [stack.enter_context(closing(open_line())) for _ in range(plan.workers)]
-                yield _Processes(lines, told, prepared.first, sizes)
+                yield Hands([_Process(line, line.post("call", opening)) for line in lines])
 
         return carried_out(plan, session, gathered)
 
 
-class _Processes:
-    """Processes that are given a chunk when they are free; one that is gone stays gone."""
+def require_stored(models: Iterable[Model]) -> None:
+    """A usage error for a model that no other process can open."""
+    for model in models:
+        if not isinstance(model.target, str | PathLike):
+            raise UsageError(
+                f"{model.name} is an object of this process, and `workers` are processes of their own",
+                remedy="Save it and give its path, or leave `workers` out",
+            )
 
-    def __init__(self, lines: Sequence[Line], *told: Any) -> None:
-        self.size = len(lines)
-        self._free: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
-        for line in lines:
-            self._free.put(_Process(line, line.post("call", partial(begin, *told))))
 
-    def observe(self, chunk: Batch, *, whole: bool) -> Observed | None:
-        process = self._free.get()
+def told_to_others(plan: Plan) -> Plan:
+    """The plan without what only this process can read or call."""
+    return replace(plan, source=ArraySource(plan.source.location, {}, stop=0), progress=None, decided=None)
+
+
+def parts_of(source: Source, workers: int, size: int) -> Sequence[Source]:
+    """Parts of the rows for others to read, whole batches of that size.
+
+    None where the rows are in this process only, where they are counted out or known by their ids, and where there
+    would be hardly one for each.
+    """
+    if isinstance(source, Stratified | Selection):
+        chosen = source.samples is not None or (isinstance(source, Selection) and source.row_id is not None)
+        return () if chosen else [replace(source, source=part) for part in parts_of(source.source, workers, size)]
+    stored = isinstance(source, TableSource) or (isinstance(source, ArraySource) and source.stored)
+    rows = source.rows
+    if not isinstance(source, TableSource | ArraySource) or not stored or rows is None or rows < 2 * workers * size:
+        return ()
+    step = size * min(CHUNKS, -(-rows // (PARTS * workers * size)))
+    end = source.start + rows
+    return [replace(source, start=start, stop=min(start + step, end)) for start in range(source.start, end, step)]
+
+
+class Hand(Protocol):
+    """One of those who share the work, with both models open."""
+
+    def observe(self, work: Work, *, whole: bool) -> Observed:
+        """What comes of it; `ModelProcessEnded` if it dies over it."""
+        ...
+
+
+class Hands:
+    """A crew: each is given work when it is free, and one that is gone stays gone."""
+
+    def __init__(self, hands: Sequence[Hand]) -> None:
+        self.size = len(hands)
+        self._free: queue.SimpleQueue[Hand | None] = queue.SimpleQueue()
+        for hand in hands:
+            self._free.put(hand)
+
+    def parts(self, source: Source, size: int) -> Sequence[Source]:
+        return parts_of(source, self.size, size)
+
+    def observe(self, work: Work, *, whole: bool) -> Observed | None:
+        hand = self._free.get()
         try:
-            return None if process is None else process.observe(chunk, whole=whole)
+            return None if hand is None else hand.observe(work, whole=whole)
         except ModelProcessEnded:
-            process = None
+            hand = None
             return None
         finally:
-            self._free.put(process)
+            self._free.put(hand)
 
 
 class _Process:
-    """One of them, which opens the models while the first chunk is compared here."""
+    """A process, which opens the models while the first chunk is compared here."""
 
     def __init__(self, line: Line, opening: int) -> None:
         self._line = line
         self._opening: int | None = opening
 
-    def observe(self, chunk: Batch, *, whole: bool) -> Observed:
+    def observe(self, work: Work, *, whole: bool) -> Observed:
         if self._opening is not None:
             self._line.collect(self._opening)
             self._opening = None
-        found: Observed = self._line.collect(self._line.post("call", partial(observe, chunk, whole=whole)))
+        found: Observed = self._line.collect(self._line.post("call", partial(observe, work, whole=whole)))
         return found
 
 
@@ -98,15 +140,11 @@ def begin(plan: Plan, first: Batch, sizes: Mapping[str, int]) -> None:
     _RUN.append(LocalRun(plan, prepared, sizes))
 
 
-def observe(chunk: Batch, *, whole: bool) -> Observed:
-    """Over there: what comes of a chunk. Unless it is wanted whole, only rows that differ travel back."""
+def observe(work: Work, *, whole: bool) -> Observed:
+    """Over there: what comes of it."""
     (run,) = _RUN
     run.seconds = dict.fromkeys(run.seconds, 0.0)
-    found = replace(run.observed(chunk), seconds=run.seconds)
-    if whole or not chunk.stacked:
-        return found
-    differing = np.flatnonzero(found.beyond)[:FAILING_ROWS]
-    return replace(found, kept=found.kept.at(differing), beyond=np.ones(len(differing), dtype=bool))
+    return replace(run.observed(work, whole=whole), seconds=run.seconds)
 
 
 EXTENSION = ProcessEngine()

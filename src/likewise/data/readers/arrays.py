@@ -71,6 +71,11 @@ class ArraySource(Span):
     location: str
     arrays: Mapping[str, Array]
 
+    @property
+    def stored(self) -> bool:
+        """Are the arrays in a file, which anybody can open?"""
+        return isinstance(self.arrays, StoredArrays)
+
     @cached_property
     def fingerprint(self) -> str:
         if isinstance(self.arrays, StoredArrays):

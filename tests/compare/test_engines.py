@@ -1,9 +1,10 @@
-"""Several processes compare what one does: the same report to the bit, wherever a chunk was answered."""
+"""Several processes, or a cluster, compare what one process does: the same report to the bit, whoever answered."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 
 import numpy as np
 import onnx
@@ -63,6 +64,25 @@ def place(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def cluster(place):
+    """A cluster of Ray's with two processors, which the tests share."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(params=["processes", "ray"])
+def shared_out(request):
+    """Options that make others do the work."""
+    if request.param == "processes":
+        return {"workers": 2}
+    request.getfixturevalue("cluster")
+    return {"workers": 2, "engine": "ray"}
+
+
 def body(report):
     document = json.loads(JSON.render(report))
     del document["provenance"]
@@ -71,23 +91,22 @@ def body(report):
 
 def functions(place, candidate="wrong", **options):
     named = (f"{place / 'models.py'}:right", f"{place / 'models.py'}:{candidate}", place / "rows.parquet")
-    return data_only.check(*named, batch_sizes=(), batch_size=500, **options)
+    return data_only.check(*named, batch_sizes=(), batch_size=50, **options)
+
+
+def test_the_report_is_that_of_one_process(place, shared_out):
+    one, many = functions(place, stratify="kind"), functions(place, stratify="kind", **shared_out)
+    assert one.outcome == "FAIL"
+    assert body(many) == body(one)
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"drop": ("name", "number")},
-        {"id": "name", "stratify": "kind"},
-        {"samples": 9_000, "sample": "random", "seed": 3},
-        {"samples": 4_321},
-    ],
+    [{"id": "name"}, {"samples": 9_000, "sample": "random", "seed": 3}, {"samples": 4_321}],
     ids=lambda options: "-".join(options),
 )
-def test_the_report_is_that_of_one_process(place, options):
-    one, many = functions(place, **options), functions(place, workers=2, **options)
-    assert one.outcome == "FAIL"
-    assert body(many) == body(one)
+def test_rows_that_are_chosen_or_named_are_read_once_and_handed_out(place, options):
+    assert body(functions(place, workers=2, **options)) == body(functions(place, **options))
 
 
 def test_there_may_be_more_processes_than_chunks(place):
@@ -95,12 +114,12 @@ def test_there_may_be_more_processes_than_chunks(place):
     assert body(functions(place, workers=3, **options)) == body(functions(place, **options))
 
 
-def test_answers_that_depend_on_the_rows_of_a_call_stay_the_same(place):
+def test_answers_that_depend_on_the_rows_of_a_call_stay_the_same(place, shared_out):
     """Dynamic INT8 scales activations by all rows of a call: cut elsewhere, the figures would be others."""
     named = (place / "net.onnx", place / "int8.onnx", place / "vectors.npz")
     one, many, cut = (
         data_only.check(*named, batch_sizes=(), **options)
-        for options in ({"batch_size": 70}, {"batch_size": 70, "workers": 2}, {"batch_size": 71})
+        for options in ({"batch_size": 70}, {"batch_size": 70, **shared_out}, {"batch_size": 71})
     )
     assert body(many) == body(one) != body(cut)
 
@@ -112,7 +131,7 @@ def test_the_same_rows_are_kept_for_explaining(place):
     found = {}
     for name in ("local", "processes"):
         source = open_source(place / "rows.parquet")
-        plan = Plan(reference, candidate, source, Tolerance(1e-4, 1e-3), batch_size=500, workers=2)
+        plan = Plan(reference, candidate, source, Tolerance(1e-4, 1e-3), batch_size=50, workers=2)
         with Session(reference, candidate) as session:
             ran = engines[name].run(plan, session)
         rows = np.concatenate([part.batch.rows.numbers for part in ran.kept.parts])
@@ -129,15 +148,47 @@ def test_what_a_process_died_over_is_done_here(place, monkeypatch):
     assert body(many) == body(one)
 
 
-def test_an_error_is_told_as_by_one_process(place):
-    one, many = (functions(place, "refuses_late", drop=("name",), workers=workers) for workers in (1, 2))
+def test_an_error_is_told_as_by_one_process(place, shared_out):
+    one, many = (functions(place, "refuses_late", drop=("name",), **options) for options in ({}, shared_out))
     assert one.outcome == "INCONCLUSIVE"
-    assert [finding.message for finding in many.verdict.findings] == [f.message for f in one.verdict.findings]
+    assert body(many) == body(one)
+
+
+def test_an_actor_that_is_killed_is_replaced(place, cluster, tmp_path, monkeypatch):
+    """The first that is asked ends itself as a lost node would end it; the next one finds its mark."""
+    monkeypatch.setenv("MAIN", str(os.getpid()))
+    code = (
+        CODE
+        + f"""
+def is_lost(frame):
+    if os.environ.get("MAIN") != str(os.getpid()) and not os.path.exists({str(tmp_path / "lost")!r}):
+        open({str(tmp_path / "lost")!r}, "w").close()
+        os.kill(os.getpid(), {int(signal.SIGKILL)})
+    return wrong(frame)
+"""
+    )
+    (tmp_path / "models.py").write_text(code, encoding="utf-8")
+    (tmp_path / "rows.parquet").write_bytes((place / "rows.parquet").read_bytes())
+    one, many = (
+        functions(tmp_path, "is_lost", drop=("name", "number"), **options)
+        for options in ({}, {"workers": 2, "engine": "ray"})
+    )
+    assert (tmp_path / "lost").exists()
+    assert body(many) == body(one)
 
 
 def test_an_object_of_this_process_is_refused(place):
     with pytest.raises(UsageError, match="an object of this process"):
         data_only.check(lambda x: x, place / "net.onnx", place / "vectors.npz", workers=2)
+
+
+def test_a_cluster_that_is_not_there(place):
+    """In another process: here the tests share one."""
+    arguments = ("check", "net.onnx", "int8.onnx", "--data", "vectors.npz", *data_only.FLAGS, "--engine", "ray")
+    ran = command(*arguments, "--address", "127.0.0.1:1", "--no-sandbox", folder=place)
+    ran.expect(3, "INCONCLUSIVE", "there is no Ray cluster at 127.0.0.1:1")
+    walls = command(*arguments, folder=place)
+    assert (walls.returncode, "--no-sandbox" in walls.stderr) == (2, True)
 
 
 def test_no_workers_at_all_is_refused(place):
