@@ -177,16 +177,15 @@ class _LazyColumns(Columns):
 
     def __init__(self, names: Sequence[str], cache: dict[str, Array] | None) -> None:
         self._names = tuple(names)
+        # A set: with many columns, a look through their names for each would take longer than all else.
+        self._reachable = frozenset(self._names)
         self._cache: dict[str, Array] = {} if cache is None else cache
 
     @abstractmethod
     def _convert(self, name: str) -> Array: ...
 
-    def _reachable(self, name: str) -> bool:
-        return name in self._names
-
     def __getitem__(self, name: str) -> Array:
-        if not self._reachable(name):
+        if name not in self._reachable:
             raise KeyError(name)
         array = self._cache.get(name)
         if array is None:
@@ -216,6 +215,7 @@ class ArrowColumns(_LazyColumns):
             table = table.select([*names, *index])
         super().__init__(names, cache)
         self._table = table
+        self._reachable = frozenset(table.column_names)
 
     @property
     def table(self) -> pa.Table:
@@ -224,9 +224,6 @@ class ArrowColumns(_LazyColumns):
 
     def _convert(self, name: str) -> Array:
         return arrow_to_array(self._table.column(name))
-
-    def _reachable(self, name: str) -> bool:
-        return name in self._table.column_names
 
     def slice(self, start: int, stop: int) -> Columns:
         return ArrowColumns(self._table.slice(start, stop - start), names=self._names)

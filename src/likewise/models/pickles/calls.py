@@ -26,15 +26,15 @@ MAKING_ROWS = (
 
 OPERATORS = ("builtins.abs", "builtins.round", "_operator", "operator")
 
-REDUCING = frozenset(
+REDUCING = (
     "all amax amin any argmax argmin average max mean median min nanmax nanmean nanmedian nanmin nanstd nansum "
-    "percentile prod ptp quantile std sum var".split()
+    "percentile prod ptp quantile std sum var"
 )
 """Functions of numpy that make one value of many, unless they are told to go along the columns."""
 
-METHODS = frozenset(
-    "fit fit_predict fit_transform get_params predict predict_proba predict_log_proba decision_function score transform "
-    "inverse_transform __array__ __array_function__ __array_ufunc__ __sklearn_tags__".split()
+METHODS = (
+    "fit fit_predict fit_transform get_params predict predict_proba predict_log_proba decision_function score "
+    "transform inverse_transform __array__ __array_function__ __array_ufunc__ __sklearn_tags__"
 )
 """What is asked of an estimator or of rows."""
 
@@ -61,7 +61,7 @@ def _of_options(value: dict[Any, Any]) -> Iterator[str]:
     if not (value.get("out") is None or type(value["out"]) in DATA):
         yield " names an array to write into (out)"
     if hasattr(type(value), "__getattr__"):
-        named = sorted(name for name in METHODS if name in value)
+        named = sorted(name for name in METHODS.split() if name in value)
         if named:
             yield f" has a {named[0]} of its own"
 
@@ -104,7 +104,8 @@ def _fixed(value: Any, depth: int = 0) -> bool:
         parts = value.values() if isinstance(value, dict) else (value.start, value.stop, value.step)
         return all(_fixed(entry, depth + 1) for entry in parts)
     # A metric or a kernel may be told by a function, which is looked at where it stands.
-    return depth > 0 and (isinstance(value, np.ufunc) or rights.right_to(rights.identity(value) or "", value) is not None)
+    named = rights.identity(value) or ""
+    return depth > 0 and (isinstance(value, np.ufunc) or rights.right_to(named, value) is not None)
 
 
 def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]) -> str | None:
@@ -123,7 +124,7 @@ def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]
         return f"is a choice among fixed values ({named})"
     if not any(named == known or named.startswith(f"{known}.") for known in (*MAKING_ROWS, *OPERATORS)):
         return f"makes no rows of rows ({named[:60] or type(function).__name__})"
-    if rights.top(named) == "numpy" and getattr(function, "__name__", "") in REDUCING:
+    if rights.top(named) == "numpy" and getattr(function, "__name__", "") in REDUCING.split():
         axis = keywords.get("axis", arguments[1] if len(arguments) > 1 else None)
         along = axis if isinstance(axis, tuple) else (axis,)
         if keywords.get("keepdims") is not True and not all(type(part) is int and part > 0 for part in along):

@@ -182,7 +182,8 @@ def _beginning(value: Any) -> Fault:
     if kind == "sklearn.dummy.DummyRegressor":
         fits = first.n_outputs_ == 1 and first.constant_.size == 1
     elif kind == "sklearn.dummy.DummyClassifier":
-        fits = first.n_outputs_ == 1 and first.n_classes_ == len(first.class_prior_) == max(2, value.estimators_.shape[1])
+        classes = max(2, value.estimators_.shape[1])
+        fits = first.n_outputs_ == 1 and first.n_classes_ == len(first.class_prior_) == classes
     else:
         return "begins with the answers of another model (init), whose number nothing checks"
     return None if fits else "begins with answers that do not fit its classes"
