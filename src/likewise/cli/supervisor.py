@@ -40,6 +40,9 @@ WRITING = ("export", "fix", "quantize", "record", "stress")
 ROOM, NOTE = "likewise.", ".of-likewise"
 """How folders for one command are called, and the file in each that says whose it is."""
 
+FORGOTTEN = 60.0
+"""Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
+
 NO_SANDBOX = "likewise.no_sandbox"
 """Where a command notes that nothing is to confine its models."""
 
@@ -151,7 +154,7 @@ def _room(folder: str | Path, prefix: str) -> Iterator[str]:
         (Path(room) / NOTE).write_text(_system())
         yield room
     finally:
-        remove(room)
+        remove(room, NOTE)
 
 
 def _system() -> str:
@@ -170,7 +173,11 @@ def _sweep(folder: str | Path, prefix: str) -> None:
                 continue
             with contextlib.suppress(OSError):
                 if (Path(entry.path) / NOTE).read_text() == _system():
-                    remove(entry.path)
+                    remove(entry.path, NOTE)
+            with contextlib.suppress(OSError):
+                # Killed before there was a note: nothing is in it.
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
+                    os.rmdir(entry.path)
 
 
 def _runs(number: int) -> bool:

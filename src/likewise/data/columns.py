@@ -11,6 +11,7 @@ import copy
 import datetime
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def require_unique(holder: str, names: Sequence[str], *, remedy: str) -> None:
     """Refuse a table in which one name stands for several columns."""
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(f"{holder} has more than one column called {', '.join(map(repr, twice))}", remedy=remedy)
 

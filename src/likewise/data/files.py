@@ -158,11 +158,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def remove(folder: str) -> None:
+def remove(folder: str, last: str = "") -> None:
     """Remove a folder with all that a stranger made in it, as far as that can be done; links are not followed.
 
     However deep it is: what would be done within itself ends in Python's own limit, so each folder is emptied into the
-    first one.
+    first one. The file `last` goes last, so that what is left of it, if we are killed, can still be told by it.
     """
     if not shutil.rmtree.avoids_symlink_attacks:
         shutil.rmtree(folder, ignore_errors=True)
@@ -170,17 +170,19 @@ def remove(folder: str) -> None:
     with contextlib.suppress(OSError):
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            while _emptied(top):
+            while _emptied(top, last):
                 pass
+            if last:
+                os.unlink(last, dir_fd=top)
         finally:
             os.close(top)
         os.rmdir(folder)
 
 
-def _emptied(top: int) -> bool:
+def _emptied(top: int, last: str) -> bool:
     """Remove what lies in a folder, and put what lies in the folders there in their place; was there anything?"""
     with os.scandir(top) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name != last]
     for name, is_folder in found:
         if not is_folder:
             os.unlink(name, dir_fd=top)
