@@ -32,7 +32,8 @@ from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer, OneH
 from sklearn.utils import Bunch
 
 import likewise
-from likewise.cli import messages
+from likewise.cli import gates, messages
+from likewise.cli.supervisor import CrashError
 from likewise.data.files import remove
 from likewise.errors import UntrustedModelError
 from likewise.models.pickles import load
@@ -219,3 +220,11 @@ def test_json_for_a_terminal_says_the_same_and_orders_nothing():
     assert shown.isprintable()
     assert "##vso" not in shown
     assert json.loads(shown) == said
+
+
+def test_pieces_of_a_worker_that_are_no_base64_do_not_cost_the_report():
+    said = {"outcome": "FAIL", "headline": "h", "json": "{}", "shown": "", "files": {}}
+    with pytest.raises(CrashError, match="no report"):
+        gates._answered({**said, "repro": dict.fromkeys(gates.REPRO, "%%%")}, [])
+    _, pieces = gates._answered({**said, "repro": dict.fromkeys(gates.REPRO, "eA==")}, [])
+    assert set(pieces.values()) == {b"x"}
