@@ -264,6 +264,23 @@ def test_a_gate_is_verified_by_its_own_digest(folder):
     here("verify", "gates.json", "--gate", "prod", folder=folder).expect(1, "NOT VERIFIED", "was changed")
 
 
+def test_what_stands_first_follows_from_the_rest(folder):
+    """Who reads `passed` reads no further, and a new digest is easily made."""
+    from likewise.report.formats.json import digest_of
+
+    def forge(found):
+        found["samples"] += 1
+        found["provenance"]["digest"] = ""
+        found["provenance"]["digest"] = digest_of(found)
+
+    right = json.loads((folder / "parity_report.json").read_text())
+    edited(folder, forge)
+    here("verify", "parity_report.json", folder=folder).expect(1, "NOT VERIFIED", "not what it holds: samples")
+    gates = {"passed": False, "outcome": "FAIL", "headline": "x", "schema_version": right["schema_version"]}
+    (folder / "gates.json").write_text(json.dumps({**gates, "gates": {"prod": right}}))
+    here("verify", "gates.json", folder=folder).expect(1, "NOT VERIFIED", "the verdict of all gates")
+
+
 def test_weights_are_looked_for_in_the_folder_of_the_model(folder, tmp_path_factory):
     from likewise.report.formats.json import digest_of
 

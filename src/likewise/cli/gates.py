@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from likewise.cli.supervisor import ALONE, CrashError, supervise, watched
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
-from likewise.report.console import plain, printable, styled
+from likewise.report.console import plain, printable, quoted, styled
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -123,7 +124,7 @@ def carry_out(
     }
     job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
     job |= {"repro": repro is not None}
-    pieces: dict[str, str] = {}
+    pieces: dict[str, bytes] = {}
     if repro is not None:
         from likewise.tasks.settings import require_outputs
 
@@ -148,7 +149,7 @@ def carry_out(
     return carried
 
 
-def _answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, str]]:
+def _answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, bytes]]:
     """What a worker answered, and the folder that shows a difference. Only what was asked for, whatever it says."""
     try:
         text = {**{name: found[name] for name in ("headline", "json", "shown")}, "remedy": found.get("remedy", "")}
@@ -156,19 +157,17 @@ def _answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, 
         if not all(isinstance(entry, str) for entry in (*text.values(), *made.values(), *pieces.values())):
             raise TypeError("no text")
         carried = Carried(outcome=Outcome(found["outcome"]), files=made, fixed={**found.get("fixed", {})}, **text)
-        return carried, {name: pieces[name] for name in REPRO if pieces}
+        return carried, {name: b64decode(pieces[name], validate=True) for name in REPRO if pieces}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CrashError("the worker's answer is no report", remedy=ALONE) from error
 
 
-def _put_pieces(folder: Path, pieces: Mapping[str, str], *, passed: bool) -> None:
+def _put_pieces(folder: Path, pieces: Mapping[str, bytes], *, passed: bool) -> None:
     """Write the folder that shows a difference, and say where it is, or why there is none."""
-    from base64 import b64decode
-
     from likewise.data.files import atomically
 
     for name in REPRO if pieces else ():
-        atomically(folder / name, b64decode(pieces[name]))
+        atomically(folder / name, pieces[name])
     why = "the candidate passes" if passed else "the candidate is no ONNX model, is too large, or no row of it fails"
     told = f"{folder} shows the difference: python {folder / REPRO[2]}; it holds values of your rows"
     click.echo(printable(told if pieces else f"{folder} is not written: {why}"), err=True)
@@ -406,7 +405,7 @@ def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tupl
 
 def show(carried: Carried, *, as_json: bool) -> None:
     """The report on standard output: for a person, or for a machine."""
-    click.echo(carried.json if as_json else styled(carried.shown), nl=False)
+    click.echo(quoted(carried.json) if as_json else styled(carried.shown), nl=False)
 
 
 def speed(

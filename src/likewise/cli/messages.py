@@ -18,6 +18,9 @@ from likewise.report.console import printable, styled
 MOST_BYTES = 1 << 28
 """Of a message. The largest real one holds a piece of a model of 64 MiB as text, with its rows, and the pages."""
 
+MOST_PARTS = 1 << 23
+"""Values in a message, counted by what stands between them, in text too: an empty list takes 64 bytes in memory."""
+
 AHEAD = 8
 """Messages that are read before somebody has time for them: as many as sent would fill the memory."""
 
@@ -58,6 +61,9 @@ def read(pipe: IO[bytes], messages: queue.Queue[Message | ValueError | None], to
         while line := pipe.readline(MOST_BYTES):
             if len(line) == MOST_BYTES and not line.endswith(b"\n"):
                 messages.put(ValueError(f"a message of more than {MOST_BYTES >> 20} MiB"))
+                break
+            if sum(map(line.count, (b"[", b"{", b","))) > MOST_PARTS:
+                messages.put(ValueError("a message of more parts than anybody reads"))
                 break
             # Whatever a model writes here is not a message of ours.
             with contextlib.suppress(ValueError, RecursionError):

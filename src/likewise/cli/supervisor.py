@@ -12,7 +12,6 @@ import os
 import platform
 import queue
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +21,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 import click
 
 from likewise.cli.messages import AHEAD, Message, Tail, read
-from likewise.data.files import replacing
+from likewise.data.files import remove, replacing
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
 from likewise.models.remote import Copy, Process, python, surroundings
@@ -40,6 +39,9 @@ WRITING = ("export", "fix", "quantize", "record", "stress")
 
 ROOM, NOTE = "likewise.", ".of-likewise"
 """How folders for one command are called, and the file in each that says whose it is."""
+
+FORGOTTEN = 60.0
+"""Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
 
 NO_SANDBOX = "likewise.no_sandbox"
 """Where a command notes that nothing is to confine its models."""
@@ -130,23 +132,29 @@ def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
     _sweep(gettempdir(), ROOM)
     output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
     with ExitStack() as stack:
-        made = TemporaryDirectory(prefix=f"{ROOM}{os.getpid()}.", ignore_cleanup_errors=True)
-        rooms = [_marked(stack.enter_context(made))]
+        rooms = [stack.enter_context(_room(gettempdir(), ROOM))]
         if output is not None:
             # Where a file gets its place by a new name: in the same file system.
             near = next(above for above in output.absolute().parents if above.is_dir())
             _sweep(near, f".{ROOM}")
-            made = TemporaryDirectory(prefix=f".{ROOM}{os.getpid()}.", dir=near, ignore_cleanup_errors=True)
-            rooms.append(_marked(stack.enter_context(made)))
+            rooms.append(stack.enter_context(_room(near, f".{ROOM}")))
         yield rooms
         if output is not None:
             _put_in_place(Path(rooms[-1]), output)
 
 
-def _marked(room: str) -> str:
-    """A room with a note of the system whose process it belongs to: another one has other processes of that number."""
-    (Path(room) / NOTE).write_text(_system())
-    return room
+@contextmanager
+def _room(folder: str | Path, prefix: str) -> Iterator[str]:
+    """A folder that is gone afterwards, with a note of the system whose process it belongs to.
+
+    Another system has other processes of that number.
+    """
+    room = mkdtemp(prefix=f"{prefix}{os.getpid()}.", dir=folder)
+    try:
+        (Path(room) / NOTE).write_text(_system())
+        yield room
+    finally:
+        remove(room, NOTE)
 
 
 def _system() -> str:
@@ -165,7 +173,11 @@ def _sweep(folder: str | Path, prefix: str) -> None:
                 continue
             with contextlib.suppress(OSError):
                 if (Path(entry.path) / NOTE).read_text() == _system():
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    remove(entry.path, NOTE)
+            with contextlib.suppress(OSError):
+                # Killed before there was a note: nothing is in it.
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
+                    os.rmdir(entry.path)
 
 
 def _runs(number: int) -> bool:

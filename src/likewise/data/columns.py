@@ -11,6 +11,7 @@ import copy
 import datetime
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def require_unique(holder: str, names: Sequence[str], *, remedy: str) -> None:
     """Refuse a table in which one name stands for several columns."""
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(f"{holder} has more than one column called {', '.join(map(repr, twice))}", remedy=remedy)
 
@@ -177,16 +178,15 @@ class _LazyColumns(Columns):
 
     def __init__(self, names: Sequence[str], cache: dict[str, Array] | None) -> None:
         self._names = tuple(names)
+        # A set: with many columns, a look through their names for each would take longer than all else.
+        self._reachable = frozenset(self._names)
         self._cache: dict[str, Array] = {} if cache is None else cache
 
     @abstractmethod
     def _convert(self, name: str) -> Array: ...
 
-    def _reachable(self, name: str) -> bool:
-        return name in self._names
-
     def __getitem__(self, name: str) -> Array:
-        if not self._reachable(name):
+        if name not in self._reachable:
             raise KeyError(name)
         array = self._cache.get(name)
         if array is None:
@@ -216,6 +216,7 @@ class ArrowColumns(_LazyColumns):
             table = table.select([*names, *index])
         super().__init__(names, cache)
         self._table = table
+        self._reachable = frozenset(table.column_names)
 
     @property
     def table(self) -> pa.Table:
@@ -224,9 +225,6 @@ class ArrowColumns(_LazyColumns):
 
     def _convert(self, name: str) -> Array:
         return arrow_to_array(self._table.column(name))
-
-    def _reachable(self, name: str) -> bool:
-        return name in self._table.column_names
 
     def slice(self, start: int, stop: int) -> Columns:
         return ArrowColumns(self._table.slice(start, stop - start), names=self._names)

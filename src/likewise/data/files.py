@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -155,6 +156,51 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno in FULL:
             raise DataError(f"{path} cannot be written: {error.strerror}") from error
         raise
+
+
+def remove(folder: str, last: str = "") -> None:
+    """Remove a folder with all that a stranger made in it, as far as that can be done; links are not followed.
+
+    However deep it is: what would be done within itself ends in Python's own limit, so each folder is emptied into the
+    first one. The file `last` goes last, so that what is left of it, if we are killed, can still be told by it.
+    """
+    if not shutil.rmtree.avoids_symlink_attacks:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            while _emptied(top, last):
+                pass
+            if last:
+                os.unlink(last, dir_fd=top)
+        finally:
+            os.close(top)
+        os.rmdir(folder)
+
+
+def _emptied(top: int, last: str) -> bool:
+    """Remove what lies in a folder, and put what lies in the folders there in their place; was there anything?"""
+    with os.scandir(top) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries if entry.name != last]
+    for name, is_folder in found:
+        if not is_folder:
+            os.unlink(name, dir_fd=top)
+            continue
+        os.chmod(name, 0o700, dir_fd=top)
+        inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+        try:
+            with os.scandir(inside) as parts:
+                for part in parts:
+                    if part.is_dir(follow_symlinks=False):
+                        os.chmod(part.name, 0o700, dir_fd=inside)
+                        os.rename(part.name, f"up.{secrets.token_hex(8)}", src_dir_fd=inside, dst_dir_fd=top)
+                    else:
+                        os.unlink(part.name, dir_fd=inside)
+        finally:
+            os.close(inside)
+        os.rmdir(name, dir_fd=top)
+    return bool(found)
 
 
 def _settle(path: Path) -> None:

@@ -290,7 +290,8 @@ def _confine_files(walls: Walls) -> int:
         (READ, (*_of_python(), *SYSTEM, *walls.readable)),
         (READ_DIR, walls.listed),
         (READ | WRITE_FILE | IOCTL, devices),
-        (READ | WRITE_FILE | TRUNCATE | MAKE_FILE | REMOVE_FILE, (SHARED,) if walls.shared else ()),
+        # Without a look at the names: locks are found by theirs, and what others share is not.
+        (READ_FILE | WRITE_FILE | TRUNCATE | MAKE_FILE | REMOVE_FILE, (SHARED,) if walls.shared else ()),
         (every & ~NEVER, walls.own),
     ):
         for path in dict.fromkeys(paths):

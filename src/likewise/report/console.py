@@ -156,6 +156,12 @@ def styled(text: str) -> str:
     return _no_orders("".join(part if place % 2 else CONTROLS.sub("\ufffd", part) for place, part in enumerate(parts)))
 
 
+def quoted(text: str) -> str:
+    """JSON with the same values, in which a terminal and a CI log find nothing to obey: that is spelt out."""
+    spelt = CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return ORDERS.sub(lambda found: found[0].replace("#", "\\u0023"), spelt)
+
+
 class Pace:
     """Follows the messages of a run and says where it stands."""
 

@@ -21,11 +21,15 @@ from likewise.registry import open_source
 from likewise.report import provenance
 from likewise.report.formats import json as json_report
 from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources
+from likewise.report.words import worst
 from likewise.tasks.settings import Settings, settings_from
 
 MODELS = ("reference", "candidate")
 UNDECIDED = ("explanation", "diagnoses", "bench", "provenance")
 """What of a stored report no answer of a model decides: causes are looked for as long as there is time."""
+
+SUMMED_UP = ("samples", "max_abs_diff", "mean_abs_diff", "abs_tol", "mean_tol", "passed")
+"""What a report says first, and what follows from the rest of it."""
 
 LATER = re.compile(r"generated\b|[^:]+:\w+")
 """What has no bytes to hash and can be opened again all the same: generated rows, an attribute of a module."""
@@ -67,7 +71,7 @@ def verify(
     """Hold a stored report against itself, and against the files that are given."""
     content = _read(report)
     stored = json_report.loads(content, name=str(report), gate=gate)
-    points = [_unedited(content, gate), _follows(stored)]
+    points = [_unedited(content, gate), _follows(stored), *_summed_up(content, stored, gate)]
     given = {"reference": reference, "candidate": candidate}
     points += [
         _model(side, target, getattr(stored.origin, side)) for side, target in given.items() if target is not None
@@ -126,6 +130,30 @@ def _follows(stored: Report) -> Point:
     return Point(
         "verdict", f"the figures and limits in the report give {again.outcome}, not {stored.outcome}", holds=False
     )
+
+
+def _summed_up(content: bytes, stored: Report, gate: str | None) -> Iterator[Point]:
+    """What stands at the top for who reads no further: figures of one report, the verdict of many gates."""
+    plain = json.loads(content)
+    shown = plain["gates"][gate] if gate is not None and "gates" in plain else plain
+    if "gates" in shown:
+        shown = next(iter(plain["gates"].values()))
+    facts = json_report.document(stored)
+    wrong = [name for name in SUMMED_UP if json.loads(json_report.dumps(getattr(facts, name))) != shown.get(name)]
+    if "gates" in plain:
+        outcomes = [Outcome(entry["outcome"]) for entry in plain["gates"].values()]
+        outcome = worst(outcomes)
+        wrong += (
+            ["the verdict of all gates"]
+            if (plain.get("outcome"), plain.get("passed"))
+            != (
+                outcome,
+                outcome is Outcome.PASS,
+            )
+            else []
+        )
+    if wrong:
+        yield Point("summary", f"what the report says first is not what it holds: {', '.join(wrong)}", holds=False)
 
 
 def _model(side: str, target: Any, known: Artefact) -> Point:

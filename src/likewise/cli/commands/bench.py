@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
+from likewise.report.console import quoted
 
 
 @click.command(short_help="Latency, throughput, load time, memory and size, side by side.")
@@ -67,7 +68,7 @@ def bench(
     if output is not None:
         write({output: dumps(result)})
     if as_json:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps(plain, indent=2, ensure_ascii=False)))
     else:
         click.echo(bench_table(result, width=width(), colour=colour()), nl=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from likewise.cli import CODES, options
+from likewise.report.console import printable, quoted
 
 
 @click.command(short_help="What got worse since the last run?")
@@ -68,11 +69,11 @@ def diff(
     if markdown is not None:
         write({markdown: "\n".join(changes.markdown(part) for part in found.values())})
     if as_json:
-        click.echo(changes.as_json(found), nl=False)
+        click.echo(quoted(changes.as_json(found)), nl=False)
     elif not for_machines:
         for name, part in found.items():
             if name:
-                click.echo(f"{name}:")
+                click.echo(printable(f"{name}:"))
             click.echo(changes.terminal(part, width=width(), colour=colour(), quiet=quiet), nl=bool(name and not quiet))
     ctx.exit(CODES[worst(part.outcome for part in found.values())])
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
+from likewise.report.console import printable, quoted
 
 
 @click.command(short_help="Write a trained model as ONNX, then check it.")
@@ -68,9 +69,9 @@ def export(
     job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)
     if not check and as_json:
-        click.echo(json.dumps(written, indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps(written, indent=2, ensure_ascii=False)))
     elif not quiet and not printed(settings.formats, as_json=as_json):
-        click.echo(_told(written))
+        click.echo(printable(_told(written)))
     if check:
         carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
         show(carried, as_json=as_json)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
+from likewise.report.console import printable, quoted
 
 
 @click.command(short_help="Write a copy of the candidate that passes.")
@@ -54,11 +55,11 @@ def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, t
         from dataclasses import asdict
 
         told = {**found, "timing": None if timing is None else asdict(timing), "report": json.loads(carried.json)}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps(told, indent=2, ensure_ascii=False)))
     else:
         lines = list(_told(candidate, carried.outcome, carried.headline, found, timing))
         for text in lines[:1] if quiet else lines:
-            click.echo(textwrap.fill(text, width(), subsequent_indent="  ", break_on_hyphens=False))
+            click.echo(textwrap.fill(printable(text), width(), subsequent_indent="  ", break_on_hyphens=False))
     ctx.exit(carried.exit_code)
 
 

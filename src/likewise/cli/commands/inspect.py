@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
+from likewise.report.console import printable, quoted
 
 
 @click.command(short_help="Inputs, outputs, kinds, dtypes, classes, operators, size.")
@@ -23,12 +24,12 @@ def inspect(
 ) -> None:
     """Show what MODEL declares about itself."""
     from likewise.cli.supervisor import supervise
-    from likewise.report.console import printable
 
     own = options.given(batch_axis=batch_axis)
     job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}
     found = supervise(job, timeout=timeout, debug=debug)
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else printable("\n".join(_lines(found))))
+    told = quoted(json.dumps(found, indent=2, ensure_ascii=False)) if as_json else printable("\n".join(_lines(found)))
+    click.echo(told)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

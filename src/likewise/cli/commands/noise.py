@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from likewise.cli import INCONCLUSIVE, PASS, options
+from likewise.report.console import printable, quoted
 
 
 @click.command(short_help="How far a model's own answers move, and the tolerances above that.")
@@ -45,11 +46,11 @@ def noise(
 
     result = read(NoiseResult, plain)
     if as_json:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(quoted(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)))
     elif not quiet:
         click.echo(noise_table(result, width=width(), colour=colour()), nl=False)
     elif not result.refused:
-        click.echo(result.options)
+        click.echo(printable(result.options))
     ctx.exit(INCONCLUSIVE if result.refused else PASS)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import options
+from likewise.report.console import printable, quoted
 
 if TYPE_CHECKING:
     from likewise.cli.gates import Carried
@@ -122,7 +123,7 @@ def quantize(
         told = [f"{output}: {summary(quantized, report, timing)}"]
         told += [] if quiet else [f"· {choice[:1].upper()}{choice[1:]}." for choice in quantized.choices]
         for text in told:
-            click.echo(textwrap.fill(text, width(), subsequent_indent="  ", break_on_hyphens=False))
+            click.echo(textwrap.fill(printable(text), width(), subsequent_indent="  ", break_on_hyphens=False))
         if carried is None or report is None:
             click.echo("Not checked: " + ("as asked for." if data is not None else "give --data FILE to compare it."))
         else:
@@ -142,7 +143,7 @@ def _print_json(quantized: Any, report: Report | None, timing: BatchTiming | Non
         "timing": None if timing is None else asdict(timing),
         "report": None if report is None else json.loads(JsonRenderer().render(report)),
     }
-    click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    click.echo(quoted(json.dumps(told, indent=2, ensure_ascii=False)))
 
 
 EXTENSION = quantize

@@ -50,7 +50,7 @@ def replay(
     """
     from likewise.cli.gates import carry_out, width
     from likewise.report import load
-    from likewise.report.console import printable
+    from likewise.report.console import printable, quoted
     from likewise.tasks.settings import overridden, require_harmless
     from likewise.tasks.verify import differences, require_same_files, settings_again
 
@@ -65,7 +65,7 @@ def replay(
     found = {"holds": holds and not changed, "outcome": again.outcome, "was": stored.outcome, "changed": changed}
     code = CODES[again.outcome] or (FAIL if changed or not holds else 0)
     if as_json:
-        click.echo(json.dumps({**found, "headline": again.headline}, indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps({**found, "headline": again.headline}, indent=2, ensure_ascii=False)))
         ctx.exit(code)
     was = "again" if holds else f"it was {stored.outcome}"
     lines = [f"{'HOLDS' if found['holds'] else 'DOES NOT HOLD'}: {again.outcome}, {was}. {again.headline}."]

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from likewise.cli import CODES, options
+from likewise.report.console import quoted
 
 
 def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -91,7 +92,7 @@ def stress(
         result = could_not_run(reference, candidate, data, error, stated)
     if report is not None:
         write({report: dumps(result)})
-    click.echo(dumps(result) if as_json else stress_table(result, width=width(), colour=colour()), nl=False)
+    click.echo(quoted(dumps(result)) if as_json else stress_table(result, width=width(), colour=colour()), nl=False)
     ctx.exit(CODES[result.outcome])
 
 

@@ -46,7 +46,7 @@ def verify(
     """
     from likewise.cli.gates import width
     from likewise.cli.supervisor import supervise
-    from likewise.report.console import printable
+    from likewise.report.console import printable, quoted
 
     job = {"do": "verify", "arguments": {"report": report, **options.given(**given)}}
     found = supervise(job, timeout=timeout, debug=debug)
@@ -54,7 +54,7 @@ def verify(
     proven = False if False in states else None if None in states else True
     code = {True: CODES[found["outcome"]], False: FAIL, None: INCONCLUSIVE}[proven]
     if as_json:
-        click.echo(json.dumps({"verified": proven, **found}, indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps({"verified": proven, **found}, indent=2, ensure_ascii=False)))
         ctx.exit(code)
     lines = [f"{WORDS[proven]}: {report}, {found['outcome']}. {found['headline']}."]
     if not quiet:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from typing import IO, Any
 
 from likewise.contracts.data import Array, Batch, Source
@@ -326,11 +327,16 @@ def _headers(path: str) -> dict[str, tuple[int, ...]]:
                 shape, dtype = _header(path, LONE, file)
             return dict.fromkeys(dtype.names or (LONE,), shape)
         with zipfile.ZipFile(path) as archive:
-            headers = {}
-            for member in archive.namelist():
+            headers: dict[str, tuple[int, ...]] = {}
+            for member in archive.infolist():
                 with archive.open(member) as file:
-                    name = member.removesuffix(".npy")
-                    headers[name] = _header(path, name, file)[0]
+                    name = member.filename.removesuffix(".npy")
+                    if name in headers:
+                        raise ValueError(f"it holds two arrays {name!r}, and readers do not agree on which counts")
+                    headers[name], dtype = _header(path, name, file)
+                    # Room for all that is claimed would be made before anybody sees that it is not there.
+                    if prod(headers[name]) * dtype.itemsize > member.file_size:
+                        raise ValueError(f"array {name!r} is shorter than its shape {headers[name]}")
             return headers
 
 

@@ -161,11 +161,10 @@ def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSourc
 
 
 def _require_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
-    missing = [name for name in schema.names if name not in other.names]
-    more = [name for name in other.names if name not in schema.names]
-    differ = [
-        name for name in schema.names if name in other.names and schema.field(name).type != other.field(name).type
-    ]
+    types, others = ({field.name: field.type for field in found} for found in (schema, other))
+    missing = [name for name in types if name not in others]
+    more = [name for name in others if name not in types]
+    differ = [name for name in types if name in others and types[name] != others[name]]
     parts = []
     if missing:
         parts.append(f"{path} lacks {', '.join(map(repr, missing[:5]))}")

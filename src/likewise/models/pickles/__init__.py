@@ -28,6 +28,9 @@ from likewise.models.pickles.streams import ArrayOnDisk, decompressed
 __all__ = ["Gate", "known", "load", "read", "refusal", "refuse_what_no_model_holds"]
 
 _MOST_NAMES_SHOWN = 20
+SHARING = frozenset(("numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer", "pyarrow.lib.py_buffer"))
+"""What makes an array of memory that is there already."""
+
 _SAVE_AGAIN = "Copy it again, or save the model again with joblib.dump(model, path)"
 
 
@@ -232,7 +235,7 @@ class Reader(_Unpickler):  # type: ignore[misc]
         allowed = gate.has(function, Right.CALL) and (own or given.calling_allowed(function, arguments, gate.held))
         if not allowed and not gate.open:
             return gate.refuse(_describe(function), "calling")()
-        made = function(*arguments)
+        made = function(*(_alone(arguments) if rights.identity(function) in SHARING else arguments))
         if type(made).__module__ == "pyarrow.lib" and hasattr(type(made), "validate"):
             made.validate(full=True)  # offsets and lengths are believed by whoever reads it next
         return made
@@ -394,6 +397,16 @@ class Reader(_Unpickler):  # type: ignore[misc]
             pickle.SETITEMS[0]: load_setitems,
         }
     )
+
+
+def _alone(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same with memory of its own first: what was looked at in one array could be changed through another."""
+    import numpy as np
+
+    shared = arguments[:1]
+    if shared and isinstance(shared[0], bytearray | np.ndarray):
+        return shared[0].copy(), *arguments[1:]
+    return arguments
 
 
 def _set_state(target: Any, state: Any) -> None:

@@ -19,7 +19,7 @@ from types import MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
 from likewise.errors import UntrustedModelError, one_line
-from likewise.models.pickles import rights, structures
+from likewise.models.pickles import calls, rights, structures
 from likewise.models.pickles.given import DATA
 from likewise.models.pickles.rights import Right
 
@@ -46,6 +46,11 @@ FUNCTIONS = frozenset(
     }
 )
 """The types of functions and methods, of Python, numpy and Cython."""
+
+PLACES = dict.fromkeys(
+    (f"sklearn.cluster._kmeans._kmeans_single_{algorithm}" for algorithm in ("elkan", "lloyd")), "_kmeans_single"
+)
+"""Functions that believe what they are given: they may stand where scikit-learn keeps them, and nowhere else."""
 
 CLASSES = "bool bytes complex dict float frozenset int list object set str tuple"
 """Classes that may stand in a model as values: types of numbers and text, and empty containers."""
@@ -103,6 +108,7 @@ class _Walk:
         self._kinds: dict[type, bool] = {}
         self._names: list[tuple[str, Step]] = []
         self._held: list[tuple[Any, Step]] = []
+        self._calls: list[str] = []
 
     def faults(self, model: object) -> Iterator[str]:
         waiting: deque[tuple[Any, Step, Slot]] = deque([(model, Step(None, "model"), Slot(None, ""))])
@@ -128,6 +134,7 @@ class _Walk:
         for value, step in self._held:
             if (fault := structures.fault_of(value)) is not None:
                 yield f"{step} {fault}"
+        yield from self._calls
 
     def _in_place(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
         kind = type(value)
@@ -149,6 +156,8 @@ class _Walk:
         if not self._allowed(kind):
             yield f"{step} is a {_named(kind)}, which cannot be checked"
             return
+        if (fault := calls.fault_of(value, self._trusted)) is not None:
+            self._calls.append(f"{step}{fault}")
         if structures.known(kind):
             self._held.append((value, step))
         if not self._is_trusted(kind):
@@ -228,6 +237,8 @@ class _Walk:
                 if own or _is_part_of_distribution(value, owner, slot)
                 else f"the method {_named(type(owner))}.{name}"
             )
+        if slot.attribute != PLACES.get(reference or "", slot.attribute):
+            return described
         return None if rights.right_to(reference or "", value) is Right.VALUE else described
 
 

@@ -170,7 +170,23 @@ def _boosting(value: Any) -> Fault:
         tree.tree_.n_features == value.n_features_in_ and tree.tree_.value.shape[1:] == (1, 1)
         for tree in stages.ravel()
     )
-    return None if fits else "has a tree of another number of features or outputs than its own"
+    return _beginning(value) if fits else "has a tree of another number of features or outputs than its own"
+
+
+def _beginning(value: Any) -> Fault:
+    """The answers that boosting begins with are written into as if there were one a row and class."""
+    first = value.init_
+    if isinstance(first, str) and first == "zero":
+        return None
+    kind = f"{type(first).__module__}.{type(first).__qualname__}"
+    if kind == "sklearn.dummy.DummyRegressor":
+        fits = first.n_outputs_ == 1 and first.constant_.size == 1
+    elif kind == "sklearn.dummy.DummyClassifier":
+        classes = max(2, value.estimators_.shape[1])
+        fits = first.n_outputs_ == 1 and first.n_classes_ == len(first.class_prior_) == classes
+    else:
+        return "begins with the answers of another model (init), whose number nothing checks"
+    return None if fits else "begins with answers that do not fit its classes"
 
 
 def _hist_tree(value: Any) -> Fault:
@@ -279,8 +295,9 @@ def _as_wide_as_the_data(value: Any) -> Fault:
     width = own.get("n_features_in_")
     for name in ("cluster_centers_", "subcluster_centers_", "_fit_X"):
         points = own.get(name)
-        if width is not None and getattr(points, "ndim", 0) == 2 and points.size and points.shape[1] != width:
-            return f"has a {name} of {points.shape[1]} columns for {width} features"
+        if getattr(points, "ndim", 0) == 2 and points.size and points.shape[1] != width:
+            # Without a number of features, scikit-learn does not look at that of the data.
+            return f"has a {name} of {points.shape[1]} columns for {width or 'an unknown number of'} features"
     waiting = [own["_bisecting_tree"]] if own.get("_bisecting_tree") is not None else []
     steps = 0
     while waiting:
@@ -289,6 +306,56 @@ def _as_wide_as_the_data(value: Any) -> Fault:
             return "has a centre that does not fit its features"
         waiting.extend(child for child in (node.left, node.right) if child is not None)
     return None
+
+
+def _one_hot(value: Any) -> Fault:
+    """Codes of categories become the columns of a sparse matrix, which nothing compares with its width."""
+    own = vars(value)
+    if "_n_features_outs" not in own:
+        return None
+    grouped = own["_infrequent_indices"] if own["_infrequent_enabled"] else [None] * len(value.categories_)
+    dropped = own["_drop_idx_after_grouping"]
+    for place, known in enumerate(value.categories_):
+        rare = grouped[place]
+        count = len(known) - (0 if rare is None else rare.size - 1)
+        mapped = None if rare is None else own["_default_to_infrequent_mappings"][place]
+        left_out = None if dropped is None else dropped[place]
+        if mapped is not None and (len(mapped) != len(known) or _outside(mapped, count)):
+            return "has a category beyond its columns"
+        if left_out is not None and not 0 <= int(left_out) < count:
+            return "leaves out a category that it does not have"
+        if own["_n_features_outs"][place] != count - (left_out is not None):
+            return "has another number of columns than of categories"
+    return None if len(own["_n_features_outs"]) == len(value.categories_) else "has columns without categories"
+
+
+def _vocabulary(value: Any) -> Fault:
+    """Words, names or labels and their columns, of which a sparse matrix is made without a look at its width."""
+    for name in ("vocabulary_", "_cached_dict"):
+        known = vars(value).get(name)
+        if known is None:
+            continue
+        if type(known) is not dict or not all(0 <= int(place) < len(known) for place in known.values()):
+            return f"has a column beyond the {len(known)} of its {name}"
+    return None
+
+
+def _neighbouring(value: Any) -> Fault:
+    """Numbers of neighbours become columns, and places in the list of answers."""
+    own = vars(value)
+    if "_fit_X" not in own:
+        return None
+    tree = own.get("_tree")
+    rows = own["_fit_X"].shape[0] if own["_fit_X"].size else own["n_samples_fit_"]
+    answers = own.get("_y")
+    counts = {own["n_samples_fit_"], rows}
+    counts |= set() if tree is None else {tree.get_arrays()[0].shape[0]}
+    counts |= set() if answers is None else {len(answers)}
+    if len(counts) != 1:
+        return "has neighbours that do not fit its rows"
+    classes = own.get("classes_")
+    listed = answers is not None and answers.ndim == 1 and answers.dtype.kind == "i" and hasattr(classes, "shape")
+    return "has an answer that is none of its classes" if listed and _outside(answers, len(classes)) else None
 
 
 def _spline(value: Any) -> Fault:
@@ -359,12 +426,17 @@ _CHECKS: dict[str, Callable[[Any], Fault]] = {
     "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.BaseHistGradientBoosting": _hist_boosting,
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor": _hist_tree,
     "sklearn.ensemble._iforest.IsolationForest": _isolation_forest,
+    "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": _vocabulary,
+    "sklearn.feature_extraction.text._VectorizerMixin": _vocabulary,
     "sklearn.metrics._dist_metrics.DistanceMetric64": _metric,
     "sklearn.metrics._dist_metrics.DistanceMetric32": _metric,
     "sklearn.neighbors._ball_tree.BinaryTree64": _neighbours,
     "sklearn.neighbors._ball_tree.BinaryTree32": _neighbours,
     "sklearn.neighbors._kd_tree.BinaryTree64": _neighbours,
     "sklearn.neighbors._kd_tree.BinaryTree32": _neighbours,
+    "sklearn.neighbors._base.NeighborsBase": _neighbouring,
+    "sklearn.preprocessing._encoders.OneHotEncoder": _one_hot,
+    "sklearn.preprocessing._label.MultiLabelBinarizer": _vocabulary,
     "sklearn.svm._base.BaseLibSVM": _support_vectors,
     "sklearn.tree._classes.BaseDecisionTree": _tree_estimator,
     "sklearn.tree._tree.Tree": _tree,
@@ -382,11 +454,14 @@ _CHECKS: dict[str, Callable[[Any], Fault]] = {
 
 
 def opaque(kind: type) -> bool:
-    """Is the content of such objects beyond what can be checked? Trees of neighbours and hulls of scipy are."""
+    """Is the content of such objects beyond what can be checked? Trees of neighbours, hulls and densities of scipy are.
+
+    Distributions that were frozen hold one that is checked, and numbers.
+    """
     module = kind.__module__
-    if not module.startswith(("scipy.interpolate", "scipy.spatial")) or kind in _interpolators():
+    if not module.startswith(("scipy.interpolate", "scipy.spatial", "scipy.stats")) or kind in _interpolators():
         return False
-    return not _checks(kind)
+    return not _checks(kind) and not (module == "scipy.stats._distn_infrastructure" and "frozen" in kind.__name__)
 
 
 def _interpolators() -> tuple[type, ...]:

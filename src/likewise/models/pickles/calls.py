@@ -1,0 +1,144 @@
+"""What a model calls when it answers: functions that make rows of rows, and what they are given beside the rows.
+
+A function that only computes can be led astray by what stands beside it. With `out`, numpy writes into an array of the
+model that was looked at before; a choice among fixed values hands the next step an object of the file in the place of
+rows, such as the name of a file for one that reads files. So both are told from what fitted models hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from likewise.models.pickles import rights
+from likewise.models.pickles.given import DATA
+
+TRANSFORMER = "sklearn.preprocessing._function_transformer.FunctionTransformer"
+
+MAKING_ROWS = (
+    *("numpy", "scipy.special", "scipy.interpolate", "sklearn.gaussian_process.kernels"),
+    *("sklearn.metrics.pairwise", "sklearn.preprocessing", "sklearn.utils"),
+)
+"""Whose functions and callable objects give an array for an array."""
+
+OPERATORS = ("builtins.abs", "builtins.round", "_operator", "operator")
+
+REDUCING = (
+    "all amax amin any argmax argmin average max mean median min nanmax nanmean nanmedian nanmin nanstd nansum "
+    "percentile prod ptp quantile std sum var"
+)
+"""Functions of numpy that make one value of many, unless they are told to go along the columns."""
+
+METHODS = (
+    "fit fit_predict fit_transform get_params predict predict_proba predict_log_proba decision_function score "
+    "transform inverse_transform __array__ __array_function__ __array_ufunc__ __sklearn_tags__"
+)
+"""What is asked of an estimator or of rows."""
+
+
+def fault_of(value: Any, trusted: tuple[str, ...]) -> str | None:
+    """What is wrong with what an object would call, or with what would be given to it, as it follows the way to it."""
+    if isinstance(value, dict):
+        return next(_of_options(value), None)
+    if isinstance(value, functools.partial):
+        return _of_partial(value, trusted)
+    if rights.identity(type(value)) == TRANSFORMER:
+        own = vars(value)
+        for name, options in (("func", "kw_args"), ("inverse_func", "inv_kw_args")):
+            given = own.get(options) or {}
+            if not isinstance(given, Mapping) or not _fixed(given):
+                return f".{options} holds what are no plain values"
+            if (why := _no_rows(own.get(name), given, trusted)) is not None:
+                return f".{name} {why}"
+    return None
+
+
+def _of_options(value: dict[Any, Any]) -> Iterator[str]:
+    """A mapping may be what a function is called with, and scikit-learn's `Bunch` may be taken for an object."""
+    if not (value.get("out") is None or type(value["out"]) in DATA):
+        yield " names an array to write into (out)"
+    if hasattr(type(value), "__getattr__"):
+        named = sorted(name for name in METHODS.split() if name in value)
+        if named:
+            yield f" has a {named[0]} of its own"
+
+
+def _of_partial(value: functools.partial[Any], trusted: tuple[str, ...]) -> str | None:
+    function, arguments, keywords = _unfolded(value)
+    if _is_trusted(function, trusted):
+        return None
+    if not _fixed(arguments) or not _fixed(keywords):
+        return " is given what are no plain values"
+    # A second one before the rows would make these the third: what numpy writes into.
+    return " is given more than one value before the rows" if len(arguments) > 1 else None
+
+
+def _unfolded(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A function, and what all the partial calls around it have given it."""
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    for _ in range(sys.getrecursionlimit()):
+        if not isinstance(function, functools.partial):
+            break
+        arguments, keywords = (*function.args, *arguments), {**function.keywords, **keywords}
+        function = function.func
+    return function, arguments, keywords
+
+
+def _fixed(value: Any, depth: int = 0) -> bool:
+    """Numbers, text, types and arrays of these, in containers that are not deep."""
+    import numpy as np
+
+    if type(value) in DATA or isinstance(value, np.generic | np.dtype | type):
+        return True
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    if type(value).__module__.startswith("scipy.sparse"):
+        return True
+    if depth < 4 and type(value) in (list, tuple, set, frozenset):
+        return all(_fixed(entry, depth + 1) for entry in value)
+    if depth < 4 and type(value) in (dict, slice):
+        parts = value.values() if isinstance(value, dict) else (value.start, value.stop, value.step)
+        return all(_fixed(entry, depth + 1) for entry in parts)
+    # A metric or a kernel may be told by a function, which is looked at where it stands.
+    named = rights.identity(value) or ""
+    return depth > 0 and (isinstance(value, np.ufunc) or rights.right_to(named, value) is not None)
+
+
+def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]) -> str | None:
+    """Why a function makes no rows of rows, or None if it does."""
+    import numpy as np
+
+    function, arguments, keywords = _unfolded(function)
+    keywords = {**keywords, **options}
+    if function is None or isinstance(function, np.ufunc) or _is_trusted(function, trusted):
+        return None
+    if isinstance(function, operator.itemgetter):
+        # One number takes one of the rows.
+        return None if all(_names_columns(item) for item in function.__reduce__()[1]) else "takes a part of the rows"
+    named = rights.identity(function) or rights.identity(type(function)) or ""
+    if function in (max, min):
+        return f"is a choice among fixed values ({named})"
+    if not any(named == known or named.startswith(f"{known}.") for known in (*MAKING_ROWS, *OPERATORS)):
+        return f"makes no rows of rows ({named[:60] or type(function).__name__})"
+    if rights.top(named) == "numpy" and getattr(function, "__name__", "") in REDUCING.split():
+        axis = keywords.get("axis", arguments[1] if len(arguments) > 1 else None)
+        along = axis if isinstance(axis, tuple) else (axis,)
+        if keywords.get("keepdims") is not True and not all(type(part) is int and part > 0 for part in along):
+            return f"makes one value of many ({named})"
+    return None
+
+
+def _names_columns(item: Any) -> bool:
+    if isinstance(item, tuple):
+        return any(isinstance(part, slice | type(...)) for part in item)
+    return isinstance(item, str | slice | list)
+
+
+def _is_trusted(function: Any, trusted: tuple[str, ...]) -> bool:
+    """Is this the user's own, or of a class that is?"""
+    named = rights.identity(function) or rights.identity(type(function))
+    return named is not None and rights.trusts(trusted, named)

@@ -1,0 +1,230 @@
+"""The second attack: models and files made to lead the tool astray, by somebody who had read its source.
+
+Each was a success before it was refused: it read a file outside, wrote or read beyond an array, or had the command end
+without a report. Here none is asked for more than to be read, so that a success would be seen as a file that loads.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import operator
+import os
+import pickle
+import queue
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+from sklearn.cluster import BisectingKMeans, KMeans
+from sklearn.cluster._kmeans import _kmeans_single_lloyd
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression, enet_path
+from sklearn.metrics import make_scorer
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer, OneHotEncoder, StandardScaler
+from sklearn.utils import Bunch
+
+import likewise
+from likewise.cli import gates, messages
+from likewise.cli.supervisor import CrashError
+from likewise.data.files import remove
+from likewise.errors import UntrustedModelError
+from likewise.models.pickles import load
+from likewise.report.console import quoted
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+Y = RNG.integers(0, 3, 60)
+
+
+def changed(model, **attributes):
+    vars(model).update(attributes)
+    return model
+
+
+def without(model, name):
+    del vars(model)[name]
+    return model
+
+
+def given_instead_of_rows(value, *, by=max):
+    """Steps that hand the next one an object of the file: a number of rows, whether it is any, and that many of it."""
+    some = FunctionTransformer(functools.partial(operator.le, 0))
+    many = FunctionTransformer(functools.partial(operator.mul, [value]))
+    return [FunctionTransformer(len), some, many, FunctionTransformer(by)]
+
+
+def boosting(**attributes):
+    return changed(GradientBoostingClassifier(n_estimators=2, max_depth=1).fit(X, Y), **attributes)
+
+
+def beginning_with_no_class():
+    model = boosting()
+    model.init_.class_prior_ = np.zeros(1)
+    return model
+
+
+SPARSE = scipy.sparse.csr_matrix(np.eye(3))
+FEW_ROWS = FunctionTransformer(functools.partial(np.mean, axis=0, keepdims=True))
+PAYLOADS = {
+    # What a step hands to the next one, where that should be rows.
+    "a file name for xgboost": lambda: make_pipeline(
+        *given_instead_of_rows("/etc/passwd?format=csv"), StandardScaler()
+    ),
+    "the smallest of fixed values": lambda: FunctionTransformer(min),
+    "the number of rows": lambda: FunctionTransformer(len),
+    "one of the rows": lambda: FunctionTransformer(operator.itemgetter(0)),
+    "one value of many": lambda: FunctionTransformer(np.max),
+    "one value along the rows": lambda: FunctionTransformer(np.sum, kw_args={"axis": 0}),
+    "objects to multiply with": lambda: FunctionTransformer(np.dot, kw_args={"b": np.array(["/etc"], dtype=object)}),
+    "an estimator made of functions": lambda: Pipeline([("a", Bunch(transform=np.ravel, fit=len))]),
+    "a table made of functions": lambda: changed(StandardScaler(), rows=Bunch(__array__=len)),
+    "a maker of scorers": lambda: FunctionTransformer(make_scorer, kw_args={"response_method": ("eval",)}),
+    # Arrays that were looked at, written into later.
+    "out": lambda: FunctionTransformer(np.trunc, kw_args={"out": SPARSE.indices, "casting": "unsafe"}),
+    "out in a partial": lambda: FunctionTransformer(functools.partial(np.trunc, out=SPARSE.indices)),
+    "out by its place": lambda: FunctionTransformer(functools.partial(np.add, np.ones(3), np.ones(3))),
+    "out of a metric": lambda: changed(KNeighborsClassifier().fit(X, Y), effective_metric_params_={"out": X}),
+    # Functions that believe what they are given.
+    "means of other widths": lambda: FunctionTransformer(
+        _kmeans_single_lloyd, kw_args={"sample_weight": np.ones(1), "centers_init": np.zeros((2, 1))}
+    ),
+    "a path without a look": lambda: FunctionTransformer(enet_path, kw_args={"check_input": False}),
+    "a density": lambda: FunctionTransformer(scipy.stats.gaussian_kde(X.T)),
+    # Numbers that become columns of sparse matrices and places in answers.
+    "a column for a category": lambda: changed(OneHotEncoder().fit(X[:, :1]), _n_features_outs=[1]),
+    "a category left out": lambda: changed(
+        OneHotEncoder().fit(X[:, :1]), _drop_idx_after_grouping=np.array([10**6], dtype=object), _n_features_outs=[59]
+    ),
+    "a column for a word": lambda: changed(CountVectorizer().fit(["a word"]), vocabulary_={"word": 10**9}),
+    "a column below zero": lambda: changed(CountVectorizer().fit(["a word"]), vocabulary_={"word": -1}),
+    "a column for a name": lambda: changed(DictVectorizer().fit([{"a": 1}]), vocabulary_={"a": 10**9}),
+    "a column for a label": lambda: changed(MultiLabelBinarizer().fit([["a"]]), _cached_dict={"a": 10**9}),
+    "a column for a neighbour": lambda: changed(KNeighborsTransformer().fit(X), n_samples_fit_=10),
+    "an answer for a neighbour": lambda: changed(KNeighborsClassifier().fit(X, Y), _y=np.full(60, 10**9)),
+    "answers for fewer neighbours": lambda: changed(KNeighborsClassifier().fit(X, Y), _y=Y[:1]),
+    "centres of an unknown width": lambda: without(KMeans(2, n_init=1).fit(X), "n_features_in_"),
+    "neighbours of an unknown width": lambda: without(KNeighborsClassifier().fit(X, Y), "n_features_in_"),
+    "fewer rows to begin with": lambda: boosting(init_=make_pipeline(FEW_ROWS, LogisticRegression().fit(X, Y))),
+    "fewer classes to begin with": beginning_with_no_class,
+}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_what_leads_a_model_astray_is_refused(tmp_path, name):
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(PAYLOADS[name](), protocol=5))
+    with pytest.raises(UntrustedModelError, match=r"m\.pkl"):
+        load(tmp_path / "m.pkl")
+
+
+HONEST = {
+    "categories": lambda: OneHotEncoder(drop="if_binary", min_frequency=2).fit(np.r_[X[:, :1] > 0, X[:, 1:2] > 2]),
+    "rare categories": lambda: OneHotEncoder(max_categories=3).fit(RNG.integers(0, 9, (60, 2))),
+    "words": lambda: CountVectorizer().fit(["in and out", "out of the box"]),
+    "names": lambda: DictVectorizer().fit([{"out": 1, "in": 2}]),
+    "boosting": boosting,
+    "boosting from nothing": lambda: GradientBoostingClassifier(n_estimators=2, init="zero").fit(X, Y > 1),
+    "neighbours": lambda: KNeighborsClassifier(algorithm="kd_tree").fit(X, Y),
+    "means by halves": lambda: BisectingKMeans(3).fit(X),
+    "columns": lambda: FunctionTransformer(operator.itemgetter("text")),
+    "a mean of columns": lambda: FunctionTransformer(np.mean, kw_args={"axis": 1, "keepdims": True}),
+    "clipped": lambda: FunctionTransformer(functools.partial(np.clip, a_min=0, a_max=1)),
+    "doubled": lambda: FunctionTransformer(functools.partial(operator.mul, 2), inverse_func=np.log1p),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_people_fit_is_not_refused(tmp_path, name):
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(HONEST[name](), protocol=5))
+    load(tmp_path / "m.pkl")
+
+
+def test_two_arrays_of_a_file_share_no_memory(tmp_path):
+    """What was looked at as indices could be changed as numbers, by a step that works in place."""
+    shared = bytearray(64)
+
+    class Of:
+        def __init__(self, kind):
+            self.kind = kind
+
+        def __reduce__(self):
+            return np._core.numeric._frombuffer, (shared, np.dtype(self.kind), (8,), "C")
+
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps([Of("i8"), Of("f8")], protocol=5))
+    whole, numbers = load(tmp_path / "m.pkl")
+    numbers[:] = 1.0
+    assert not whole.any()
+
+
+def npy(shape, content=b""):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return head.getvalue() + content
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ([("x.npy", npy((1,), b"\0" * 4)), ("x.npy", npy((1,), b"\1" * 4))], "two arrays 'x'"),
+        ([("x.npy", npy((10**12,), b"\0" * 4))], "is shorter than its shape"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_claims_what_it_does_not_hold(tmp_path, members, told):
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    report = likewise.check(lambda x: x, lambda x: x, data=str(tmp_path / "d.npz"), explain=False)
+    assert report.outcome == "INCONCLUSIVE"
+    assert told in report.headline
+
+
+def test_a_message_of_many_parts_is_not_read():
+    """A list of two bytes takes 64 in memory: a message of 256 MiB would take six GiB."""
+    found = queue.Queue()
+    line = b"[" + b"[]," * messages.MOST_PARTS + b"[]]\n"
+    messages.read(io.BytesIO(line), found, "t")
+    assert "more parts" in str(found.get())
+    assert found.get() is None
+
+
+def test_a_folder_is_removed_however_deep_it_is(tmp_path, monkeypatch):
+    """Python's own way stops at its limit of calls within each other, and took the report along."""
+    room, kept = tmp_path / "room", tmp_path / "kept"
+    room.mkdir()
+    kept.write_text("of somebody else")
+    (room / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(room)
+    for _ in range(1500):
+        os.mkdir("d")
+        os.chdir("d")
+        os.symlink(kept, "link")
+    monkeypatch.chdir(tmp_path)
+    (room / "note").write_text("whose it is")
+    remove(str(room), "note")
+    assert not room.exists()
+    assert kept.read_text() == "of somebody else"
+
+
+def test_json_for_a_terminal_says_the_same_and_orders_nothing():
+    said = {"name": "\x9b31m\u202e ##vso[task.setvariable]x \x7f"}
+    shown = quoted(json.dumps(said, ensure_ascii=False))
+    assert shown.isascii()
+    assert shown.isprintable()
+    assert "##vso" not in shown
+    assert json.loads(shown) == said
+
+
+def test_pieces_of_a_worker_that_are_no_base64_do_not_cost_the_report():
+    said = {"outcome": "FAIL", "headline": "h", "json": "{}", "shown": "", "files": {}}
+    with pytest.raises(CrashError, match="no report"):
+        gates._answered({**said, "repro": dict.fromkeys(gates.REPRO, "%%%")}, [])
+    _, pieces = gates._answered({**said, "repro": dict.fromkeys(gates.REPRO, "eA==")}, [])
+    assert set(pieces.values()) == {b"x"}
