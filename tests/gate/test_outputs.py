@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
+from skl2onnx import to_onnx
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 
 import data_only
 from planting import codes, expect, measures, planted, rows, said
@@ -205,3 +209,23 @@ def test_a_reference_asked_in_several_ways_is_compared_where_the_candidate_answe
     expect(report, "PASS", "does not give 'scores', so it was not compared")
     assert report.samples == 300
     assert {output.name for output in report.comparison.outputs} == {"label", "probabilities"}
+
+
+def test_class_columns_in_another_order_are_matched_by_class_and_told():
+    """Three classes that the candidate lists in another order, each with the coefficients that belong to it."""
+    data, classes = make_classification(120, 4, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    data = data.astype(np.float32)
+    model = LogisticRegression().fit(data, classes)
+    proto = to_onnx(model, data[:1], options={"zipmap": False})
+    (node,) = [node for node in proto.graph.node if node.op_type == "LinearClassifier"]
+    held = {attribute.name: attribute for attribute in node.attribute}
+    moved = [2, 0, 1]
+    for name, values in {
+        "classlabels_ints": [held["classlabels_ints"].ints[place] for place in moved],
+        "coefficients": np.reshape(held["coefficients"].floats, (3, 4))[moved].ravel().tolist(),
+        "intercepts": np.asarray(held["intercepts"].floats)[moved].tolist(),
+    }.items():
+        node.attribute.remove(held[name])
+        node.attribute.append(helper.make_attribute(name, values))
+    report = data_only.check(model, proto.SerializeToString(), data)
+    expect(report, "PASS", "the candidate's class columns are in another order: [2, 0, 1]")
