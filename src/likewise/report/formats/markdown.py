@@ -91,7 +91,7 @@ def _why(report: Report) -> Iterator[str]:
     if not report.diagnoses:
         yield "**Why:** none of the experiments explains it."
     for place, diagnosis in enumerate(report.diagnoses):
-        told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, found)}"
+        told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, report)}"
         yield f"**{'Also' if place else 'Why'}:** {told}"
         if says_more(diagnosis, report.headline):
             yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"

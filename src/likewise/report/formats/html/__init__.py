@@ -31,6 +31,7 @@ from likewise.report.words import (
     footprints,
     remedy_of,
     remedy_told,
+    rows_explained,
     sentence,
     size,
     titled,
@@ -247,7 +248,7 @@ def _causes(report: Report) -> list[dict[str, Any]]:
         {
             "cause": entry.cause,
             "culprit": entry.culprit,
-            "share": f"explains {share(entry.explained_share)} of the failing rows" if failing else "",
+            "share": f"explains {share(entry.explained_share)} of {rows_explained(report)}" if failing else "",
             "percent": max(0.0, min(1.0, entry.explained_share)) * 100,
             "evidence": sentence(entry.evidence),
             "remedy": sentence(remedy_told(entry)),
