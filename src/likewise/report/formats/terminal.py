@@ -407,8 +407,8 @@ def _labels(output: OutputFacts, rows: int) -> str:
     flips, material = int(found["label_flips"]), int(found["material_flips"])
     if not flips:
         return "no label changed"
-    noise = "all within noise" if not material else f"{material:,} by more than noise"
-    return f"{flips:,} of {rows:,} labels changed, {noise}"
+    noise = ", all within noise" if not material else f", {material:,} by more than noise" * (material < flips)
+    return f"{flips:,} of {rows:,} labels changed{noise}"
 
 
 def _allowed(report: Report) -> str:
