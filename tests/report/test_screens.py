@@ -12,6 +12,7 @@ import data_only
 import likewise
 import screens
 from likewise.contracts.report import Diagnosis, Explanation
+from likewise.report import render
 from planting import DOUBLE, FLOAT, graph, planted, rows
 from screens import fits, screen
 
@@ -77,9 +78,12 @@ def test_other_limits_are_words_too_where_there_are_any(options, told):
 
 
 def test_rows_within_tolerance_are_not_among_those_beyond_it():
-    text = fits(check({"score": BASE}, {"score": off_by(0.17, 1e-6)}))
+    report = check({"score": BASE}, {"score": off_by(0.17, 1e-6)})
+    text = fits(report)
     assert "Rows of score furthest beyond tolerance\n  row 0:" in text
     assert "row 1:" not in text
+    assert "\n| 0 | " in render(report, "markdown")
+    assert "\n| 1 | " not in render(report, "markdown")
 
 
 def explained(report: likewise.Report, cause: str = "float32-threshold", **settings: object) -> likewise.Report:
@@ -98,7 +102,7 @@ def explained(report: likewise.Report, cause: str = "float32-threshold", **setti
 
 def test_a_verified_remedy_ends_in_the_command_that_carries_it_out():
     failed = check({"score": BASE}, {"score": off_by(1, 1, 1)})
-    command = "$ likewise fix m.joblib 'my model.onnx' --data t.parquet"
+    command = "likewise fix m.joblib 'my model.onnx' --data t.parquet"
     assert f"     {command} -o fixed.onnx\n" in fits(explained(failed))
     assert f"{command} --abs-tol 0.01 --samples 40 -o fixed.onnx" in " ".join(
         fits(explained(failed, samples=40, abs_tol=0.01)).split()

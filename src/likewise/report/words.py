@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
+from likewise.contracts.comparison import Comparison, GeneratedColumn, OutputFacts, Stratum
 from likewise.contracts.report import Diagnosis, Explanation, Origin, Report
 from likewise.contracts.results import BatchTiming, BenchResult
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict, figure, lowered, runs
@@ -148,6 +148,14 @@ def repair_told(report: Report) -> str:
     reference, candidate, data = (shlex.quote(str(name)) for name in files)
     stated = [f" --{name.replace('_', '-')} {given[name]}" for name in REPEATED if given.get(name) is not None]
     return f"likewise fix {reference} {candidate} --data {data}{''.join(stated)} -o fixed.onnx"
+
+
+def worst_beyond(output: OutputFacts) -> list[dict[str, Any]]:
+    """The worst rows that the tolerance does not cover; every changed label that is kept."""
+    if "label_flips" in output.measures:
+        return output.worst_rows if output.measures.get("material_flips") else []
+    # They stand in the order of what each is allowed: those within tolerance come after all that are not.
+    return output.worst_rows[: int(output.measures.get("rows_beyond", 0))]
 
 
 def says_more(diagnosis: Diagnosis, headline: str) -> bool:

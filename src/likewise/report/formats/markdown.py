@@ -29,6 +29,7 @@ from likewise.report.words import (
     suites_told,
     titled,
     worst,
+    worst_beyond,
 )
 
 MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
@@ -118,7 +119,7 @@ def _worst(report: Report) -> Iterator[str]:
     if report.passed:
         return
     for output in report.comparison.outputs:
-        rows = output.worst_rows[:ROWS_SHOWN]
+        rows = worst_beyond(output)[:ROWS_SHOWN]
         if not rows:
             continue
         yield ""

@@ -41,6 +41,7 @@ from likewise.report.words import (
     sign,
     strata_told,
     tried_told,
+    worst_beyond,
 )
 
 SEVERITIES = {
@@ -216,7 +217,7 @@ class _Screen:
                 remedy = self.clipped(f"→ {sentence(remedy_told(diagnosis))}", 4, indent=5)
                 parts.append(Line(remedy, style="italic", indent=5))
             if place == 0 and (command := repair_told(report)):
-                parts.append(Line(f"$ {command}", style="italic", indent=5))
+                parts.append(Line(command, style="italic", indent=5))
             yield _Block(7 if place else 1, parts, gap=not place)
         if not report.diagnoses:
             told: list[Part] = [Line(("Why: ", "bold"), "none of the experiments explains it.")]
@@ -291,7 +292,7 @@ class _Screen:
         report = self.report
         if report.passed:
             return
-        found = [output for output in report.comparison.outputs if _beyond(output)]
+        found = [output for output in report.comparison.outputs if worst_beyond(output)]
         found.sort(key=lambda output: "label_flips" in output.measures)
         for output in found if self.full else found[:1]:
             yield self._worst_of(output)
@@ -299,7 +300,7 @@ class _Screen:
     def _worst_of(self, output: OutputFacts) -> _Block:
         unit = self.report.comparison.unit
         rows: list[Part] = []
-        for row in _beyond(output)[:ROWS_SHOWN]:
+        for row in worst_beyond(output)[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             measured = isinstance(difference, int | float) and math.isfinite(difference)
             apart = f", {figure(difference)} apart" if measured else ""
@@ -329,7 +330,7 @@ class _Screen:
                 told = f"· {', '.join(usual)}: only the reference refuses such values, as usual"
                 parts.append(Line(self.clipped(told, 2, indent=2), style="dim", indent=2))
             # Where the data differ, so do rows made from them, by the same cause.
-            told_already = not self.full and any(map(_beyond, self.report.comparison.outputs))
+            told_already = not self.full and any(map(worst_beyond, self.report.comparison.outputs))
             blocking = any(suite.blocks for suite in differing)
             yield _Block(2 if blocking else 3 if self.report.passed else 5, parts, gap=not self.report.passed)
             details: list[Part] = []
@@ -426,14 +427,6 @@ def _adds(check: Check, absolute: float) -> bool:
 
 def _flips(measures: Mapping[str, float]) -> str:
     return f"{figure(measures['label_flips'])} flips" if "label_flips" in measures else "–"
-
-
-def _beyond(output: OutputFacts) -> list[dict[str, Any]]:
-    """The worst rows that the tolerance does not cover; every changed label that is kept."""
-    if "label_flips" in output.measures:
-        return output.worst_rows if output.measures.get("material_flips") else []
-    # They stand in the order of what each is allowed: those within tolerance come after all that are not.
-    return output.worst_rows[: int(output.measures.get("rows_beyond", 0))]
 
 
 def _counts(suites: Sequence[SuiteVerdict], differing: Sequence[SuiteVerdict], one: str) -> str:
