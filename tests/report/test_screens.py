@@ -73,7 +73,7 @@ def test_other_limits_are_words_too_where_there_are_any(options, told):
     report = check({"score": BASE}, {"score": off_by(0.195)}, abs_tol=0.2, **options)
     assert report.verdict.headline == told
     # No row is beyond tolerance: none is among the worst.
-    assert "Worst rows" not in fits(report)
+    assert "Rows of score" not in fits(report)
     assert "beyond" not in screen(report)
 
 
