@@ -340,7 +340,7 @@ def _linear_classifier(write: Writing) -> None:
         write.into(0, write("Cast", write("Greater", scores, 0.0), to=7))
     elif len(coefficients) == 1:
         above = write("Cast", write("Greater", scores, 0.0), to=7)
-        _labelled(write, write("Squeeze", above, np.array([1])))
+        _labelled(write, write("Reshape", above, np.array([-1])))
     else:
         _labelled(write, write("ArgMax", scores, axis=1, keepdims=0))
     write.into(1, scores)
