@@ -8,7 +8,7 @@ from likewise import Report
 from likewise.report import render
 
 SAYS_NOTHING = re.compile(
-    r"fewer than 100%|\b0 of [\d,]+ rows|\b0 rows|\b1 (rows|labels|values|notes|warnings)\b|\(real\)"
+    r"fewer than 100%|\b0 of [\d,]+ rows|\b0 rows|\b1 (rows|labels|values|notes|warnings)\b|\ball 1\b|\(real\)"
 )
 """Sentences that tell nobody anything, and a plural of one."""
 

@@ -73,7 +73,7 @@ def gates_of(text):
 def test_many_gates_end_in_one_table_and_exit_with_the_worst(folder):
     done = here("check", folder=folder)
     assert done.returncode == 3
-    end = done.stdout.split("likewise report parity_report.gone.json, or --html FILE")[1].strip().splitlines()
+    end = done.stdout.split("likewise report parity_report.gone.json [--html FILE]")[1].strip().splitlines()
     assert [line.split()[:3] for line in end[1:4]] == [
         ["good", "✓", "PASS"],
         ["bad", "✗", "FAIL"],
@@ -207,7 +207,7 @@ def test_the_configuration_is_found_above_and_speaks_from_its_folder(folder):
     assert done.stderr == f"Gates of {os.path.join('..', '..', 'likewise.toml')}; they run in its folder.\n"
     assert json.loads((folder / "deep" / "down" / "here.json").read_text())["samples"] == 9
     own = here("check", "--gate", "good", folder=folder / "deep")
-    assert f"likewise report {os.path.join('..', 'parity_report.good.json')}, or" in own.stdout
+    assert f"likewise report {os.path.join('..', 'parity_report.good.json')} [" in own.stdout
     assert (folder / "parity_report.good.json").exists()
 
 

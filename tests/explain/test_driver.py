@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import onnx
@@ -131,6 +132,29 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
     assert report.diagnoses
     assert report.explanation is not None
     assert any("tokenizer: the experiment itself failed" in text for text in report.explanation.not_tested)
+
+
+def test_what_models_warn_of_in_experiments_reaches_nobody(rows, model, negated, monkeypatch):
+    """Not even where warnings are errors, as in these tests: an experiment must not end for one."""
+    from likewise.explain import driver
+
+    class Warns:
+        causes = ("tokenizer",)
+        needs_answers = True
+        slow = False
+
+        def plausible(self, case):
+            return True
+
+        def test(self, case):
+            warnings.warn("X does not have valid feature names", UserWarning, stacklevel=1)
+            return ()
+
+    monkeypatch.setattr(driver, "extensions", lambda kind: (Warns(),))
+    report = data_only.explain(model, negated, rows)
+    assert report.explanation is not None
+    assert report.explanation.excluded == ("tokenizer",)
+    assert not report.explanation.not_tested
 
 
 def always_nan(rows):

@@ -61,6 +61,29 @@ def test_missing_in_one_of_two_columns_is_the_slice(table, model):
     assert told["income"] == f"missing, as in {share:.3g}% of the rows"
 
 
+def test_one_row_is_not_told_from_the_others_by_just_any_value(table, model):
+    def wrong(rows):
+        return model.predict(rows) + np.where(rows["income"].to_numpy() == table["income"].max(), 1.0, 0.0)
+
+    found = explained(model, wrong, table)
+    assert found.failing_rows == 1
+    assert not found.slices
+
+
+def test_one_changed_label_is_one(table):
+    def right(rows):
+        return {"label": np.where(rows["age"] < 30, "low", "high").astype(object)}
+
+    def wrong(rows):
+        said = right(rows)["label"]
+        said[rows["income"].to_numpy() == table["income"].max()] = "odd"
+        return {"label": said}
+
+    assert any(
+        text.startswith("label: the one changed label went from ") for text in explained(right, wrong, table).shape
+    )
+
+
 def test_two_columns_together_make_the_slice(table, model):
     def wrong(rows):
         return model.predict(rows) + 3.0 * (rows["city"].isin(["Oslo", "Rome"]) & (rows["age"] > 60))

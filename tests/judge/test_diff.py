@@ -306,6 +306,22 @@ def swept(report, *, values):
     return likewise.judge(replace(report, comparison=replace(report.comparison, batch_sizes=sizes)))
 
 
+def test_a_figure_that_moved_a_little_is_not_told_as_the_same(runs):
+    old = runs["old"]
+    outputs = tuple(
+        replace(o, measures={**o.measures, "max_abs_diff": o.measures["max_abs_diff"] * 1.05})
+        if o.name == "value"
+        else o
+        for o in old.comparison.outputs
+    )
+    moved_a_little = replace(old, comparison=replace(old.comparison, outputs=outputs))
+    shown = {
+        row.split()[0]: row for row in terminal(diff(old, moved_a_little), width=80, colour=False).splitlines() if row
+    }
+    assert "about as before" in shown["value.max_abs_diff"]
+    assert "about" not in shown["value.mean_abs_diff"]
+
+
 def test_batch_sizes_are_one_line_for_each_measure(runs):
     old = swept(runs["old"], values=[0.01, 0.011, 0.01, 0.012])
     everywhere = diff(old, swept(runs["old"], values=[0.02, 0.04, 0.03, 0.02]))

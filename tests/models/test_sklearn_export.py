@@ -14,6 +14,7 @@ from scipy import special
 from sklearn import (
     compose,
     ensemble,
+    feature_selection,
     impute,
     linear_model,
     neighbors,
@@ -326,3 +327,26 @@ def test_a_target_transformed_behind_steps(rows: Any, tmp_path: Path) -> None:
     model = scaled(last).fit(rows, np.exp(target(rows) / 3))
     assert likewise.export(model, rows, tmp_path / "model.onnx", double=True, explain=False)
     agree(model, rows, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_selector_that_keeps_the_first_column_alone(rows, tmp_path, double):
+    """skl2onnx takes the index 0 for nothing selected."""
+    chosen = feature_selection.SelectKBest(k=1)
+    for model in (chosen, pipeline.make_pipeline(chosen, linear_model.LogisticRegression())):
+        model.fit(rows, rows[:, 0] > 0)
+        assert chosen.get_support(indices=True).tolist() == [0]
+        done = likewise.export(model, rows, tmp_path / "chosen.onnx", double=double)
+        assert done.report is not None
+        assert done.report.passed
+        if double:
+            agree(model, rows, tmp_path / "chosen.onnx")
+
+
+def test_a_majority_has_no_probabilities(rows, tmp_path):
+    voters = [("a", linear_model.LogisticRegression()), ("b", tree.DecisionTreeClassifier(max_depth=3))]
+    model = ensemble.VotingClassifier(voters).fit(rows, target(rows, 3))
+    done = likewise.export(model, rows, tmp_path / "votes.onnx")
+    agree(model, rows, tmp_path / "votes.onnx")
+    assert done.report is not None
+    assert done.report.passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import data_only
 import likewise
 import screens
+from likewise.contracts.report import Diagnosis, Explanation
+from likewise.report import render
 from planting import DOUBLE, FLOAT, graph, planted, rows
 from screens import fits, screen
 
@@ -70,8 +73,62 @@ def test_other_limits_are_words_too_where_there_are_any(options, told):
     report = check({"score": BASE}, {"score": off_by(0.195)}, abs_tol=0.2, **options)
     assert report.verdict.headline == told
     # No row is beyond tolerance: none is among the worst.
-    assert "Worst rows" not in fits(report)
+    assert "Rows of score" not in fits(report)
     assert "beyond" not in screen(report)
+
+
+def test_rows_within_tolerance_are_not_among_those_beyond_it():
+    report = check({"score": BASE}, {"score": off_by(0.17, 1e-6)})
+    text = fits(report)
+    assert "Rows of score furthest beyond tolerance\n  row 0:" in text
+    assert "row 1:" not in text
+    assert "\n| 0 | " in render(report, "markdown")
+    assert "\n| 1 | " not in render(report, "markdown")
+
+
+def explained(report: likewise.Report, cause: str = "float32-threshold", **settings: object) -> likewise.Report:
+    """As after a check of files on the command line whose cause has a verified remedy."""
+    files = {"reference": "m.joblib", "candidate": "my model.onnx", "data": "t.parquet", **settings}
+    origin = replace(
+        report.origin,
+        settings=files,
+        reference=replace(report.origin.reference, sha256="0" * 64),
+        candidate=replace(report.origin.candidate, kind="onnx"),
+    )
+    found = Explanation(rows=60, failing_rows=2, excluded=tuple(f"cause-{number}" for number in range(30)))
+    best = Diagnosis(cause, "income", 1.0, "seen", "Export it again", remedy_verified=True)
+    return replace(report, origin=origin, explanation=found, diagnoses=(best,))
+
+
+def test_a_verified_remedy_ends_in_the_command_that_carries_it_out():
+    failed = check({"score": BASE}, {"score": off_by(1, 1, 1)})
+    command = "likewise fix m.joblib 'my model.onnx' --data t.parquet"
+    assert f"     {command} -o fixed.onnx\n" in fits(explained(failed))
+    assert f"{command} --abs-tol 0.01 --samples 40 -o fixed.onnx" in " ".join(
+        fits(explained(failed, samples=40, abs_tol=0.01)).split()
+    )
+    for left in (
+        explained(failed, cause="quantization"),
+        explained(failed, data="DataFrame"),
+        explained(failed, gate="int8"),
+        explained(failed, sample="random"),
+        failed,
+    ):
+        assert "likewise fix" not in fits(left)
+
+
+def test_an_explanation_of_some_failing_rows_is_not_told_of_all():
+    failed = check({"score": BASE}, {"score": off_by(1, 1, 1)})
+    assert "Why: float32-threshold, income: explains 100% of the 2 failing rows looked at\n" in fits(explained(failed))
+    fewer = check({"score": BASE}, {"score": off_by(1, 1)})
+    assert "Why: float32-threshold, income: explains 100% of the failing rows\n" in fits(explained(fewer))
+
+
+def test_causes_that_did_not_help_are_counted_where_they_are_many():
+    report = explained(check({"score": BASE}, {"score": off_by(1, 1)}))
+    assert "Tried, did not help: 30 other causes, which the report lists." in screen(report, full=True)
+    few = replace(report, explanation=replace(report.explanation, excluded=("row-order", "feature-order")))
+    assert "Tried, did not help: row-order, feature-order." in screen(few, full=True)
 
 
 def test_several_outputs_and_labels_are_one_sentence():
@@ -107,7 +164,7 @@ def test_what_does_not_fit_is_counted():
     left = int(re.search(r"Details \((\d+) more warnings", text)[1])
     shown = text.count("! ")
     assert left + shown == sum(finding.severity == "warning" for finding in report.verdict.findings) == 30
-    assert "likewise report parity_report.json, or --html FILE" in " ".join(text.split())
+    assert "likewise report parity_report.json [--html FILE]" in " ".join(text.split())
     assert screen(report, full=True).count("! ") == 30
 
 
@@ -115,7 +172,7 @@ def test_a_pass_has_its_warnings_and_counts_its_notes():
     report = check({"value": np.full(COUNT, 3.0)}, {"value": np.full(COUNT, 3.0, dtype=np.float32)})
     text = fits(report)
     assert "! Both models give the same 'value' for every one of 60 rows of varied data." in text
-    assert "Details (1 note): likewise report parity_report.json, or --html FILE" in text
+    assert "Details (1 note): likewise report parity_report.json [--html FILE]" in text
     assert "float32" not in text
     assert "float32" in screen(report, full=True)
 

@@ -73,8 +73,7 @@ class Effect:
 
     @property
     def covered(self) -> Array:
-        covered: Array = self.failing & self.agrees
-        return covered
+        return np.asarray(self.failing & self.agrees)
 
     @property
     def share(self) -> float:
@@ -98,9 +97,12 @@ class Effect:
     def told(self) -> str:
         """How many of the failing rows agree after a change, in words."""
         covered, count = int(self.covered.sum()), int(self.failing.sum())
-        if covered == count:
-            return "the failing row" if count == 1 else f"all {count:,} failing rows"
-        return f"{covered:,} of {count:,} failing rows"
+        some = f"{covered:,} of {count:,} failing rows"
+        return some if covered < count else "the failing row" if count == 1 else f"all {count:,} failing rows"
+
+    @property
+    def agreeing(self) -> str:  # the same as a sentence: `all 4 failing rows agree`
+        return f"{self.told} agree{'s' if int(self.covered.sum()) == 1 else ''}"
 
     def explained(
         self, cause: str, place: Place, evidence: str, remedy: Remedy | str, *, simplicity: int = 2, fixes: Fixes = ()
@@ -154,7 +156,7 @@ class Claim:
     lasting: Fixes = ()
 
     def explained(self, effect: Effect) -> Explained:
-        evidence = self.evidence.replace(HEALED, effect.told)
+        evidence = self.evidence.replace(f"{HEALED} agree", effect.agreeing).replace(HEALED, effect.told)
         alone = self.changes[0] if len(self.changes) == 1 else None
         fixes = self.lasting or (() if alone is None else alone.fixes(f"{self.place} put right in the graph"))
         return effect.explained(self.cause, self.place, evidence, self.remedy, simplicity=self.simplicity, fixes=fixes)
@@ -485,8 +487,7 @@ def separates(marked: Array, failing: Array) -> bool:
     """Do nearly all of the marked rows fail, and nearly no others? All there is to go by if a model cannot be asked."""
     both = int((marked & failing).sum())
     return (
-        both >= FEWEST_SEPARATED
-        and both >= 0.9 * int(failing.sum())
+        both >= max(FEWEST_SEPARATED, 0.9 * int(failing.sum()))
         and both >= 0.8 * int(marked.sum())
         and int((failing & ~marked).sum()) <= 0.01 * int((~marked).sum())
     )

@@ -158,7 +158,8 @@ TOLD = 3
 def slices(case: Case) -> tuple[Slice, ...]:
     """The best slices, best first."""
     failing = case.required.failing
-    if not failing.any() or failing.all():
+    # Any value tells a single row from the others.
+    if failing.sum() < 2 or failing.all():
         return ()
     single = list(_atoms(case))
     found = [(_association(one.holds, failing), one) for one in (*single, *_joined(single, failing))]
@@ -322,7 +323,8 @@ def _labels(pair: Pair) -> Iterator[str]:
     if len(set(map(str, candidate))) == 1 and len(set(map(str, reference))) > 1:
         yield f"{pair.spec.name}: the candidate says {after!r} for every row"
     elif len(changes) == 1:
-        yield f"{pair.spec.name}: all {total:,} changed labels went from {before!r} to {after!r}"
+        changed = f"all {total:,} changed labels" if total > 1 else "the one changed label"
+        yield f"{pair.spec.name}: {changed} went from {before!r} to {after!r}"
     else:
         share = count / total
         often = f"; most often {before!r} became {after!r} ({100 * share:.0f}%)" if share > 0.3 else ""

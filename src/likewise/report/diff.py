@@ -125,7 +125,7 @@ def _cells(line: Told) -> tuple[str, str, str, str]:
     change = line.change
     old, new = ("–" if value is None else value_text(change.name, float(value)) for value in (change.old, change.new))
     if change.direction is Direction.SAME:
-        moved = "as before"
+        moved = "as before" if old == new else "about as before"
     elif change.new is None:
         moved = "gone"
     elif change.direction is Direction.UNKNOWN:
@@ -143,4 +143,5 @@ def _count(diff: Diff) -> str:
     counts = {direction: len(diff.of(direction)) for direction in Direction}
     unknown = f", {counts[Direction.UNKNOWN]} cannot be told" if counts[Direction.UNKNOWN] else ""
     found = f"{counts[Direction.WORSE]} worse, {counts[Direction.BETTER]} better, {counts[Direction.SAME]} as before"
-    return f"Each batch size counted: {found}{unknown}; worse is more than {diff.allow:g}%."
+    worse = f"Worse means by more than {diff.allow:g}% and by more than noise."
+    return f"At all batch sizes together: {found}{unknown}. {worse}"

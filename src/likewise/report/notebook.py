@@ -15,7 +15,17 @@ from likewise.contracts.report import Report
 from likewise.contracts.verdict import Outcome, figure
 from likewise.errors import UsageError, extra, nearest
 from likewise.report.console import Pace, printable
-from likewise.report.words import bound_text, cut, most_telling, remedy_of, remedy_told, rows_told, sentence
+from likewise.report.words import (
+    answer_text,
+    bound_text,
+    cut,
+    most_telling,
+    remedy_of,
+    remedy_told,
+    rows_told,
+    sentence,
+    worst_beyond,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +61,15 @@ def _blocks(report: Report) -> Iterator[str]:
         yield _table(("output", "measure", "value", "limit", "verdict"), lines)
     if not report.passed:
         for output in report.comparison.outputs:
-            rows = output.worst_rows[:ROWS_SHOWN]
+            rows = worst_beyond(output)[:ROWS_SHOWN]
             if rows:
                 yield f"<p>Worst rows of {_text(output.name)}</p>"
-                shown = [(r["row"], r["reference"], r["candidate"], _inputs(r["inputs"])) for r in rows]
+                shown = [
+                    (r["row"], *(answer_text(r[side]) for side in ("reference", "candidate")), _inputs(r["inputs"]))
+                    for r in rows
+                ]
                 yield _table(("row", "reference", "candidate", "inputs"), shown)
-    failing = [suite for suite in verdict.suites if suite.outcome is Outcome.FAIL]
+    failing = [suite for suite in verdict.suites if suite.outcome is Outcome.FAIL and not suite.usual]
     if failing:
         yield _table(("suite", "found"), [(suite.name, suite.headline) for suite in failing])
     reach = f"{rows_told(report)}."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from likewise.contracts.comparison import Comparison, GeneratedColumn, Stratum
+from likewise.contracts.comparison import Comparison, GeneratedColumn, OutputFacts, Stratum
 from likewise.contracts.report import Diagnosis, Explanation, Origin, Report
 from likewise.contracts.results import BatchTiming, BenchResult
 from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict, figure, lowered, runs
@@ -13,6 +14,31 @@ from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteV
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
 """How an outcome looks in plain text and on a terminal."""
+
+FEW_CAUSES = 4
+"""So many causes that did not help are named on a screen."""
+
+AS_INTENDED = frozenset({"quantization", "precision-reduction", "runtime-optimization"})
+"""Causes that somebody chose: whether to keep them is not for a command to say."""
+
+REPEATED = ("preset", "abs_tol", "rel_tol", "mean_tol", "samples")
+"""Settings that a command takes over from a check as they are."""
+
+NOT_REPEATED = frozenset(
+    {
+        "gate",
+        "limits",
+        "feed",
+        "pair",
+        "drop",
+        "ignore",
+        "trusted",
+        "batch_axis",
+        "reference_options",
+        "candidate_options",
+    }
+)
+"""Settings without which a command would judge something else, and which are too much for a line."""
 
 NAME = 48
 """Characters of the name of a model or of data."""
@@ -84,11 +110,52 @@ def beside_the_limits(verdict: Verdict) -> list[Finding]:
     return [finding for finding in told if finding.message != verdict.headline]
 
 
-def share_told(diagnosis: Diagnosis, explanation: Explanation) -> str:
+def share_told(diagnosis: Diagnosis, report: Report) -> str:
     """How much of the failure a cause covers; nothing of one that is about no rows."""
-    if not explanation.failing_rows:
+    if report.explanation is None or not report.explanation.failing_rows:
         return ""
-    return f" (explains {100 * diagnosis.explained_share:.3g}% of the failing rows)"
+    return f": explains {100 * diagnosis.explained_share:.3g}% of {rows_explained(report)}"
+
+
+def rows_explained(report: Report) -> str:
+    """The rows that an explanation is about: what was shown of some is not told as if it were shown of all."""
+    looked_at = report.explanation.failing_rows if report.explanation is not None else 0
+    return (
+        f"the {looked_at:,} failing rows looked at" if looked_at < report.comparison.rows_beyond else "the failing rows"
+    )
+
+
+def tried_told(explanation: Explanation) -> str:
+    """What was tried and did not help: by name, or where that would be a page of names, how much it was."""
+    tried = explanation.excluded
+    return ", ".join(tried) if len(tried) <= FEW_CAUSES else f"{len(tried)} other causes, which the report lists"
+
+
+def repair_told(report: Report) -> str:
+    """The command that has a verified remedy carried out in a copy; empty where there is none to name.
+
+    A file whose precision was given up on purpose is not put right by a command, nor is a session's setting.
+    """
+    best, given = next(iter(report.diagnoses), None), report.origin.settings
+    files = [given.get(name) for name in ("reference", "candidate", "data")]
+    if best is None or not best.remedy_verified or best.cause in AS_INTENDED or report.origin.candidate.kind != "onnx":
+        return ""
+    # Live objects have names too, but none that a command could open.
+    if report.origin.reference.sha256 is None or not all("." in str(name) for name in files):
+        return ""
+    if any(given.get(name) for name in NOT_REPEATED) or given.get("sample", "first") != "first":
+        return ""
+    reference, candidate, data = (shlex.quote(str(name)) for name in files)
+    stated = [f" --{name.replace('_', '-')} {given[name]}" for name in REPEATED if given.get(name) is not None]
+    return f"likewise fix {reference} {candidate} --data {data}{''.join(stated)} -o fixed.onnx"
+
+
+def worst_beyond(output: OutputFacts) -> list[dict[str, Any]]:
+    """The worst rows that the tolerance does not cover; every changed label that is kept."""
+    if "label_flips" in output.measures:
+        return output.worst_rows if output.measures.get("material_flips") else []
+    # They stand in the order of what each is allowed: those within tolerance come after all that are not.
+    return output.worst_rows[: int(output.measures.get("rows_beyond", 0))]
 
 
 def says_more(diagnosis: Diagnosis, headline: str) -> bool:

@@ -223,7 +223,7 @@ def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None
         with open_model(Model("onnx", content)):
             return
     except ModelError as error:
-        remedy = error.remedy
+        remedy = "Serve this model with the framework it comes from, or tell the authors of the converter"
         if double:
             trees = "TreeEnsemble(5)" in error.message
             why = "ONNX Runtime has trees in float64 from 1.21 on: install it" if trees else "It may not run in float64"

@@ -67,7 +67,9 @@ def _spec(entry: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {entry}" for name, entry in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(" ".join(map(str, one.values())) if isinstance(one, Mapping) else str(one) for one in value)
+    return str(value)
 
 
 EXTENSION = inspect

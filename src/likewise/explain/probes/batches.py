@@ -275,7 +275,8 @@ def _dependent(trial: Trial, side: str, whole: Tensors, alone: Mapping[int, Tens
     cured = [size for size, effect in effects.items() if effect.explains]
     if moved and cured:
         effect = effects[cured[0]]
-        told = f"asked {_sizes(cured)} rows at a time, the {side} agrees with the other on {effect.told}"
+        rows, other = "row" if cured == [1] else "rows", "reference" if side == "candidate" else "candidate"
+        told = f"asked {_sizes(cured)} {rows} at a time, the {side} agrees with the {other} on {effect.told}"
         found = _sized(case, side, cured, len(trial), told)
         yield replace(found, covered=trial.mask(effect.covered), share=effect.share)
     elif moved and (side == "reference" or _ranged(case) is None):

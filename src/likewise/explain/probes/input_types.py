@@ -310,7 +310,7 @@ def _split_otherwise(case: Case, step: Step, field: Field, wrong: WrongStep | No
         return None
     told, shown = "" if found is None else " and ".join(found[0]), [] if wrong is None else [_words(wrong)]
     if found is not None:
-        shown.append(f"with {told} taken out of {field.name} on both sides, {found[1].told} agree")
+        shown.append(f"with {told} taken out of {field.name} on both sides, {found[1].agreeing}")
     details = (f"step '{step.path}'", f"column {field.name}", *([told] if told else []))
     return Explained(
         "tokenizer",

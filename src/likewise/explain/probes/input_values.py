@@ -183,7 +183,7 @@ def _taken_otherwise(
             remedy = f"{before}, or {lowered(remedy)}"
     if effect is None or not effect.explains or (taken is None and association(rows, whole.failing) < MORE_OFTEN):
         return None
-    evidence = f"{_counts(case, rows, what)}; {shown} {effect.told} agree"
+    evidence = f"{_counts(case, rows, what)}; {shown} {effect.agreeing}"
     return effect.explained(cause, place_of(few), evidence, remedy, simplicity=3)
 
 

@@ -126,7 +126,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     return effect.explained(
         cause,
         place,
-        f"{said}{more}; with the reference's part put there, {effect.told} agree",
+        f"{said}{more}; with the reference's part put there, {effect.agreeing}",
         remedy if len(culprits) == 1 else AGAIN,
         simplicity=exact if whole else 5 if fitted or not single else 3 if known else 4,
         fixes=Change(target=culprits[-1].graft.target).fixes(f"the reference's part put in the place of {place}"),

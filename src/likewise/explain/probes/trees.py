@@ -230,7 +230,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
         Place(name, columns=(name,)) if lost else found.place(pair),
         f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead}{both}, "
         f"where the threshold is {threshold}{other_threshold}; so {_count(count, 'failing row')} "
-        f"take{'s' if count == 1 else ''} another side of a threshold of {name}; on the right side, {HEALED} agree",
+        f"take{'s' if count == 1 else ''} the other side of a threshold of {name}; on the right side, {HEALED} agree",
         Remedy(
             f"Subtract a constant from {name} before the model is fitted"
             if lost

@@ -208,7 +208,7 @@ def _emptied(case: Case, found: Weights) -> Iterator[Explained]:
     yield effect.explained(
         "model-part-dropped",
         _at(Place(word(parts[0].parameter), (names, where)), parts),
-        f"{names} {'is' if len(parts) == 1 else 'are'} {state} in the graph; with it put in, {effect.told} agree",
+        f"{names} {'is' if len(parts) == 1 else 'are'} {state} in the graph; with it put in, {effect.agreeing}",
         UNCHANGED,
         simplicity=1,
         fixes=_fixes(case, parts),
@@ -232,7 +232,7 @@ def _put_back(
     *,
     simplicity: int = 1,
 ) -> Explained:
-    evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.told} agree"
+    evidence = f"{_told(culprits)}; with the reference's put back into the graph, {effect.agreeing}"
     fixes = _fixes(case, culprits)
     return effect.explained(cause, _at(place, culprits), evidence, remedy, simplicity=simplicity, fixes=fixes)
 

@@ -467,4 +467,4 @@ def _decided(write: Writer, told: Mapping[str, Any], sums: str, transform: str) 
         second, border = sums, 0.0
         first = write("Neg", sums)
     above = write("Cast", write("Greater", sums, border), to=7)
-    return write("Squeeze", above, np.array([1])), write("Concat", first, second, axis=1)
+    return write("Reshape", above, np.array([-1])), write("Concat", first, second, axis=1)

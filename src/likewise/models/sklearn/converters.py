@@ -158,7 +158,25 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         IsolationForest: _isolation_forest,
         PowerTransformer: _power,
     }
-    return {kind: _writing(convert) for kind, convert in (always | (in_double if double else {})).items()}
+    selectors: dict[type, Callable[[Writing], None]] = dict.fromkeys(_selectors(), _selector)
+    return {kind: _writing(convert) for kind, convert in (selectors | always | (in_double if double else {})).items()}
+
+
+def _selectors() -> list[type]:
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from sklearn.feature_selection import SelectorMixin
+
+    return [kind for kind in sklearn_operator_name_map if issubclass(kind, SelectorMixin)]
+
+
+def _selector(write: Writing) -> None:
+    """skl2onnx takes a selection of the first column alone for none, and writes what no runtime loads."""
+    chosen = write.step.get_support(indices=True)
+    if chosen.tolist() != [0]:
+        write.as_registered(write.operator.type)
+        return
+    table = write.operator.inputs[0].full_name
+    write.into(0, write("ArrayFeatureExtractor", table, chosen.astype(np.int64), op_domain="ai.onnx.ml"))
 
 
 def _writing(convert: Callable[[Writing], None]) -> Converter:
@@ -322,7 +340,7 @@ def _linear_classifier(write: Writing) -> None:
         write.into(0, write("Cast", write("Greater", scores, 0.0), to=7))
     elif len(coefficients) == 1:
         above = write("Cast", write("Greater", scores, 0.0), to=7)
-        _labelled(write, write("Squeeze", above, np.array([1])))
+        _labelled(write, write("Reshape", above, np.array([-1])))
     else:
         _labelled(write, write("ArgMax", scores, axis=1, keepdims=0))
     write.into(1, scores)

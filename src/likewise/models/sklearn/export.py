@@ -67,6 +67,8 @@ class SklearnExporter:
         if request.signature.table and numbers and not takes_columns_apart(model):
             model = _with_columns_joined(model, request)
         proto, notes = _converted(model, types, request)
+        if _only_votes(model):
+            del proto.graph.output[1:]
         if filled:
             notes.append(f"missing text is the empty string to {', '.join(map(repr, filled))}")
         # The converter lists them in the order of a set: the same model would get another checksum in every process.
@@ -105,6 +107,12 @@ def _as_the_converter_takes_it(model: Any, path: str = "") -> tuple[Any, tuple[s
         made = copy(model) if made is model else made
         vars(made).update(changes)
     return made, tuple(of_text)
+
+
+def _only_votes(model: Any) -> bool:
+    """A majority has no probabilities: what the converter gives as such has no counterpart."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    return type(last).__name__ == "VotingClassifier" and last.voting == "hard"
 
 
 def _fills(step: Any) -> bool:

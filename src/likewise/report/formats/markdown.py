@@ -29,6 +29,7 @@ from likewise.report.words import (
     suites_told,
     titled,
     worst,
+    worst_beyond,
 )
 
 MARKS = {Outcome.PASS: "✅", Outcome.FAIL: "❌", Outcome.INCONCLUSIVE: "⚠️"}
@@ -91,7 +92,7 @@ def _why(report: Report) -> Iterator[str]:
     if not report.diagnoses:
         yield "**Why:** none of the experiments explains it."
     for place, diagnosis in enumerate(report.diagnoses):
-        told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, found)}"
+        told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, report)}"
         yield f"**{'Also' if place else 'Why'}:** {told}"
         if says_more(diagnosis, report.headline):
             yield f"  - {text(sentence(diagnosis.evidence), limit=600)}"
@@ -118,7 +119,7 @@ def _worst(report: Report) -> Iterator[str]:
     if report.passed:
         return
     for output in report.comparison.outputs:
-        rows = output.worst_rows[:ROWS_SHOWN]
+        rows = worst_beyond(output)[:ROWS_SHOWN]
         if not rows:
             continue
         yield ""

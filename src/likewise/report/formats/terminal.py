@@ -33,12 +33,15 @@ from likewise.report.words import (
     places_of_causes,
     remedy_of,
     remedy_told,
+    repair_told,
     rows_told,
     says_more,
     sentence,
     share_told,
     sign,
     strata_told,
+    tried_told,
+    worst_beyond,
 )
 
 SEVERITIES = {
@@ -139,7 +142,10 @@ class _Screen:
         last = found[lines - 1]
         if len(last) > width - 2:
             last = last[: width - 2].rpartition(" ")[0] or last[: width - 2]
-        return " ".join([*found[: lines - 1], last.rstrip(" ,;:=")]) + " …"
+        shown = " ".join([*found[: lines - 1], last.rstrip(" ,;:=")])
+        if text[len(shown) :].lstrip().startswith("="):  # a name whose value is cut off says nothing
+            shown = shown.rpartition(", ")[0] or shown
+        return f"{shown} …"
 
     def top(self, *, quiet: bool) -> Iterator[Part]:
         """The verdict, in one sentence; and what to do, where nothing could be decided."""
@@ -201,7 +207,7 @@ class _Screen:
         for place, (diagnosis, others) in enumerate(places_of_causes(report.diagnoses)):
             heading = "Why: " if place == 0 else "Also: "
             named = (f"{diagnosis.cause}, {diagnosis.culprit}", "bold" if place == 0 else "")
-            parts: list[Part] = [Line((heading, "bold"), named, (share_told(diagnosis, found), "dim"))]
+            parts: list[Part] = [Line((heading, "bold"), named, (share_told(diagnosis, report), "dim"))]
             if self.full or says_more(diagnosis, report.headline):
                 evidence = self.clipped(sentence(diagnosis.evidence), 3 if place else 6, indent=5)
                 parts.append(Line(evidence, indent=5))
@@ -210,6 +216,8 @@ class _Screen:
             if diagnosis.remedy:
                 remedy = self.clipped(f"→ {sentence(remedy_told(diagnosis))}", 4, indent=5)
                 parts.append(Line(remedy, style="italic", indent=5))
+            if place == 0 and (command := repair_told(report)):
+                parts.append(Line(command, style="italic", indent=5))
             yield _Block(7 if place else 1, parts, gap=not place)
         if not report.diagnoses:
             told: list[Part] = [Line(("Why: ", "bold"), "none of the experiments explains it.")]
@@ -220,7 +228,7 @@ class _Screen:
         if self.full:
             facts += [f"Row {v.row}: {v.column} = {answer_text(v.value)}: {v.why}" for v in found.unusual]
         if found.excluded and (self.full or not report.diagnoses):
-            facts.append(f"Tried, did not help: {', '.join(found.excluded)}.")
+            facts.append(f"Tried, did not help: {tried_told(found)}.")
         if self.full or not report.diagnoses:
             facts += [f"Not tested: {sentence(text)}" for text in found.not_tested]
         yield _Block(4, [Line(self.clipped(fact, 2), style="dim") for fact in facts])
@@ -284,7 +292,7 @@ class _Screen:
         report = self.report
         if report.passed:
             return
-        found = [output for output in report.comparison.outputs if _beyond(output)]
+        found = [output for output in report.comparison.outputs if worst_beyond(output)]
         found.sort(key=lambda output: "label_flips" in output.measures)
         for output in found if self.full else found[:1]:
             yield self._worst_of(output)
@@ -292,7 +300,7 @@ class _Screen:
     def _worst_of(self, output: OutputFacts) -> _Block:
         unit = self.report.comparison.unit
         rows: list[Part] = []
-        for row in _beyond(output)[:ROWS_SHOWN]:
+        for row in worst_beyond(output)[:ROWS_SHOWN]:
             difference = row.get("abs_diff")
             measured = isinstance(difference, int | float) and math.isfinite(difference)
             apart = f", {figure(difference)} apart" if measured else ""
@@ -300,7 +308,12 @@ class _Screen:
             changed = self.clipped(f"{unit.removesuffix('s')} {row['row']}: {answers[0]} became {answers[1]}{apart}", 2)
             inputs = self.clipped(_inputs(row["inputs"]), 1, indent=4)
             rows.append((Line(changed, indent=2), Line(inputs, style="dim", indent=4)))
-        return _Block(4, rows, Line(f"Worst {unit} of {output.name}", style="dim"), gap=True)
+        # They are in the order of what each is allowed, where the headline has the largest difference of all.
+        judged_so = self.report.policy.tolerance == self.report.comparison.tolerance
+        heading = f"Worst {unit} of {output.name}"
+        if judged_so and "rows_beyond" in output.measures:
+            heading = f"{unit.capitalize()} of {output.name} furthest beyond tolerance"
+        return _Block(4, rows, Line(heading, style="dim"), gap=True)
 
     def suites(self) -> Iterator[_Block]:
         """Rows made to find trouble: how many suites agree, which do not, and what they found as far as it fits."""
@@ -317,7 +330,7 @@ class _Screen:
                 told = f"· {', '.join(usual)}: only the reference refuses such values, as usual"
                 parts.append(Line(self.clipped(told, 2, indent=2), style="dim", indent=2))
             # Where the data differ, so do rows made from them, by the same cause.
-            told_already = not self.full and any(map(_beyond, self.report.comparison.outputs))
+            told_already = not self.full and any(map(worst_beyond, self.report.comparison.outputs))
             blocking = any(suite.blocks for suite in differing)
             yield _Block(2 if blocking else 3 if self.report.passed else 5, parts, gap=not self.report.passed)
             details: list[Part] = []
@@ -365,8 +378,10 @@ class _Screen:
         told = f" ({joined(counts)})" if counts else ""
         again = f"likewise report {saved}" if saved else ""
         if not self.full:
-            where = filter(None, (written, again) if written else (again, "--html FILE"))
-            yield Line(f"Details{told}: {', or '.join(where)}", style="dim")
+            shown = ", or ".join(filter(None, (written, again)))
+            if not written:
+                shown = f"{again} [--html FILE]" if again else "--html FILE"
+            yield Line(f"Details{told}: {shown}", style="dim")
         elif saved or written:
             yield Line(f"Report: {', '.join(filter(None, (saved, written)))}", style="dim")
 
@@ -393,8 +408,8 @@ def _labels(output: OutputFacts, rows: int) -> str:
     flips, material = int(found["label_flips"]), int(found["material_flips"])
     if not flips:
         return "no label changed"
-    noise = "all within noise" if not material else f"{material:,} by more than noise"
-    return f"{flips:,} of {rows:,} labels changed, {noise}"
+    noise = ", all within noise" if not material else f", {material:,} by more than noise" * (material < flips)
+    return f"{flips:,} of {rows:,} labels changed{noise}"
 
 
 def _allowed(report: Report) -> str:
@@ -412,13 +427,6 @@ def _adds(check: Check, absolute: float) -> bool:
 
 def _flips(measures: Mapping[str, float]) -> str:
     return f"{figure(measures['label_flips'])} flips" if "label_flips" in measures else "–"
-
-
-def _beyond(output: OutputFacts) -> list[dict[str, Any]]:
-    """The worst rows that the tolerance does not cover; every changed label that is kept."""
-    if "label_flips" in output.measures:
-        return output.worst_rows if output.measures.get("material_flips") else []
-    return output.worst_rows if output.measures.get("rows_beyond") else []
 
 
 def _counts(suites: Sequence[SuiteVerdict], differing: Sequence[SuiteVerdict], one: str) -> str:

@@ -31,6 +31,8 @@ from likewise.report.words import (
     footprints,
     remedy_of,
     remedy_told,
+    repair_told,
+    rows_explained,
     sentence,
     size,
     titled,
@@ -247,13 +249,14 @@ def _causes(report: Report) -> list[dict[str, Any]]:
         {
             "cause": entry.cause,
             "culprit": entry.culprit,
-            "share": f"explains {share(entry.explained_share)} of the failing rows" if failing else "",
+            "share": f"explains {share(entry.explained_share)} of {rows_explained(report)}" if failing else "",
             "percent": max(0.0, min(1.0, entry.explained_share)) * 100,
             "evidence": sentence(entry.evidence),
             "remedy": sentence(remedy_told(entry)),
+            "command": "" if place else repair_told(report),
             "rows": ", ".join(shown(row) for row in entry.rows[:20]) + (" …" if len(entry.rows) > 20 else ""),
         }
-        for entry in report.diagnoses
+        for place, entry in enumerate(report.diagnoses)
     ]
 
 
