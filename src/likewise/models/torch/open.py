@@ -20,7 +20,7 @@ from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known
-from likewise.models.arrays import RowAxes, entries_of, only_batch
+from likewise.models.arrays import RowAxes, entries_of, only_batch, row_axis_of
 from likewise.models.torch import load
 
 AS_THE_DATA = "data"
@@ -418,11 +418,8 @@ class TorchRunner:
             again = self._ask(self._laid_out(fewer))
         except ModelError:  # it takes this number of rows only
             return {}
-        axes = {}
-        for name, array in answers.items():
-            lengths = enumerate(zip(array.shape, again[name].shape if name in again else (), strict=False))
-            axes[name] = next((axis for axis, pair in lengths if pair == (rows, others)), 0)
-        return axes
+        shapes = {name: again[name].shape if name in again else () for name in answers}
+        return {n: row_axis_of(a.shape, shapes[n], rows=rows, others=others) for n, a in answers.items()}
 
     def _nothing(self, inputs: Mapping[str, Array]) -> Tensors:
         """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""
