@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, InputSpec, Model, Signature
+from likewise.contracts.models import IN_TRAINING, Adapter, InputSpec, Model, Signature
 from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
@@ -446,7 +446,8 @@ def _opened_module(module: Any, form: str, training: list[str], model: Model) ->
         )
     if stubborn := list(training_parts(module)):
         warnings.append(f"{', '.join(stubborn[:3])} of {model.name} stays in training mode: its answers may be random")
-    facts = {**details(module, form), "training_mode": bool(training), "warnings": warnings}
+    modes = {"training_mode": bool(training), IN_TRAINING: bool(stubborn)}
+    facts = {**details(module, form), **modes, "warnings": warnings}
     return TorchRunner(module, parameters, inputs, facts, model)
 
 
@@ -463,6 +464,7 @@ def _opened_program(program: Any, model: Model) -> TorchRunner:
         **details(module, "torch.export"),
         "module": type(program).__name__,
         "training_mode": bool(live),
+        IN_TRAINING: bool(live),
         "sizes": program_sizes(program),
         "warnings": warnings,
     }
