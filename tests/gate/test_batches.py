@@ -460,6 +460,17 @@ def test_a_candidate_that_stays_where_the_reference_moves_fails(beside):
     expect(told, "PASS", "depends on the batch")
 
 
+def test_the_headline_claims_no_more_rows_than_were_asked_in_other_batches():
+    def candidate(X):
+        return {"value": X + (X[:, :1] > 0) * (len(X) < 9), "label": (X[:, 0] > 0) ^ (len(X) == 1)}
+
+    report = data_only.check(lambda X: {"value": X, "label": X[:, 0] > 0}, candidate, DATA)
+    most = max(int((TABLE[:rows, 0] > 0).sum()) for rows in (16, 32))
+    expect(report, "FAIL", f"up to {most} of 32 rows differ", "16 of 16 labels changed")
+    everywhere = data_only.check(lambda X: {"value": X}, lambda X: {"value": X + (len(X) < 9)}, DATA)
+    expect(everywhere, "FAIL", "at batch sizes 1–4, 7, 8 all rows differ")
+
+
 @pytest.mark.parametrize("options", [{"preset": "exact"}, {"abs_tol": 0.0}], ids=["exact", "abs_tol"])
 def test_bit_equality_on_the_data_judges_other_batches_too(options):
     def threefold(X):
