@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import IN_TRAINING, Adapter, InputSpec, Model, Signature
+from likewise.contracts.models import IN_TRAINING, PARAMETERS, Adapter, InputSpec, Model, Signature
 from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
@@ -182,7 +182,7 @@ def details(module: Any, what: str) -> Mapping[str, Any]:
         "torch": torch.__version__,
         "form": what,
         "module": kind,
-        "parameters": sum(tensor.numel() for tensor in module.parameters()),
+        PARAMETERS: sum(tensor.numel() for tensor in module.parameters()),
         "dtype": _weights_dtype(module),
         "device": str(device_of(module)),
         "threads": torch.get_num_threads(),
