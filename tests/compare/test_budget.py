@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LinearRegression
 
 import data_only
 import likewise
@@ -191,7 +192,10 @@ def test_a_small_network_is_asked_everything_however_busy_the_machine(monkeypatc
     small = torch.nn.Linear(4, 1, dtype=torch.float64).eval()
     report = expect(data_only.check(small, copy.deepcopy(small), ROWS, edge="report"), "PASS")
     assert not report.comparison.untried
-    # What a function does is not told by its size.
+    # What a function does is not told by its size, nor what an estimator does by how it was made.
+    target = ROWS["x"].sum(axis=1)
+    fitted = LinearRegression().fit(ROWS["x"], target)
+    assert data_only.check(fitted, copy.deepcopy(fitted), ROWS["x"], edge="report").comparison.untried
     assert data_only.check(total, Counted(), ROWS, edge="report").comparison.untried
 
 

@@ -31,7 +31,7 @@ NOTE, MADE_FROM = "likewise.note", "likewise.reference_sha256"
 """The metadata entries of an exported model that say what was decided for it, and which file it was made from."""
 
 PARAMETERS = "parameters"
-"""Where a runner's details say how many numbers a model that has no file has learnt."""
+"""Where a runner's details say how many numbers a network has learnt, or what an estimator was made with."""
 
 IN_TRAINING = "acts_as_in_training"
 """Where a runner's details say that parts of a model stay in training mode, so that answers depend on other rows."""

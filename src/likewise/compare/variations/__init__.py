@@ -113,7 +113,9 @@ def _bytes(plan: Plan, side: Side) -> int | None:
     target, details = (plan.reference if side.name == REFERENCE else plan.candidate).target, side.runner.details
     if isinstance(target, str | Path) and os.path.isfile(target):
         return None if EXTERNAL_DATA in details else os.path.getsize(target)
-    return 4 * details[PARAMETERS] if details.get(PARAMETERS) else None
+    learnt = details.get(PARAMETERS)
+    # Of an estimator they are what it was made with, not how many it has learnt.
+    return 4 * learnt if isinstance(learnt, int) and learnt else None
 
 
 def _everything(plan: Plan, prepared: Prepared, head: Head, compared: int, side: str, *, edge: bool) -> tuple[int, int]:
