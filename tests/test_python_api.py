@@ -97,6 +97,33 @@ def test_a_question_that_makes_no_sense_raises(example_folder, model, frame):
         data_only.check(model, example_folder / "model.onnx", frame, preset="strickt")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("nan_equal", "false", "neither true nor false"),
+        ("allow_same", 1, "neither true nor false"),
+        ("shapes", "seq=3", "not a mapping"),
+        ("limits", ["max_abs_diff=1"], "not a mapping"),
+        ("pair", ["a=b"], "not a mapping"),
+        ("feed", "x=y", "not a mapping"),
+        ("matrix", "threads=1", "not a mapping"),
+        ("candidate_options", "threads=1", "not a mapping"),
+        ("batch_sizes", "1,2", "not a number"),
+        ("shapes", {"seq": "a"}, "no lengths above zero"),
+        ("report", 3, "not a path"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(example_folder, model, frame, option, value, told):
+    with pytest.raises(UsageError, match=told):
+        likewise.check(model, example_folder / "model.onnx", frame, **{option: value})
+
+
+def test_a_lone_name_or_number_is_a_list_of_one(example_folder, model, frame):
+    one = data_only.check(model, example_folder / "model.onnx", frame, ignore="probabilities", batch_sizes=5)
+    assert [output.name for output in one.comparison.outputs] == ["label"]
+    assert [facts.size for facts in one.comparison.batch_sizes] == [5]
+
+
 def test_a_live_model_of_the_same_kind_on_both_sides(model, frame):
     assert data_only.check(model, model, frame, preset="exact").passed
 

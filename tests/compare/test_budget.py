@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LinearRegression
 
 import data_only
 import likewise
+from likewise.compare import variations
 from likewise.errors import UsageError
 from likewise.judge.diff import diff
 from likewise.registry import extensions
@@ -178,6 +182,32 @@ def test_models_that_take_long_by_the_clock_are_asked_less_and_others_everything
         data_only.check(total, Counted(), ROWS, beside_budget="1h").comparison
         == data_only.check(total, Counted(), ROWS, thorough=True).comparison
     )
+
+
+def test_a_small_network_is_asked_everything_however_busy_the_machine(monkeypatch):
+    def busy(plan, side, head, row):
+        return 0.02
+
+    monkeypatch.setattr(variations, "_call_seconds", busy)
+    small = torch.nn.Linear(4, 1, dtype=torch.float64).eval()
+    report = expect(data_only.check(small, copy.deepcopy(small), ROWS, edge="report"), "PASS")
+    assert not report.comparison.untried
+    # What a function does is not told by its size, nor what an estimator does by how it was made.
+    target = ROWS["x"].sum(axis=1)
+    fitted = LinearRegression().fit(ROWS["x"], target)
+    assert data_only.check(fitted, copy.deepcopy(fitted), ROWS["x"], edge="report").comparison.untried
+    assert data_only.check(total, Counted(), ROWS, edge="report").comparison.untried
+
+
+def test_what_a_call_costs_is_the_least_of_some(monkeypatch):
+    took = iter([0.05, 0.02, 0.03, 0.5])
+    monkeypatch.setattr(variations, "timed", lambda side, batch: ({}, (), next(took)))
+    monkeypatch.setattr(variations, "recorded", lambda plan, side: False)
+    head = SimpleNamespace(batch=SimpleNamespace(slice=lambda start, stop: None))
+    side = SimpleNamespace(name="reference")
+    assert variations._call_seconds(None, side, head, 0.0) == 0.02
+    # One that takes long is asked once.
+    assert variations._call_seconds(None, side, head, 0.0) == 0.5
 
 
 def test_twice_as_much_tries_more():

@@ -145,6 +145,13 @@ def answer(nodes, edges):
     return found
 
 
+def test_a_folder_of_single_arrays_is_many_samples_too(tmp_path):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full((number + 2, 2), float(number)))
+    report = likewise.check(lambda X: X.sum(), lambda X: X.sum() + (X[0, 0] == 2), str(tmp_path), explain=False)
+    assert report.verdict.headline.startswith("1 of 3 samples differs")
+
+
 def test_members_of_one_file_and_lists_of_dicts_are_samples(files, tmp_path):
     calls = [
         {"nodes": ROWS.normal(size=(n, 4)).astype(np.float32), "edges": ROWS.integers(0, n, (2, 5))} for n in (2, 7)

@@ -336,6 +336,14 @@ def test_what_is_no_tensor(tmp_path, proto, word):
         list(open_source(tmp_path).batches(1))
 
 
+def test_a_list_of_lists_is_an_array_of_numbers():
+    (batch,) = open_source([[1, 2.5], [3, 4.5], [5, 6.5]]).batches(8)
+    assert batch.inputs["X"].tolist() == [[1, 2.5], [3, 4.5], [5, 6.5]]
+    for rows in ([[1, "a"], [2, "b"]], [[1, 2], [3]], [[1, None]]):
+        with pytest.raises(DataError):
+            open_source(rows)
+
+
 def test_a_sequence_is_a_list_of_arrays(tmp_path):
     proto = numpy_helper.from_list([np.zeros(3, np.float32), np.ones(2, np.float32)], name="seq")
     save_case(tmp_path / "test_data_set_0", [proto])

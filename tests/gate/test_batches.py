@@ -442,6 +442,35 @@ def test_a_candidate_that_is_wrong_in_small_batches_fails_also_where_the_referen
     expect(data_only.check(module, softmax(1), DATA), "FAIL")
 
 
+@pytest.mark.parametrize("beside", [{}, {"beside_budget": "0x"}], ids=["everything", "most telling"])
+def test_a_candidate_that_stays_where_the_reference_moves_fails(beside):
+    torch = pytest.importorskip("torch")
+
+    class Branched(torch.nn.Module):
+        """What tracing makes one branch of: right on the data, and for no single row below zero."""
+
+        def forward(self, X):
+            return {"value": X if X.sum() > 0 else -X}
+
+    above = {"X": np.concatenate([-np.abs(TABLE[:50]), 2 * np.abs(TABLE[:50])])}
+    report = data_only.check(Branched().eval(), lambda X: {"value": X}, above, **beside)
+    expect(report, "FAIL", "at batch size 1", "compared with its answers in the same batch")
+    assert "mismatch_rate" in codes(report, "failure")
+    told = data_only.check(Branched().eval(), lambda X: {"value": X if X.sum() > 0 else -X}, above, **beside)
+    expect(told, "PASS", "depends on the batch")
+
+
+def test_the_headline_claims_no_more_rows_than_were_asked_in_other_batches():
+    def candidate(X):
+        return {"value": X + (X[:, :1] > 0) * (len(X) < 9), "label": (X[:, 0] > 0) ^ (len(X) == 1)}
+
+    report = data_only.check(lambda X: {"value": X, "label": X[:, 0] > 0}, candidate, DATA)
+    most = max(int((TABLE[:rows, 0] > 0).sum()) for rows in (16, 32))
+    expect(report, "FAIL", f"up to {most} of 32 rows differ", "16 of 16 labels changed")
+    everywhere = data_only.check(lambda X: {"value": X}, lambda X: {"value": X + (len(X) < 9)}, DATA)
+    expect(everywhere, "FAIL", "at batch sizes 1–4, 7, 8 all rows differ")
+
+
 @pytest.mark.parametrize("options", [{"preset": "exact"}, {"abs_tol": 0.0}], ids=["exact", "abs_tol"])
 def test_bit_equality_on_the_data_judges_other_batches_too(options):
     def threefold(X):

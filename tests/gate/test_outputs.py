@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 from onnx import helper
 from skl2onnx import to_onnx
 from sklearn.datasets import make_classification
@@ -100,6 +102,60 @@ def test_ragged_lists_are_no_answer():
     ragged = answering([[1.0, 2.0], [3.0]])
     report = data_only.check(planted(value=VALUES), ragged, rows(COUNT))
     expect(report, "INCONCLUSIVE", "the candidate", "'output' is not an array")
+
+
+class Thing:
+    """Equal to nothing but itself."""
+
+
+async def later(X):
+    return X
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (lambda X: (x for x in X), "generator"),
+        (later, "coroutine"),
+        (lambda X: [Thing() for _ in X], "Thing"),
+        (lambda X: [{1, 2} for _ in X], "set"),
+        (lambda X: np.array([{"a": 1}, *[{"b": 2}] * (len(X) - 1)], dtype=object), "dict"),
+        (lambda X: np.array([np.arange(i % 3) for i in range(len(X))], dtype=object), "ndarray"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited:RuntimeWarning")
+def test_things_that_are_no_values_are_no_answer(answer, kind):
+    report = data_only.check(planted(value=VALUES), answer, rows(COUNT))
+    expect(report, "INCONCLUSIVE", "the candidate", f"'output' holds objects of type {kind}")
+    expect(data_only.check(answer, planted(value=VALUES), rows(COUNT)), "INCONCLUSIVE", "the reference", kind)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        scipy.sparse.csr_matrix,
+        lambda table: table.astype(object),
+        lambda table: torch.from_numpy(table).requires_grad_() * 1,
+    ],
+)
+def test_one_table_in_other_forms_is_the_same_answer(form):
+    reference = planted(output=TABLE)
+    expect(data_only.check(reference, lambda X: form(TABLE[: len(X)] + 1e-6), rows(COUNT), batch_sizes=()), "PASS")
+    expect(data_only.check(reference, lambda X: form(TABLE[: len(X)] + 1), rows(COUNT), batch_sizes=()), "FAIL")
+
+
+def test_a_structured_array_gives_one_output_a_column():
+    def table(shift):
+        return lambda X: np.rec.fromarrays([np.asarray(X), np.where(X > 3, np.nan, X + shift)], names="price,risk")
+
+    expect(data_only.check(table(0), table(1e-9), rows(COUNT)), "PASS")
+    expect(data_only.check(table(0), table(1), rows(COUNT)), "FAIL", "4 of 60 rows differ", "'risk'")
+
+
+def test_what_is_infinite_on_one_side_everywhere_was_judged():
+    report = data_only.check(planted(value=VALUES), planted(value=np.full(COUNT, np.inf)), rows(COUNT))
+    expect(report, "FAIL", "all 60 rows differ", "NaN or infinite on one side only")
+    assert "not-judged" not in codes(report)
 
 
 def test_no_outputs_at_all_is_inconclusive():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -150,3 +153,46 @@ def test_whole_numbers_at_other_batch_sizes_are_exact_too():
     report = likewise.check(planted(count=2_000 + np.arange(COUNT)), drifting, rows(COUNT), explain=False, edge="off")
     expect(report, "FAIL", "count.mismatch_rate is 1 at batch size 1")
     assert "dtype" not in codes(report, "failure")
+
+
+FORMS = {
+    "list": lambda ids: ids,
+    "objects": lambda ids: np.array(ids, dtype=object),
+    "pandas": lambda ids: pd.Series(ids, dtype="Int64"),
+    "frame": lambda ids: pd.DataFrame({"output": pd.array(ids, dtype="Int64")}),
+    "polars": lambda ids: pl.DataFrame({"output": pl.Series(ids, dtype=pl.Int64)}),
+    "arrow": lambda ids: pa.table({"output": pa.array(ids, pa.int64())}),
+}
+
+
+def with_gaps(form, *, shift=0):
+    """Ids of which every seventh is missing."""
+    return lambda X: FORMS[form]([None if int(x) % 7 == 0 else 1_000 + int(x) + shift for x in X])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ids_with_gaps_are_names_too(form):
+    report = data_only.check(with_gaps(form), with_gaps(form, shift=1), rows(COUNT))
+    expect(report, "FAIL", "171 of 200 labels of 'output' changed")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ids_with_the_same_gaps_agree_in_every_batch(form):
+    report = data_only.check(with_gaps(form), with_gaps("list"), rows(COUNT), batch_sizes=None)
+    expect(report, "PASS")
+    assert "reference-batch" not in codes(report)
+
+
+def test_recorded_ids_with_gaps_are_names_too(tmp_path):
+    golden = str(tmp_path / "golden.parquet")
+    likewise.record(with_gaps("frame"), rows(COUNT), golden)
+    expect(data_only.check(golden, with_gaps("frame"), rows(COUNT)), "PASS")
+    expect(data_only.check(golden, with_gaps("frame", shift=1), rows(COUNT)), "FAIL", "171 of 200 labels")
+
+
+def test_floats_with_gaps_are_no_names():
+    def answering(shift):
+        return lambda X: [None if int(x) % 7 == 0 else float(x) + shift for x in X]
+
+    expect(data_only.check(answering(0), answering(1e-6), rows(COUNT)), "PASS", "14.5% of 'output' is NaN on both")
+    expect(data_only.check(answering(0), answering(1.0), rows(COUNT)), "FAIL", "171 of 200 rows differ by more than")

@@ -232,6 +232,27 @@ def test_one_block_a_target_is_turned_so_that_rows_come_first():
     assert found[4, 1].tolist() == (-x[4]).tolist()
 
 
+def recurrent(shape):
+    """A state of which the rows lie along axis 1, given out in a shape that may say so or not."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axes"], ["seen"]),
+        helper.make_node("Add", ["state", "seen"], ["next"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, ("rows", 3)), ("state", TensorProto.FLOAT, (2, "rows", 3))]
+    return graph(nodes, inputs, [("next", TensorProto.FLOAT, shape)], [("axes", np.array([0]))])
+
+
+@pytest.mark.parametrize("shape", [None, ("a", "b", "c"), (2, "b", 3)])
+@pytest.mark.parametrize("rows", [5, 2, 1])
+def test_where_the_rows_of_an_output_lie_is_found_out_if_the_file_does_not_say(shape, rows):
+    x, state = np.ones((9, 3), np.float32), np.arange(54, dtype=np.float32).reshape(9, 2, 3)
+    with adapter("onnx").open(Model("onnx", recurrent(shape), batch_axis="x:0,state:1")) as runner:
+        assert runner.run(batch(x=x, state=state))["next"].tolist() == (state + x[:, None]).tolist()
+        assert runner.signature.row_axes.get("next", 1) == 1
+        found = runner.run(batch(x=x[:rows], state=state[:rows]))["next"]
+    assert found.tolist() == (state + x[:, None])[:rows].tolist()
+
+
 @pytest.mark.parametrize(
     ("operator", "name", "kind"),
     [

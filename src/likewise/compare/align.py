@@ -43,6 +43,8 @@ def align(
         reference, candidate = reference.reshape(-1), candidate.reshape(-1)
     if reference.shape != candidate.shape:
         return _another_shape(spec, reference, candidate, stacked=stacked)
+    if is_numeric(reference) != is_numeric(candidate):
+        reference, candidate = _filled(reference, candidate), _filled(candidate, reference)
     if spec.kind is not Kind.LABEL and is_numeric(reference) != is_numeric(candidate):
         return Mismatch(
             "type",
@@ -50,6 +52,16 @@ def align(
             spec.name,
         )
     return reference, candidate
+
+
+def _filled(array: Array, other: Array) -> Array:
+    """Numbers as they stand beside numbers with gaps: of floats NaN is the gap, whole numbers are named one by one."""
+    objects = array if array.dtype.kind == "O" else other
+    kinds = set(map(type, objects.ravel().tolist())) if objects.dtype.kind == "O" else {str}
+    if not all(issubclass(kind, int | float | np.number | type(None)) for kind in kinds):
+        return array
+    floating = "f" in (array.dtype.kind, other.dtype.kind) and not any(issubclass(kind, int) for kind in kinds)
+    return array.astype(np.float64 if floating else object)
 
 
 def _as_reals(array: Array, other: Array) -> Array:

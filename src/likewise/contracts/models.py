@@ -30,6 +30,12 @@ BatchAxis: TypeAlias = int | str | Mapping[str, int | None]
 NOTE, MADE_FROM = "likewise.note", "likewise.reference_sha256"
 """The metadata entries of an exported model that say what was decided for it, and which file it was made from."""
 
+PARAMETERS = "parameters"
+"""Where a runner's details say how many numbers a network has learnt, or what an estimator was made with."""
+
+IN_TRAINING = "acts_as_in_training"
+"""Where a runner's details say that parts of a model stay in training mode, so that answers depend on other rows."""
+
 
 class Kind(StrEnum):
     """What an output means. Outputs of different kinds are never compared by accident."""

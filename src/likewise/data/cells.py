@@ -7,6 +7,7 @@ change more than the one thing it is about. A cast counts what does not survive 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -122,6 +123,12 @@ def _changed_series(series: Any, change: Edit) -> Any:
     series = series.reset_index(drop=True)
     many = isinstance(change.values, np.ndarray)
     values = change.values[change.marked] if many else change.values
+    if many and values.ndim > 1:
+        # One array a cell, which pandas would take for a table.
+        cells = np.empty(len(values), dtype=object)
+        for place, cell in enumerate(values):
+            cells[place] = cell
+        values = cells
     if values is MISSING:
         values = None if series.dtype == object else pd.NA if hasattr(series.array, "_mask") else np.nan
     marked = np.flatnonzero(change.marked)
@@ -131,7 +138,7 @@ def _changed_series(series: Any, change: Edit) -> Any:
     try:
         series = series.copy()
         series.iloc[marked] = values
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         numeric = series.dtype.kind in "biu" and np.asarray(values).dtype.kind in "biuf"
         series = series.astype("float64" if numeric else object)
         series.iloc[marked] = values
@@ -232,6 +239,9 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
             if value is MISSING:
                 missing[here] = True
             else:
+                if values.dtype.kind in "iu" and not np.ndim(value) and not holds(values.dtype, value):
+                    # Of rows without a gap, a column of whole numbers with gaps is one without.
+                    values = values.astype(_holding(values, value))
                 values[here], given[here] = value, True
         if given.any():
             changes.append(Edit(field, given, values))
@@ -251,7 +261,7 @@ def holds(dtype: Any, value: float) -> bool:
     """Is the number still the same in this type?"""
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
-        return bool(value == int(value) and bounds.min <= value <= bounds.max)
+        return bool(math.isfinite(value) and value == int(value) and bounds.min <= value <= bounds.max)
     with np.errstate(all="ignore"):
         kept = float(dtype.type(value))
     return kept == value or kept != kept

@@ -202,22 +202,22 @@ LABELS = frozenset({"material_flips", "label_flips", "flip_rate"})
 VALUES = frozenset({"mismatch_rate", "max_abs_diff", "nonfinite_mismatch"})
 """Limits that single labels and single values fail."""
 
+DIFFERING = ("rows_beyond", "label_flips")
+"""Measures that count rows."""
+
 
 def failure_in_words(case: Judgement, failed: Sequence[Check]) -> str:
     """What the limits that do not hold amount to: rows that differ, labels that changed, or else the first of them."""
     sizes = sorted({check.batch_size for check in failed if check.batch_size is not None})
     elsewhere = all(check.batch_size is not None for check in failed)
     found = [facts for facts in case.comparison.batch_sizes if facts.size in sizes] if elsewhere else []
-    outputs = {output.name: output for facts in found for output in facts.outputs} if elsewhere else {}
-    for facts in found:
-        for output in facts.outputs:
-            if output.measures.get("rows_beyond", 0) > outputs[output.name].measures.get("rows_beyond", 0):
-                outputs[output.name] = output
-    outputs = outputs or {output.name: output for output in case.comparison.outputs}
+    told_of = [(output, facts.rows) for facts in found for output in facts.outputs]
+    told_of = told_of or [(output, case.comparison.rows) for output in case.comparison.outputs]
+    asked = {name: _Asked.of([entry for entry in told_of if entry[0].name == name]) for name in _names(told_of)}
     tolerance = case.policy.tolerance.in_other_batches if elsewhere else case.policy.tolerance
     known = case.comparison.tolerance.in_other_batches if elsewhere else case.comparison.tolerance
-    told = list(_values_in_words(case, failed, outputs, tolerance, known))
-    told += _labels_in_words(case, failed, outputs)
+    told = list(_values_in_words(case, failed, asked, tolerance, known))
+    told += _labels_in_words(failed, asked)
     if not told:
         check = failed[0]
         what = IN_WORDS.get(check.measure)
@@ -228,14 +228,49 @@ def failure_in_words(case: Judgement, failed: Sequence[Check]) -> str:
     return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])} {text}" if elsewhere else text
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An output on its rows; of several batch sizes, where most differ. `alike`: at the others as many do."""
+
+    output: OutputFacts
+    rows: int
+    sizes: int
+    alike: bool
+
+    @staticmethod
+    def of(found: Sequence[tuple[OutputFacts, int]]) -> _Asked:
+        rows = [_rows_of(output) or given for output, given in found]
+        differing = [max(output.measures.get(name, 0.0) for name in DIFFERING) for output, _ in found]
+        worst = max(range(len(found)), key=lambda place: differing[place])
+        shares = {count / max(of, 1) for count, of in zip(differing, rows, strict=True)}
+        return _Asked(found[worst][0], rows[worst], len(found), len(shares) == 1)
+
+    def counted(self, count: int, unit: str) -> str:
+        """So many of the rows; at several batch sizes at most so many."""
+        if self.alike and 1 < count == self.rows:
+            return f"all {unit}" if self.sizes > 1 else f"all {count:,} {unit}"
+        return f"{'' if self.alike else 'up to '}{count:,} of {self.rows:,} {unit}"
+
+
+def _rows_of(output: OutputFacts) -> int:
+    """How many rows, or labels, the figures of an output are about; 0 where it does not say."""
+    facts = [output.details.get(name, {}).get("rows", 0) for name in ("closeness", "agreement")]
+    return int(next((rows for rows in facts if rows), 0))
+
+
+def _names(found: Sequence[tuple[OutputFacts, int]]) -> Iterable[str]:
+    return dict.fromkeys(output.name for output, _ in found)
+
+
 def _values_in_words(
     case: Judgement,
     failed: Sequence[Check],
-    outputs: Mapping[str, OutputFacts],
+    asked: Mapping[str, _Asked],
     tolerance: Tolerance,
     measured: Tolerance,
 ) -> Iterator[str]:
     """Rows that differ, first in the output where most do."""
+    outputs = {name: entry.output for name, entry in asked.items()}
     names = dict.fromkeys(check.output for check in failed if check.measure in VALUES)
     rows = {name: outputs[name].measures.get("rows_beyond", 0.0) for name in names if name in outputs}
     same = {name: outputs[name].asked_by(tolerance) == outputs[name].asked_by(measured) for name in rows}
@@ -244,15 +279,15 @@ def _values_in_words(
         output = outputs[name]
         allowed = output.asked_by(tolerance)
         unit = f"generated {case.comparison.unit}" if case.comparison.generated else case.comparison.unit
-        count, of = int(rows[name]), output.details.get("closeness", {}).get("rows") or case.comparison.rows
+        count = int(rows[name])
         whole = tolerance.exact_integers and output.integer_rounding is not None
         beyond = f" by more than {allowed.text}" if (allowed.absolute or allowed.relative) and not whole else ""
         if place:
             yield f"{count:,} in {name!r}"
             continue
         differ = "differs" if count == 1 else "differ"
-        shown = f"all {of:,}" if 1 < count == of else f"{count:,} of {of:,}"
-        yield f"{shown} {unit} {differ}{beyond} in {name!r}{_worst_by(output, allowed)}"
+        shown = asked[name].counted(count, unit)
+        yield f"{shown} {differ}{beyond} in {name!r}{_worst_by(output, allowed)}"
     if len(counted) > NAMED_OUTPUTS:
         left = len(counted) - NAMED_OUTPUTS
         yield f"and in {left:,} more output{'s' * (left > 1)}"
@@ -275,14 +310,15 @@ def _worst_by(output: OutputFacts, allowed: Tolerance) -> str:
     return f", the worst by {figure(max(known))}" if known else ""
 
 
-def _labels_in_words(case: Judgement, failed: Sequence[Check], outputs: Mapping[str, OutputFacts]) -> Iterator[str]:
-    for name in dict.fromkeys(check.output for check in failed if check.measure in LABELS):
-        measures = outputs[name].measures if name in outputs else {}
+def _labels_in_words(failed: Sequence[Check], asked: Mapping[str, _Asked]) -> Iterator[str]:
+    for name in dict.fromkeys(check.output for check in failed if check.measure in LABELS and check.output in asked):
+        measures = asked[name].output.measures
         count, material = int(measures.get("label_flips", 0)), int(measures.get("material_flips", 0))
         if count:
             noise = "" if count == material else f", {material:,} by more than noise"
-            of = int(outputs[name].details.get("agreement", {}).get("rows", case.comparison.rows))
-            yield f"{count:,} of {of:,} labels{f' of {name!r}' if name != 'label' else ''} changed{noise}"
+            labels = f"labels of {name!r}" if name != "label" else "labels"
+            most = "" if asked[name].alike else "up to "
+            yield f"{most}{count:,} of {asked[name].rows:,} {labels} changed{noise}"
 
 
 def noise_findings(comparison: Comparison, policy: Policy) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.models import Kind
+from likewise.contracts.verdict import Outcome
 from likewise.judge.findings import Judgement
 from likewise.judge.policy import FORM
 from likewise.models.arrays import kind_of
@@ -34,10 +35,12 @@ def is_empty(output: OutputFacts) -> bool:
 def judge_outputs(case: Judgement) -> None:
     judged = {check.output for check in case.checks if check.measure not in BESIDE_VALUES}
     labelled = any("label_flips" in output.measures for output in case.comparison.outputs)
+    failed = {check.output for check in case.checks if check.outcome is Outcome.FAIL}
     mismatched = {mismatch.output for mismatch in case.comparison.mismatches}
     for output in case.comparison.outputs:
         measures = output.measures
-        hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures
+        # What is NaN or infinite on one side only was judged, and failed.
+        hollow = "nonfinite_mismatch" in measures and "max_abs_diff" not in measures and output.name not in failed
         unjudged = output.name not in judged and output.name not in mismatched
         if is_empty(output):
             case.warn("no-values", f"output {output.name!r} holds no values: its shape and type were compared")

@@ -5,6 +5,7 @@ A suite is judged under the limits that make sense for it, and one line says wha
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -280,7 +281,8 @@ def _headline(facts: SuiteFacts, outcome: Outcome, verdict: Verdict, policy: Pol
         more = f"; {beyond:,} of those that both answer {differ}" if beyond else ""
         return _short(comparison.mismatches[0].message) + more
     worst = _worst(comparison.outputs)
-    if not worst:
+    # Of NaN on both sides, where that fails, no row is the worst: they do not differ.
+    if not worst or any(f.code == "nan-both" and f.severity is Severity.FAILURE for f in verdict.findings):
         return verdict.headline
     differ = "differs" if beyond == 1 else "differ"
     count = f"{beyond:,} of {comparison.rows:,} rows {differ}" if beyond else "rows differ"
@@ -291,7 +293,20 @@ def _worst(outputs: tuple[OutputFacts, ...]) -> str:
     """The worst row in words."""
     rows = [row for output in outputs for row in output.worst_rows[:1]]
     row = max(rows, key=lambda entry: float(entry["severity"]), default=None)
-    return "" if row is None else f"{row['row']}: {_answer(row['reference'])} became {_answer(row['candidate'])}"
+    if row is None:
+        return ""
+    before, after = row["reference"], row["candidate"]
+    # Texts that look alike are told by their signs.
+    shown = map(ascii, (before, after)) if _look_alike(before, after) else map(_answer, (before, after))
+    return f"{row['row']}: {' became '.join(shown)}"
+
+
+def _look_alike(one: Any, other: Any) -> bool:
+    """Are these texts that differ in accents written as one sign or two, in blanks, or in what is not printed?"""
+    if not (isinstance(one, str) and isinstance(other, str)):
+        return False
+    seen = ["".join(filter(str.isprintable, unicodedata.normalize("NFKC", text))).strip() for text in (one, other)]
+    return seen[0] == seen[1]
 
 
 def _narrowed(casts: tuple[Cast, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
@@ -27,6 +27,9 @@ NAMED_KINDS = (
 )
 LABEL_NAME = re.compile(r"label|class|cluster|pred", re.I)
 
+
+LARGEST_DENSE = 1 << 30
+"""Bytes beyond which no sparse answer is made an array."""
 
 NO_ROWS = "none"
 """What a user says of a tensor that has no axis of rows: a sample rate, a loss, the nodes of a graph."""
@@ -83,8 +86,8 @@ class RowAxes:
         stated = self.of(name, len(shape or ()))
         return stated if stated is not None else _declared(shape) or 0
 
-    def of_output(self, name: str, shape: Shape | None, *, fixed_batch: int | None) -> int:
-        """Axis 0, unless the file declares another: by name, or as the only free one (one block a target)."""
+    def of_output(self, name: str, shape: Shape | None, *, fixed_batch: int | None) -> int | None:
+        """As the user says or the file declares: by name, or as the only free one (one block a target); else None."""
         shape = shape or ()
         free = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int)]
         if (said := self.named.get(name)) is not None:
@@ -95,7 +98,7 @@ class RowAxes:
         if shape and isinstance(shape[0], int) and len(free) == 1 and fixed_batch is None:
             return free[0]
         stated = self.of(name, len(shape))
-        return stated if stated in free else 0
+        return stated if stated in free else None
 
     def rows_first(self, name: str, shape: Shape | None, axis: int) -> Shape | None:
         """A declared shape as the data has it, rows at the front."""
@@ -132,7 +135,8 @@ class RowAxes:
 class RowLayout:
     """Where the rows lie in every tensor of a graph, and what it declares once they are moved to the front.
 
-    `called` has the shapes in which axes have names, where the specs do not.
+    `called` has the shapes in which axes have names, where the specs do not. Rows of an output of which nothing is
+    known are taken to come first, until an answer says otherwise.
     """
 
     def __init__(
@@ -148,9 +152,9 @@ class RowLayout:
         self._fed_along = {s.name: said.of_input(s.name, shapes.get(s.name, s.shape)) for s in inputs}
         fed = tuple(replace(s, shape=said.rows_first(s.name, s.shape, self._fed_along[s.name])) for s in inputs)
         fixed = only_batch([spec for spec in fed if said.has_rows(spec.name)])
-        self._row_axis = {
-            s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs
-        }
+        known = {s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs}
+        self._row_axis = {name: axis or 0 for name, axis in known.items()}
+        self._open = {name for name, axis in known.items() if axis is None and said.has_rows(name) and fixed is None}
         given = tuple(
             replace(s, shape=said.rows_first(s.name, s.shape, self._row_axis[s.name]), row_axis=self._row_axis[s.name])
             for s in outputs
@@ -164,9 +168,44 @@ class RowLayout:
             return inputs
         return {name: self._said.placed(name, array, self._fed_along.get(name, 0)) for name, array in inputs.items()}
 
+    def learn(self, batch: Batch, answers: Mapping[str, Any], ask: Callable[[Batch], Mapping[str, Any]]) -> bool:
+        """Find by experiment where the rows lie of outputs that do not have them in front; True where that was found.
+
+        A file may declare nothing about an output, and a hidden state has its rows in the middle.
+        """
+        import numpy as np
+
+        rows = len(batch)
+        doubtful = {
+            name: answers[name].shape
+            for name in sorted(self._open & answers.keys())
+            if rows in getattr(answers[name], "shape", ())[1:] and answers[name].shape[0] != rows
+        }
+        if not batch.stacked or not rows or not doubtful:
+            return False
+        others = rows - 1 if rows > 1 else 2
+        try:
+            again = ask(batch.at(np.arange(others) % rows))
+        except ModelError:  # that is told where other batch sizes are tried
+            return False
+        finally:
+            self._open -= doubtful.keys()
+        found = {
+            name: row_axis_of(shape, again[name].shape, rows=rows, others=others) for name, shape in doubtful.items()
+        }
+        self._row_axis |= found
+        self.signature = replace(self.signature, row_axes={**self.signature.row_axes, **found})
+        return True
+
     def rows_of(self, name: str, array: Array, batch: Batch) -> Array:
         """An answer with its rows at the front."""
         return self._said.answered(name, array, self._row_axis[name], len(batch)) if batch.stacked else array
+
+
+def row_axis_of(shape: Shape, again: Shape, *, rows: int, others: int) -> int:
+    """The axis that follows when other rows than before are asked for; the first, if none does."""
+    extents = enumerate(zip(shape, again, strict=False))
+    return next((axis for axis, pair in extents if pair == (rows, others)), 0)
 
 
 def only_batch(inputs: Sequence[InputSpec] | None) -> int | None:
@@ -262,6 +301,54 @@ def arrays_of_sequence(name: str, values: Sequence[Any] | None) -> dict[str, Arr
     shapes = [extent for array in arrays for extent in (array.ndim, *array.shape)]
     flat = np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0)
     return {name: flat, f"{name}.shapes": np.array(shapes, dtype=np.int64)}
+
+
+def dense(name: str, answer: Any) -> Array:
+    """A sparse answer as an array, unless that would take more memory than an answer should."""
+    import numpy as np
+
+    size = answer.shape[0] * answer.shape[1] * answer.dtype.itemsize
+    if size > LARGEST_DENSE:
+        raise ModelError(
+            f"the sparse output {name!r} of {answer.shape[0]:,} rows and {answer.shape[1]:,} columns would need "
+            f"{size / 2**30:.1f} GiB as an array",
+            remedy="Use a smaller --batch-size",
+        )
+    return np.asarray(answer.toarray())
+
+
+def unboxed(array: Array) -> Array:
+    """Numbers that travelled as objects as numbers, None among floats as NaN; all stay objects if one would change."""
+    import numpy as np
+
+    if array.dtype.kind != "O":
+        return array
+    values = [_unboxed(value) for value in array.ravel().tolist()]
+    kinds = set(map(type, values))
+    # Whole numbers may be names, which as floats would be close to their neighbours.
+    gaps = {type(None)} if float in kinds else set()
+    if not kinds or not all(issubclass(kind, bool | int | float) for kind in kinds - gaps):
+        return of_objects(values).reshape(array.shape)
+    numbers = np.array([float("nan") if value is None else value for value in values])
+    if numbers.dtype.kind == "f" and any(isinstance(value, int) and int(float(value)) != value for value in values):
+        return of_objects(values).reshape(array.shape)
+    return numbers.reshape(array.shape)
+
+
+def of_objects(values: Sequence[Any]) -> Array:
+    """Values as they are, one a cell."""
+    import numpy as np
+
+    cells = np.empty(len(values), dtype=object)
+    cells[:] = values
+    return cells
+
+
+def _unboxed(value: Any) -> Any:
+    """A number of numpy as Python's; what pandas calls missing is None."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape else value
 
 
 def entries_of(answer: Any) -> list[tuple[str, Any]] | None:

@@ -77,6 +77,12 @@ class OpenvinoRunner:
         }
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        arrays = self._ask(batch)
+        if self._layout.learn(batch, arrays, self._ask):
+            self.signature = self._layout.signature
+        return {name: self._layout.rows_of(name, array, batch) for name, array in arrays.items()}
+
+    def _ask(self, batch: Batch) -> dict[str, Array]:
         import numpy as np
 
         inputs = self._layout.feed(batch)
@@ -85,8 +91,7 @@ class OpenvinoRunner:
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
         # Copied: the arrays are views of memory that the next call writes to.
-        arrays = {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
-        return {name: self._layout.rows_of(name, array, batch) for name, array in arrays.items()}
+        return {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
 
     def _array(self, name: str, array: Array) -> Array:
         # OpenVINO hands out bfloat16 under the name of the other type of two bytes.

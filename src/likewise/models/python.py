@@ -2,9 +2,9 @@
 
 The callable gets one argument: a DataFrame when the data is a table, the array when there is a
 single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
-DataFrame (one output a column) or one dictionary per row. A callable without required parameters has
-no place for rows: it is a factory, is called once, and what it returns is the model. Code that a user
-names is run: that is what naming it means.
+DataFrame, an Arrow table or a structured array (one output a column) or one dictionary per row. A callable without
+required parameters has no place for rows: it is a factory, is called once, and what it returns is
+the model. Code that a user names is run: that is what naming it means.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, S
 from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, nearest, one_line
 from likewise.models import require_known
-from likewise.models.arrays import array_of_dicts, entries_of, kind_of
+from likewise.models.arrays import array_of_dicts, dense, entries_of, kind_of, of_objects, unboxed
 from likewise.registry import adapters
 
 SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
+
+WHOLE = re.compile(r"u?int\d|bool", re.I)
+"""How pandas, Polars and Arrow call types of whole numbers that may be missing."""
+
+ONE_A_ROW = "Return an array with one answer per row, or, where every call is one sample, a list: --batch-axis none"
 
 
 def load(specification: str) -> Any:
@@ -143,8 +148,8 @@ class PythonRunner:
         return tensors
 
     def _named(self, answer: Any, rows: int | None) -> dict[str, Array]:
-        if hasattr(answer, "columns") and hasattr(answer, "to_numpy"):
-            return {str(name): self._array(str(name), answer[name]) for name in answer.columns}
+        if (names := _columns(answer)) is not None:
+            return {str(name): self._array(str(name), answer[name]) for name in names}
         if isinstance(answer, list) and self._lists is None:
             self._lists = _several(answer, rows)
         entries = None if isinstance(answer, list) and not self._lists else entries_of(answer)
@@ -160,15 +165,19 @@ class PythonRunner:
             array, self._classes[name] = array_of_dicts(value, self._classes.get(name))
             return array
         if value is None:
-            raise ModelError(f"it returned None for {name!r}", remedy="Return an array with one answer per row")
+            raise ModelError(f"it returned None for {name!r}", remedy=ONE_A_ROW)
         if isinstance(value, np.ma.MaskedArray):
             return _unmasked(name, value)
+        if hasattr(value, "toarray"):
+            return dense(name, value)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()  # a tensor that could still be learnt from
         try:
             # Copied: a function may give out memory that it writes into again in its next call.
             array = np.array(value)
         except ValueError as error:
-            raise ModelError(f"{name!r} is not an array: {one_line(error)}") from error
-        return array.astype(object) if array.dtype.kind in "UT" else array
+            raise ModelError(f"{name!r} is not an array: {one_line(error)}", remedy=ONE_A_ROW) from error
+        return array.astype(object) if array.dtype.kind in "UT" else unboxed(_whole(value, array))
 
     def _spec(self, name: str, array: Array) -> OutputSpec:
         classes = self._classes.get(name)
@@ -176,9 +185,26 @@ class PythonRunner:
         return OutputSpec(name, kind, str(array.dtype), (None, *array.shape[1:]), classes)
 
 
+def _columns(answer: Any) -> list[Any] | None:
+    """What the columns of a DataFrame, an Arrow table or a structured array are called; None of anything else."""
+    if hasattr(answer, "columns") and hasattr(answer, "to_numpy"):
+        return list(answer.columns)
+    names = getattr(answer, "column_names", None) or getattr(getattr(answer, "dtype", None), "names", None)
+    return None if names is None else list(names)
+
+
 def _several(answers: list[Any], rows: int | None) -> bool:
     """Is a list several outputs, and not one answer per row?"""
     return len(answers) != rows and all(getattr(answer, "ndim", 0) for answer in answers)
+
+
+def _whole(column: Any, array: Array) -> Array:
+    """The cells of a column of whole numbers with gaps, of which numpy makes floats."""
+    kind = getattr(column, "dtype", None) or getattr(column, "type", None)
+    listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
+    if array.dtype.kind == "f" and listed is not None and WHOLE.match(str(kind)):
+        return of_objects(listed())
+    return array
 
 
 def _unmasked(name: str, answers: Any) -> Array:

@@ -22,7 +22,7 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.data.files import hash_rows, replacing
 from likewise.data.readers import onnx_testdata
 from likewise.errors import DataError, ModelError, one_line
-from likewise.models.arrays import arrays_of_sequence, kind_of, widened
+from likewise.models.arrays import arrays_of_sequence, kind_of, of_objects, widened
 
 KEY = b"likewise.recorded"
 ROW, NAME, INPUTS = "row", "name", "inputs"
@@ -276,11 +276,14 @@ def _to_arrow(name: str, array: Array) -> Any:
 
 def _from_arrow(column: Any, spec: OutputSpec) -> Array:
     import numpy as np
+    import pyarrow as pa
 
     flat = column.combine_chunks()
     if spec.shape is not None and len(spec.shape) > 1:
         flat = flat.flatten()
-    array = np.asarray(flat.to_numpy(zero_copy_only=False))
+    # Of whole numbers with gaps numpy would make floats, and names would be close to their neighbours.
+    whole = flat.null_count and flat.type in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.bool_())
+    array = of_objects(flat.to_pylist()) if whole else np.asarray(flat.to_numpy(zero_copy_only=False))
     return array.reshape(len(column), *[size for size in (spec.shape or ())[1:] if isinstance(size, int)])
 
 

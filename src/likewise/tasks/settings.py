@@ -52,6 +52,17 @@ TOLERANCES = ("abs_tol", "rel_tol", "mean_tol")
 ENTRY_BY_ENTRY = ("limits", "feed", "pair", "formats", "reference_options", "candidate_options")
 """Settings with names in them: those that are said again take the place of their namesakes only."""
 
+MAPPINGS = {
+    "limits": '{"probabilities.max_abs_diff": 0.02}',
+    "feed": '{"input": "column"}',
+    "pair": '{"candidate_output": "reference_output"}',
+    "shapes": '{"seq": [1, 7, 128]}',
+    "formats": '{"html": "page.html"}',
+    "matrix": '{"threads": [1, 2]}',
+    "options": '{"threads": 1}',
+}
+"""How settings that are mappings are written in Python; options of models are like the last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -368,22 +379,48 @@ def _project() -> Path:
 
 
 def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
-    """Settings as plain values: numbers of numpy become Python's; what is no number where one is wanted is refused."""
-    kinds = {entry.name: str(entry.type) for entry in fields(Settings)}
+    """Settings as plain values: numbers of numpy become Python's, a lone name or number a list of one.
+
+    What is of another kind than the setting is refused: `nan_equal="false"` would be true, and a text no mapping.
+    """
+    kinds = {entry.name: str(entry.type).removesuffix(" | None") for entry in fields(Settings)}
     found: dict[str, Any] = {}
     for name, value in table.items():
         live = name in PATHS or name.endswith("_options")
         found[name] = value = value if live else _plain(value)
-        numbers = value.values() if name == "limits" and isinstance(value, Mapping) else [value]
-        wanted = kinds.get(name, "").removesuffix(" | None")
-        if wanted in ("int", "float") or name == "limits":
-            for number in numbers:
-                if isinstance(number, bool) or not isinstance(number, int | float | None):
-                    raise UsageError(
-                        f"{where + ': ' if where else ''}{name} is {number!r}, which is not a number",
-                        remedy="Give a number such as 0.01",
-                    )
+        if value is None:
+            continue
+        wanted = kinds.get(name, "")
+        if wanted.startswith("tuple"):
+            found[name] = value = _listed(value)
+        elif name == "shapes" and isinstance(value, Mapping):
+            found[name] = value = {axis: _listed(lengths) for axis, lengths in value.items()}
+        for entry, fits, told, remedy in _expected(name, wanted, value):
+            if not fits:
+                raise UsageError(f"{where + ': ' if where else ''}{name} is {entry!r}, which is {told}", remedy=remedy)
     return found
+
+
+def _expected(name: str, wanted: str, value: Any) -> Iterator[tuple[Any, bool, str, str]]:
+    """What a setting holds, one by one: is it of the kind that it has to be, else what it is not, and what helps."""
+    if wanted == "bool":
+        yield value, isinstance(value, bool), "neither true nor false", "Give True or False"
+    elif wanted.startswith("Mapping"):
+        example = MAPPINGS[name.rpartition("_")[2]]
+        yield value, isinstance(value, Mapping), "not a mapping", f"Give names and what belongs to them: {example}"
+    elif name in ("report", "baseline"):
+        yield value, isinstance(value, str | PathLike), "not a path", "Give the name of a file"
+    entries = value.values() if name == "limits" and isinstance(value, Mapping) else value
+    for number in entries if name in ("limits", "batch_sizes") else [value] * (wanted in ("int", "float")):
+        fits = isinstance(number, int | float | None) and not isinstance(number, bool)
+        yield number, fits, "not a number", f"Give a number such as {'[1, 32]' if name == 'batch_sizes' else 0.01}"
+
+
+def _listed(value: Any) -> Any:
+    """A lone name or number as a list of one; whatever else can be gone through, as a list."""
+    if isinstance(value, str | int | float):
+        return (value,)
+    return tuple(_plain(entry) for entry in value) if isinstance(value, Iterable) else (value,)
 
 
 def _plain(value: Any) -> Any:

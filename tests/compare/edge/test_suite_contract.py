@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from edge_pairs import opened, total
 
+import likewise
 from likewise.compare.variations import edge
 from likewise.compare.variations.edge import COLUMNS, all_features
 from likewise.contracts.comparison import Suite
@@ -193,3 +196,40 @@ def test_a_suite_that_breaks_takes_only_itself_along(monkeypatch):
         broken, zeros = edge.run(plan, prepared, head, blocks=True, rows=9)[0]
     assert "the suite 'broken' broke: ZeroDivisionError: a bug" in broken.comparison.incidents[0].message
     assert zeros.comparison.rows
+
+
+def test_no_suite_breaks_on_what_tables_hold():
+    values = {
+        "whole": pd.array([1, None, 3] * 6, dtype="Int64"),
+        "flag": pd.array([True, None, False] * 6, dtype="boolean"),
+        "name": pd.Categorical(["u", None, "v"] * 6),
+        "time": pd.to_datetime(["2020-01-01", None, "2021-01-01"] * 6),
+        "span": pd.to_timedelta([1, 2, None] * 6, unit="s"),
+        "pair": [np.array([1, 2]), np.array([3, 4]), np.array([5, 6])] * 6,
+        "list": [[1.0, 2.0], [3.0], []] * 6,
+        "object": [{"a": 1}, {"a": 2}, None] * 6,
+    }
+    for name, column in values.items():
+        frame = pd.DataFrame({name: column, "other": np.arange(18.0)})
+        report = likewise.check(lambda X: X["other"], lambda X: X["other"] + 0.0, frame, edge="fail", explain=False)
+        assert report.outcome == "PASS", (name, report.verdict.headline)
+
+
+def test_texts_that_look_alike_are_told_by_their_signs():
+    def spelled(form):
+        return lambda X: [unicodedata.normalize(form, str(text)) for text in X]
+
+    names = np.array(["Rome", "Paris", "Oslo"] * 5, dtype=object)
+    report = likewise.check(spelled("NFC"), spelled("NFD"), names, explain=False)
+    (accents,) = [suite for suite in report.verdict.suites if suite.name == "accents"]
+    assert "\\u0301" in accents.headline
+
+
+def test_nan_on_both_sides_that_fails_is_told_as_that():
+    data = {"X": np.arange(40.0).reshape(10, 4)}
+    report = likewise.check(
+        lambda X: X.sum(axis=1), lambda X: X.sum(axis=1) + 1e-9, data, nan_equal=False, explain=False
+    )
+    (gaps,) = [suite for suite in report.verdict.suites if suite.name == "missing-values"]
+    assert "NaN on both sides" in gaps.headline
+    assert "became" not in gaps.headline

@@ -1,7 +1,7 @@
 """What is asked beside the data: other batches, lengths and settings, rows made to find trouble, generated rows.
 
-Here, how much of it: all where that costs little, else about as many rows as the data had. Models of small files that
-are asked about short rows cost little. Of others it is decided once, after the data, from what a row of the data and a
+Here, how much of it: all where that costs little, else about as many rows as the data had. Small models that are asked
+about short rows cost little. Of others it is decided once, after the data, from what a row of the data and a
 call for a single row cost each model; from then on no clock is looked at. What is tried of models that take long is a
 rule over rows.
 """
@@ -18,6 +18,7 @@ from likewise.compare.engines import Head, Run
 from likewise.compare.observe import REFERENCE, Prepared
 from likewise.compare.variations import batches, lengths
 from likewise.contracts.comparison import Comparison, Plan
+from likewise.contracts.models import PARAMETERS
 from likewise.errors import LikewiseError
 from likewise.models.onnx.describe import EXTERNAL_DATA
 
@@ -25,10 +26,14 @@ BATCHES, LENGTHS, EDGE = 0.5, 0.75, 1.0
 """Up to which part of the room other batches, then other lengths, then edge suites may go."""
 
 SMALL = 1 << 28
-"""Bytes of a model's file times the numbers of a row, below which no row costs much."""
+"""Bytes of a model times the numbers of a row, below which no row costs much."""
+
+TIMES, BRIEF = 3, 0.1
+"""How often a single row is asked to see what a call costs at least, as others may keep the machine busy; and the
+seconds from which on once will do."""
 
 FAR_TOO_MUCH = 16.0
-"""Small files that take so many times what is allowed do something else than their size tells, such as loops."""
+"""Small models that take so many times what is allowed do something else than their size tells, such as loops."""
 
 
 def room(plan: Plan, ran: Run, *, seconds: float, multiple: float, edge: bool) -> int | None:
@@ -85,21 +90,32 @@ def _call_seconds(plan: Plan, side: Side, head: Head, row: float) -> float:
     if recorded(plan, side.name):
         return 0.0
     try:
-        return max(0.0, timed(side, head.batch.slice(0, 1))[2] - row)
+        least = timed(side, head.batch.slice(0, 1))[2]
+        for _ in range(TIMES - 1 if least < BRIEF else 0):
+            least = min(least, timed(side, head.batch.slice(0, 1))[2])
+        return max(0.0, least - row)
     except LikewiseError:
         # That is told where single rows are tried.
         return 0.0
 
 
 def _small(plan: Plan, side: Side, head: Head) -> bool:
-    """Is a model's file so small, and a row so short, that no row can cost much?"""
+    """Is a model so small, and a row so short, that no row can cost much?"""
     if recorded(plan, side.name):
         return True
-    target = (plan.reference if side.name == REFERENCE else plan.candidate).target
-    if not isinstance(target, str | Path) or not os.path.isfile(target) or EXTERNAL_DATA in side.runner.details:
-        return False
+    size = _bytes(plan, side)
     values = sum(array.size for array in head.batch.slice(0, 1).inputs.values())
-    return os.path.getsize(target) * max(values, 1) <= SMALL
+    return size is not None and size * max(values, 1) <= SMALL
+
+
+def _bytes(plan: Plan, side: Side) -> int | None:
+    """Of its file, or of what it has learnt; None where neither tells what a model does."""
+    target, details = (plan.reference if side.name == REFERENCE else plan.candidate).target, side.runner.details
+    if isinstance(target, str | Path) and os.path.isfile(target):
+        return None if EXTERNAL_DATA in details else os.path.getsize(target)
+    learnt = details.get(PARAMETERS)
+    # Of an estimator they are what it was made with, not how many it has learnt.
+    return 4 * learnt if isinstance(learnt, int) and learnt else None
 
 
 def _everything(plan: Plan, prepared: Prepared, head: Head, compared: int, side: str, *, edge: bool) -> tuple[int, int]:

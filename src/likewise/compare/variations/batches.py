@@ -49,7 +49,7 @@ from likewise.contracts.comparison import (
     Untried,
 )
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Kind
+from likewise.contracts.models import IN_TRAINING, Kind
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import figure, runs
 from likewise.errors import LikewiseError
@@ -198,9 +198,10 @@ def _most_telling(
 def _with_reference(prepared: Prepared, swept: Sequence[_Swept], *, sparing: bool) -> tuple[_Swept, ...]:
     """The same sizes and orders, with how far the reference's own answers move there: one call each.
 
-    `sparing`: one call tells whether it depends on the batch at all, and further ones are made only where the candidate
-    differs. A candidate need not be like a reference that moves: it may answer as that did in the main run, or as it
-    does in the same batch. Where the reference refuses such a batch, it cannot be told.
+    `sparing`: one call tells whether it depends on the batch at all, and further ones are made only if it does, or
+    where the candidate differs. The candidate of a reference that moves has to answer as that does in the same batch.
+    Only if parts of the reference stay in training mode, it may also answer as that did in the main run: an export is
+    not to be like that. Where the reference refuses such a batch, it cannot be told.
     """
     found = [
         entry
@@ -210,7 +211,16 @@ def _with_reference(prepared: Prepared, swept: Sequence[_Swept], *, sparing: boo
     ]
     if not any(moves(entry.facts) for entry in found):
         return tuple(found)
-    return tuple(_in_the_same_batch(prepared, entry) if differs(entry.facts) else entry for entry in found)
+    training = prepared.reference.runner.details.get(IN_TRAINING, False)
+    return tuple(
+        _in_the_same_batch(prepared, entry) if differs(entry.facts) or not (training or _stays(entry.facts)) else entry
+        for entry in found
+    )
+
+
+def _stays(facts: BatchSizeFacts) -> bool:
+    """Was the reference asked, and are its answers there what they were?"""
+    return all("reference_drift" in output.measures for output in facts.outputs) and not moves(facts)
 
 
 def moves(facts: BatchSizeFacts) -> bool:

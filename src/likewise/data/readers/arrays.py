@@ -26,6 +26,8 @@ from likewise.data.columns import ArrayColumns, CaseColumns
 from likewise.data.readers import Span, are_records
 from likewise.errors import DataError, nearest, one_line
 
+SUFFIXES = (".npz", ".npy")
+
 LONE = "X"
 """What an array without a name is called."""
 
@@ -164,12 +166,16 @@ class ArraysReader:
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
             path = str(os.fspath(target))
-            return path.lower().endswith((".npy", ".npz")) or bool(_array_files(path))
+            return path.lower().endswith(SUFFIXES) or bool(_array_files(path))
         if isinstance(target, list):
             if not target:
                 return False
             texts = all(value is None or isinstance(value, str) for value in target)
-            return texts or (all(isinstance(value, Mapping) for value in target) and not are_records(target))
+            return (
+                texts
+                or all(isinstance(value, list | tuple) for value in target)
+                or (all(isinstance(value, Mapping) for value in target) and not are_records(target))
+            )
         return isinstance(target, Mapping) or _is_array(target) or _is_loader(target)
 
     def open(self, target: object) -> Source:
@@ -190,7 +196,11 @@ class ArraysReader:
         if _is_loader(target):
             return _loaded(target)
         arrays = _live(target)
-        location = "list of texts" if isinstance(target, list) else type(target).__name__
+        nested = isinstance(target, list) and isinstance(target[0], list | tuple)
+        if nested and arrays[LONE].dtype.kind not in "biuf":
+            # As one array, numbers beside text would be text.
+            raise DataError("a row of the list holds other things than numbers", remedy="Give a DataFrame, or dicts")
+        location = "list of rows" if nested else "list of texts" if isinstance(target, list) else type(target).__name__
         return _rows_or_sample(location, arrays, {name: array.shape for name, array in arrays.items()})
 
 
@@ -238,13 +248,13 @@ def _rows_or_sample(location: str, arrays: Mapping[str, Array], shapes: Mapping[
 
 
 def _array_files(path: str) -> list[str]:
-    """The .npz files of a folder or a glob, in the order of their names."""
+    """The .npz and .npy files of a folder or a glob, in the order of their names."""
     path = os.path.expanduser(path)
     if os.path.isdir(path):
-        found = [os.path.join(path, name) for name in os.listdir(path) if name.lower().endswith(".npz")]
-        others = [name for name in os.listdir(path) if not name.startswith(".") and not name.lower().endswith(".npz")]
-        return [] if others else files.each_once(found)
-    found = [name for name in glob.glob(path) if name.lower().endswith(".npz")] if glob.has_magic(path) else []
+        names = [name for name in os.listdir(path) if not name.startswith(".")]
+        arrays = all(name.lower().endswith(SUFFIXES) for name in names)
+        return files.each_once([os.path.join(path, name) for name in names]) if arrays else []
+    found = [name for name in glob.glob(path) if name.lower().endswith(SUFFIXES)] if glob.has_magic(path) else []
     return files.each_once(found)
 
 

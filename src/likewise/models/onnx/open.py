@@ -366,11 +366,16 @@ class OnnxRunner:
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         # All outputs are always computed: leaving one out would let the optimiser remove nodes that run in production.
-        answers = self._session.run(self._layout.feed(batch))
+        answers = self._ask(batch)
+        if self._layout.learn(batch, answers, self._ask):
+            self.signature = self._layout.signature
         tensors: dict[str, Array] = {}
-        for name, answer in zip(self._session.outputs, answers, strict=True):
+        for name, answer in answers.items():
             tensors.update(self._decode(name, answer, batch))
         return tensors
+
+    def _ask(self, batch: Batch) -> dict[str, Any]:
+        return dict(zip(self._session.outputs, self._session.run(self._layout.feed(batch)), strict=True))
 
     def _decode(self, name: str, answer: Any, batch: Batch) -> dict[str, Array]:
         import numpy as np

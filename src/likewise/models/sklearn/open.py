@@ -15,14 +15,12 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, ModelError, extra, one_line
 from likewise.models import pickles, require_known
-from likewise.models.arrays import plain_labels
+from likewise.models.arrays import dense, plain_labels
 from likewise.models.sklearn.walk import innermost, outermost
 from likewise.registry import adapters
 
 SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
-
-_LARGEST_DENSE = 1 << 30
 
 
 BY_DEFINITION = frozenset(
@@ -353,20 +351,9 @@ def _array(answer: Any, view: View) -> Array:
     if isinstance(answer, list | tuple):
         answer = answer[view.part] if view.part is not None else np.stack(answer, axis=1)
     if hasattr(answer, "toarray"):
-        answer = _dense(answer, view.name)
+        answer = dense(view.name, answer)
     array = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
     return _as_labels(array) if array.dtype.kind in "OUS" else np.asarray(array)
-
-
-def _dense(answer: Any, name: str) -> Any:
-    size = answer.shape[0] * answer.shape[1] * answer.dtype.itemsize
-    if size > _LARGEST_DENSE:
-        raise ModelError(
-            f"the sparse output {name!r} of {answer.shape[0]:,} rows and {answer.shape[1]:,} columns would need "
-            f"{size / 2**30:.1f} GiB as an array",
-            remedy="Use a smaller --batch-size",
-        )
-    return answer.toarray()
 
 
 def _as_labels(array: Array) -> Array:

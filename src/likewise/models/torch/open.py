@@ -15,12 +15,12 @@ from os import PathLike
 from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
-from likewise.contracts.models import Adapter, InputSpec, Model, Signature
+from likewise.contracts.models import IN_TRAINING, PARAMETERS, Adapter, InputSpec, Model, Signature
 from likewise.contracts.values import dataclass
 from likewise.data.columns import numpy_dtype
 from likewise.errors import LikewiseError, ModelError, UsageError, extra, one_line
 from likewise.models import quietly, require_known
-from likewise.models.arrays import RowAxes, entries_of, only_batch
+from likewise.models.arrays import RowAxes, entries_of, only_batch, row_axis_of
 from likewise.models.torch import load
 
 AS_THE_DATA = "data"
@@ -182,7 +182,7 @@ def details(module: Any, what: str) -> Mapping[str, Any]:
         "torch": torch.__version__,
         "form": what,
         "module": kind,
-        "parameters": sum(tensor.numel() for tensor in module.parameters()),
+        PARAMETERS: sum(tensor.numel() for tensor in module.parameters()),
         "dtype": _weights_dtype(module),
         "device": str(device_of(module)),
         "threads": torch.get_num_threads(),
@@ -418,11 +418,8 @@ class TorchRunner:
             again = self._ask(self._laid_out(fewer))
         except ModelError:  # it takes this number of rows only
             return {}
-        axes = {}
-        for name, array in answers.items():
-            lengths = enumerate(zip(array.shape, again[name].shape if name in again else (), strict=False))
-            axes[name] = next((axis for axis, pair in lengths if pair == (rows, others)), 0)
-        return axes
+        shapes = {name: again[name].shape if name in again else () for name in answers}
+        return {n: row_axis_of(a.shape, shapes[n], rows=rows, others=others) for n, a in answers.items()}
 
     def _nothing(self, inputs: Mapping[str, Array]) -> Tensors:
         """The answer to no rows; some operators refuse an empty batch, and then the shapes seen before tell it."""
@@ -449,7 +446,8 @@ def _opened_module(module: Any, form: str, training: list[str], model: Model) ->
         )
     if stubborn := list(training_parts(module)):
         warnings.append(f"{', '.join(stubborn[:3])} of {model.name} stays in training mode: its answers may be random")
-    facts = {**details(module, form), "training_mode": bool(training), "warnings": warnings}
+    modes = {"training_mode": bool(training), IN_TRAINING: bool(stubborn)}
+    facts = {**details(module, form), **modes, "warnings": warnings}
     return TorchRunner(module, parameters, inputs, facts, model)
 
 
@@ -466,6 +464,7 @@ def _opened_program(program: Any, model: Model) -> TorchRunner:
         **details(module, "torch.export"),
         "module": type(program).__name__,
         "training_mode": bool(live),
+        IN_TRAINING: bool(live),
         "sizes": program_sizes(program),
         "warnings": warnings,
     }
