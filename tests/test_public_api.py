@@ -12,6 +12,7 @@ PROMISED = {
     "Report",
     "bench",
     "check",
+    "elsewhere",
     "explain",
     "export",
     "fix",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from likewise.contracts.verdict import Outcome as Outcome
     from likewise.contracts.verdict import Policy as Policy
     from likewise.errors import LikewiseError as LikewiseError
+    from likewise.models.environments.open import elsewhere as elsewhere
     from likewise.report import load as load
     from likewise.tasks.bench import bench as bench
     from likewise.tasks.check import check as check
@@ -41,6 +42,7 @@ _HOMES = {
     "Report": "likewise.contracts.report",
     "bench": "likewise.tasks.bench",
     "check": "likewise.tasks.check",
+    "elsewhere": "likewise.models.environments.open",
     "explain": "likewise.tasks.check",
     "export": "likewise.tasks.export",
     "fix": "likewise.tasks.fix",

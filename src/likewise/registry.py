@@ -171,11 +171,16 @@ def describe_model(
 
     The option `framework` names it where several could open the same file. Errors concern the `side`, if one is given.
     """
-    from likewise.contracts.models import Model
+    from likewise.contracts.models import PLACES, Elsewhere, Model
 
     if isinstance(target, Model):
         return target
     options = dict(options or {})
+    if isinstance(target, Elsewhere):
+        options.update(target.options)
+        target = target.model
+    if any(options.get(place) for place in PLACES):
+        return Model("environments", target, options, batch_axis)
     try:
         return Model(_framework(target, options.pop("framework", None)), target, options, batch_axis)
     except LikewiseError as error:

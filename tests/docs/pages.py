@@ -37,8 +37,8 @@ VOLATILE = (
 )
 """What depends on the machine, the day and the versions."""
 
-ILLUSTRATIONS = ("net.pt2", "model.pt2")
-"""Models that no page makes: commands that name one are only parsed."""
+ILLUSTRATIONS = ("net.pt2", "model.pt2", "old-env/bin/python", "scikit-learn==1.2.2,numpy<2", "--candidate-command")
+"""Models that no page makes, and Pythons that not everybody has: commands that name one are only parsed."""
 
 QUICKLY = {
     "check": {"--edge=off": "--edge", "--no-explain": "--no-explain", "--batch-sizes=none": "batch|beside|thorough"},

@@ -18,7 +18,7 @@ from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
 from likewise.errors import DataError, LikewiseError, ModelError, foreign
-from likewise.models.remote import RemoteRunner
+from likewise.models.remote import Apart
 from likewise.registry import adapter, open_model
 
 
@@ -122,7 +122,7 @@ def timed(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, 
     found, casts = answers(side, batch, size)
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
     # What another process does is not counted as ours.
-    return found, casts, seconds if isinstance(side.runner, RemoteRunner) else min(seconds, busy)
+    return found, casts, seconds if isinstance(side.runner, Apart) else min(seconds, busy)
 
 
 def _answer_rows(side: Side, fed: Batch) -> Tensors:

@@ -31,6 +31,10 @@ NOTE, MADE_FROM = "likewise.note", "likewise.reference_sha256"
 """The metadata entries of an exported model that say what was decided for it, and which file it was made from."""
 
 
+PLACES = ("python", "with", "command")
+"""Options of any model that say where it is opened: by another Python, with other packages, by a command."""
+
+
 class Kind(StrEnum):
     """What an output means. Outputs of different kinds are never compared by accident."""
 
@@ -123,6 +127,14 @@ class Model:
         if isinstance(self.target, str) or hasattr(self.target, "__fspath__"):
             return str(self.target)
         return str(getattr(self.target, "__name__", type(self.target).__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A model and the options that say where it is opened."""
+
+    model: Any
+    options: Mapping[str, Any]
 
 
 class Runner(Protocol):

@@ -23,7 +23,7 @@ from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mism
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, UsageError
-from likewise.models.remote import ModelProcessEnded, RemoteRunner
+from likewise.models.remote import Apart, ModelProcessEnded
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
@@ -66,7 +66,7 @@ class LocalEngine:
         if not prepared.pairing.pairs:
             comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
             return Run(comparison, RunFacts(details=details), prepared)
-        apart, kept = isinstance(reference, RemoteRunner), Kept(prepared.row_bytes)
+        apart, kept = isinstance(reference, Apart), Kept(prepared.row_bytes)
         return _Run(plan, prepared, apart, kept, call_sizes(plan, prepared)).carry_out(details)
 
 
