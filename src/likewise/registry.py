@@ -197,7 +197,7 @@ def _framework(target: object, named: object) -> str:
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",
-        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, "
+        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, a URL, "
         "`module:attribute` or `file.py:attribute`",
     )
 

@@ -126,7 +126,7 @@ def run(words: list[str], folder: Path, *, whole: bool) -> str:
 
     name, *rest = words
     told = " ".join(words)
-    if any(name in words for name in ILLUSTRATIONS):
+    if any(word in ILLUSTRATIONS or word.startswith("http://") for word in words):
         likewise.get_command(click.Context(likewise), name).make_context(name, rest)
         return ""
     more = [flag for flag, own in QUICKLY.get(name, {}).items() if not whole and not re.search(own, told)]

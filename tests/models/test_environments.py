@@ -251,9 +251,9 @@ def test_behind_walls_the_other_python_is_too_and_a_command_is_not(functions):
 
 def test_a_python_that_hangs_is_ended_and_named(functions):
     ROWS.to_csv(functions.parent / "rows.csv", index=False)
-    models = ("functions.py:double", "functions.py:hangs", "--data", "rows.csv", "--timeout", "4s")
-    done = command("check", *models, "--candidate-python", sys.executable, *FAST, folder=functions.parent)
-    done.expect(3, "no answer within 4 seconds", "the candidate (functions.py:hangs)")
+    models = ("functions.py:hangs", "functions.py:double", "--data", "rows.csv", "--timeout", "4s")
+    done = command("check", *models, "--reference-python", sys.executable, *FAST, folder=functions.parent)
+    done.expect(3, "no answer within 4 seconds", "reference (functions.py:hangs)")
 
 
 def test_a_configuration_says_where_a_model_is_opened_and_needs_trust_for_it(tmp_path):

@@ -241,6 +241,11 @@ comparison_options = _stacked(
     ),
     click.option("--fail-fast", is_flag=True, help="Stop as soon as a limit can no longer hold."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
+    click.option(
+        "--request-template",
+        metavar="FILE",
+        help="How a served model is asked: a JSON body in Jinja2, and `{# answer: NAME = $.path[*].to #}`.",
+    ),
     place_options("reference"),
     place_options("candidate"),
     adapter_option("--reference-option"),
@@ -381,6 +386,10 @@ def gate(reference: str, candidate: str, stated: Mapping[str, Any]) -> Settings:
     from likewise.tasks.settings import REPORT, settings_from
 
     table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
+    if template := table.pop("request_template", None):
+        served = [side for side in ("reference", "candidate") if str(table[side]).lower().startswith("http")]
+        required(served or None, "a URL", "--request-template says how a served model is asked: http://…")
+        table |= {f"{side}_options": {**table.get(f"{side}_options", {}), "template": template} for side in served}
     return settings_from(table, where="the command")
 
 

@@ -89,6 +89,7 @@ def _confine(job: dict[str, Any]) -> str:
         table["data"] = os.path.expanduser(table["data"])
     sides = [(table[name], _options(table, name)) for name in ("reference", "candidate", "model") if name in table]
     openers = [None if elsewhere(options) else opener(model) for model, options in sides]
+    urls = [model for model, _ in sides if _served(model)]
     shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
     walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
     if any(elsewhere(options) for _, options in sides):
@@ -96,6 +97,10 @@ def _confine(job: dict[str, Any]) -> str:
         from likewise.models.environments import place
 
         place.start_ahead([options for _, options in sides], walls)
+    if urls and sys.platform == "linux":
+        from likewise.models.endpoints import transport
+
+        transport.start_ahead(urls, folders[0])
     if sys.platform == "linux":
         confinement.enclose()
         first = openers[0] if openers else None
@@ -115,12 +120,16 @@ def elsewhere(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) for name in PLACES)
 
 
+def _served(model: Any) -> bool:
+    return isinstance(model, str) and model.lower().startswith(("http://", "https://"))
+
+
 def _needed(table: Mapping[str, Any]) -> Iterator[str]:
     """What a run has to read: models with what is beside them, rows, the code that a user names with its folder."""
     named = [table.get(name) for name in ("reference", "candidate", "model")]
     said = [entry for name in table if name.endswith("options") for entry in table[name].items()]
     options = [value for name, value in said if name not in PLACES]
-    for text in (value for value in (*named, *options) if isinstance(value, str)):
+    for text in (value for value in (*named, *options) if isinstance(value, str) and not _served(value)):
         place, colon, _ = text.rpartition(":")
         if os.path.isdir(text):
             yield text

@@ -17,7 +17,7 @@ from likewise.contracts.models import Model, Runner
 from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
-from likewise.errors import DataError, LikewiseError, ModelError, foreign
+from likewise.errors import DataError, LikewiseError, ModelError, RowCountError, foreign
 from likewise.models.remote import Apart
 from likewise.registry import adapter, open_model
 
@@ -26,12 +26,6 @@ def recorded(plan: Plan, side: str) -> bool:
     """Are there only recorded answers of a side, and none to what was not recorded?"""
     model = plan.reference if side == "reference" else plan.candidate
     return adapter(model.framework).answers_only
-
-
-class RowCountError(LikewiseError):
-    """A model gave more or fewer answers than it was given rows."""
-
-    code = "row-count"
 
 
 class SingleAnswerError(RowCountError):

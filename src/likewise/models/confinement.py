@@ -110,6 +110,9 @@ DENIED = {
 RUNNING = ("execve",)
 """The call that becomes another program; which one may be run is for Landlock to say."""
 
+ASKING = ("socket", "connect", "bind")
+"""Calls of those who ask servers; names are looked up over a socket that is bound to the system itself."""
+
 PRETENDED = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
@@ -153,6 +156,7 @@ class Walls:
     `own` are folders that it may write to, the first of them for what is temporary; `readable` it may read; of
     `listed` folders it knows the names of what is in them. `shared`: locks and memory that processes share.
     `programs` are files that it may run: what is confined before it becomes another program has that one left.
+    `network`: it may ask servers, as what sends requests for others does.
     """
 
     own: tuple[str, ...]
@@ -160,6 +164,7 @@ class Walls:
     listed: tuple[str, ...] = ()
     shared: bool = False
     programs: tuple[str, ...] = ()
+    network: bool = False
 
 
 def confine(walls: Walls) -> str:
@@ -179,10 +184,10 @@ def confine(walls: Walls) -> str:
     except OSError as error:
         parts.append(f"files open: no landlock ({error.strerror})")
     try:
-        _filter_calls(() if not walls.programs else RUNNING)
+        _filter_calls((*(RUNNING if walls.programs else ()), *(ASKING if walls.network else ())))
         # Which program may be run is for Landlock to say, where it is there.
         others = "no other programs" if parts[0].startswith("landlock") else "programs open"
-        parts += ["no network", others if walls.programs else "no exec"]
+        parts += ["network open" if walls.network else "no network", others if walls.programs else "no exec"]
     except OSError as error:
         parts.append(f"network and exec open: no seccomp ({error.strerror})")
     tell(", ".join(parts))

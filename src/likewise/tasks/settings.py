@@ -342,6 +342,7 @@ def require_harmless(
         written = [path for path in (gate.report, *gate.formats.values()) if path is not None and path != "-"]
         faults = {
             "names code to run": code,
+            "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
             "writes outside its folder": [path for path in written if here not in _place(path).parents],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
         }

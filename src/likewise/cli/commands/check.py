@@ -57,6 +57,9 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     together: dict[str, str] = {}
     started = os.getcwd()
     if reference is None:
+        if stated.pop("request_template", None):
+            told = "--request-template beside a configuration"
+            raise UsageError(told, remedy='Write it there: candidate = {model = "http://…", template = "FILE"}')
         settings = _gates(path, chosen, quiet=shown["quiet"])
         if not trusting:
             require_harmless(settings, trusted="trusted" in stated)

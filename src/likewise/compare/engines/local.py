@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field, replace
 
-from likewise.compare.call import RowCountError, Side, incident, joined, timed
+from likewise.compare.call import Side, incident, joined, timed
 from likewise.compare.engines import HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.values import dataclass
-from likewise.errors import LikewiseError, UsageError
+from likewise.errors import LikewiseError, RowCountError, UsageError
 from likewise.models.remote import Apart, ModelProcessEnded
 
 CHUNK_ROWS = 16_384
