@@ -75,6 +75,11 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
         if path is not None or chosen:
             raise UsageError("models beside --config or --gate", remedy="Name the models, or the gates of a file")
+        from likewise.data.captured import is_captured
+
+        if given["data"] is None and (held := next(filter(is_captured, (candidate, reference)), None)):
+            # Recorded traffic holds its own rows.
+            given["data"] = stated["data"] = held
         options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
         settings = {"": options.gate(reference, candidate, stated)}
     if folder is not None:

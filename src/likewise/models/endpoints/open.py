@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape, Signature
+from likewise.data.captured import DTYPES
 from likewise.errors import RowCountError, UsageError, nearest
 from likewise.models import require_known
 from likewise.models.arrays import kind_of, widened
 from likewise.models.endpoints import protocols, transport
-from likewise.models.endpoints.protocols import DTYPES, Form, Tally
+from likewise.models.endpoints.protocols import Form, Tally
 from likewise.models.endpoints.transport import EndpointError, Request, Response
 from likewise.models.remote import Apart
 

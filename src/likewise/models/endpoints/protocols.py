@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
+from likewise.data.captured import DTYPES
 from likewise.data.columns import plain
 from likewise.errors import UsageError
 from likewise.models.endpoints.transport import EndpointError
@@ -23,12 +24,7 @@ EXACT = 2**53
 FEW_DIGITS, ENOUGH_NUMBERS = 6, 20
 """A float32 takes up to nine digits: of so many numbers, one has more than six unless somebody cut them."""
 
-DATATYPES = {
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
-    "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
-    "string": "BYTES",
-}  # fmt: skip
-DTYPES = {theirs: ours for ours, theirs in DATATYPES.items()}
+DATATYPES = {ours: theirs for theirs, ours in DTYPES.items()}
 JSON_BODY = {"Content-Type": "application/json"}
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -199,7 +195,11 @@ class OpenInference:
     def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
         length = headers.get(HEADER_LENGTH.lower(), "")
         split = int(length) if length.isdecimal() else len(body)
-        document, place = parsed(body[:split], tally), split
+        return self.outputs(parsed(body[:split], tally), body[split:], tally)
+
+    def outputs(self, document: Any, behind: bytes, tally: Tally) -> dict[str, Array]:
+        """The tensors of an answer, by name; those that went as bytes are behind the document."""
+        place = 0
         tensors = document.get("outputs") if isinstance(document, Mapping) else None
         if not isinstance(tensors, list) or not tensors:
             raise EndpointError("the answer has no outputs")
@@ -207,7 +207,7 @@ class OpenInference:
         for tensor in tensors:
             try:
                 size = int((tensor.get("parameters") or {}).get("binary_data_size", 0))
-                found[str(tensor["name"])] = self._tensor(tensor, body[place : place + size], size, tally)
+                found[str(tensor["name"])] = self._tensor(tensor, behind[place : place + size], size, tally)
                 place += size
             except (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
                 raise EndpointError(f"an output of the answer is no tensor: {type(error).__name__} {error}") from error
