@@ -11,6 +11,7 @@ PROMISED = {
     "Policy",
     "Report",
     "bench",
+    "bisect",
     "check",
     "elsewhere",
     "explain",

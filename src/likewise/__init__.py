@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from likewise.models.environments.open import elsewhere as elsewhere
     from likewise.report import load as load
     from likewise.tasks.bench import bench as bench
+    from likewise.tasks.bisect import bisect as bisect
     from likewise.tasks.check import check as check
     from likewise.tasks.check import explain as explain
     from likewise.tasks.export import export as export
@@ -41,6 +42,7 @@ _HOMES = {
     "Policy": "likewise.contracts.verdict",
     "Report": "likewise.contracts.report",
     "bench": "likewise.tasks.bench",
+    "bisect": "likewise.tasks.bisect",
     "check": "likewise.tasks.check",
     "elsewhere": "likewise.models.environments.open",
     "explain": "likewise.tasks.check",

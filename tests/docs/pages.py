@@ -38,7 +38,7 @@ VOLATILE = (
 """What depends on the machine, the day and the versions."""
 
 ILLUSTRATIONS = (
-    *("net.pt2", "model.pt2", "traffic.jsonl", "answered.parquet"),
+    *("net.pt2", "model.pt2", "traffic.jsonl", "answered.parquet", "old.txt"),
     *("old-env/bin/python", "scikit-learn==1.2.2,numpy<2", "--candidate-command"),
 )
 """Models that no page makes, and Pythons that not everybody has: commands that name one are only parsed."""

@@ -22,6 +22,9 @@ DONE = "likewise.json"
 NEEDED = ("numpy", "pandas")
 """What rows travel as; installed too, in a version that goes with the others."""
 
+MOST_NAMED = 6
+"""Packages that are told one by one."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -55,8 +58,8 @@ def name_of(requirement: str) -> str:
 
 def python_with(packages: Sequence[str], python: str, *, tell: Callable[[str], None] = lambda text: None) -> str:
     """The interpreter of an environment that has these packages, made now unless it was made before."""
-    named = {name_of(entry) for entry in packages}
-    wanted = sorted([*packages, *(name for name in NEEDED if name not in named)])
+    there = {name_of(entry) for entry in packages}
+    wanted = sorted([*packages, *(name for name in NEEDED if name not in there)])
     version = _version(python)
     key = hashlib.sha256(json.dumps([version, os.path.realpath(python), wanted]).encode()).hexdigest()[:16]
     folder = cache_folder() / key
@@ -67,7 +70,8 @@ def python_with(packages: Sequence[str], python: str, *, tell: Callable[[str], N
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
             if not (folder / DONE).is_file():
-                tell(f"Making an environment with {' '.join(packages)} for Python {version}; it is kept")
+                named = " ".join(packages) if len(packages) <= MOST_NAMED else f"{len(packages)} packages"
+                tell(f"Making an environment with {named} for Python {version}; it is kept")
                 shutil.rmtree(folder, ignore_errors=True)
                 _install(folder, str(found), wanted, python)
                 (folder / DONE).write_text(json.dumps({"python": version, "packages": wanted}) + "\n")
@@ -112,8 +116,9 @@ def _install(folder: Path, made: str, wanted: Sequence[str], python: str) -> Non
         done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, env=surroundings)
         if done.returncode:
             shutil.rmtree(folder, ignore_errors=True)
+            named = " ".join(wanted) if len(wanted) <= MOST_NAMED else f"{len(wanted)} packages"
             raise EnvironmentFailedError(
-                f"no environment with {' '.join(wanted)}: {_reason(done.stdout + done.stderr)}",
+                f"no environment with {named}: {_reason(done.stdout + done.stderr)}",
                 remedy="Try versions that are there for this Python, or another one: python = ...",
             )
 
