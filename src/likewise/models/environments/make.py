@@ -124,10 +124,10 @@ def _install(folder: Path, made: str, wanted: Sequence[str], python: str) -> Non
 
 
 def _reason(text: str) -> str:
-    """Why an installer gave up: its line of an error, or its last one."""
+    """Why an installer gave up: its first line of an error, or its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if re.match(r"(?i)error\b|×|no solution", line)]
-    return (told or lines or ["it does not say why"])[-1][:300]
+    return (told[:1] or lines[-1:] or ["it does not say why"])[0][:300]
 
 
 @contextmanager
