@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle remedies screens newcomer clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle remedies screens newcomer versions clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -84,6 +84,10 @@ newcomer: $(READY)
 # Full checks of every fault and every pair of the atlas: a PASS in 12 lines, a FAIL in 40. ONLY=trees for some
 screens: $(READY)
 	$(BIN)/python benchmarks/screens.py $(if $(ONLY),--only "$(ONLY)")
+
+# The same model file in two versions of its framework, beside what a plain script answers. Installs packages; ONLY=xgboost
+versions: $(READY)
+	$(BIN)/python benchmarks/versions.py $(if $(ONLY),--only "$(ONLY)")
 
 clean:
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from likewise.contracts.verdict import Outcome as Outcome
     from likewise.contracts.verdict import Policy as Policy
     from likewise.errors import LikewiseError as LikewiseError
+    from likewise.models.environments.open import elsewhere as elsewhere
     from likewise.report import load as load
     from likewise.tasks.bench import bench as bench
+    from likewise.tasks.bisect import bisect as bisect
     from likewise.tasks.check import check as check
     from likewise.tasks.check import explain as explain
     from likewise.tasks.export import export as export
@@ -40,7 +42,9 @@ _HOMES = {
     "Policy": "likewise.contracts.verdict",
     "Report": "likewise.contracts.report",
     "bench": "likewise.tasks.bench",
+    "bisect": "likewise.tasks.bisect",
     "check": "likewise.tasks.check",
+    "elsewhere": "likewise.models.environments.open",
     "explain": "likewise.tasks.check",
     "export": "likewise.tasks.export",
     "fix": "likewise.tasks.fix",

@@ -82,6 +82,12 @@ class PairingError(LikewiseError):
     code = "pairing"
 
 
+class RowCountError(LikewiseError):
+    """A model gave more or fewer answers than it was given rows."""
+
+    code = "row-count"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for a misspelt name, or nothing."""
     import difflib

@@ -171,11 +171,16 @@ def describe_model(
 
     The option `framework` names it where several could open the same file. Errors concern the `side`, if one is given.
     """
-    from likewise.contracts.models import Model
+    from likewise.contracts.models import PLACES, Elsewhere, Model
 
     if isinstance(target, Model):
         return target
     options = dict(options or {})
+    if isinstance(target, Elsewhere):
+        options.update(target.options)
+        target = target.model
+    if any(options.get(place) for place in PLACES):
+        return Model("environments", target, options, batch_axis)
     try:
         return Model(_framework(target, options.pop("framework", None)), target, options, batch_axis)
     except LikewiseError as error:
@@ -192,7 +197,7 @@ def _framework(target: object, named: object) -> str:
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)
     raise ModelError(
         f"no framework recognises {name!r} as a model",
-        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, "
+        remedy="Give a .joblib, .pkl, .skops, .onnx, .pt2 or .pt file, a booster's own file, recorded answers, a URL, "
         "`module:attribute` or `file.py:attribute`",
     )
 

@@ -37,8 +37,11 @@ VOLATILE = (
 )
 """What depends on the machine, the day and the versions."""
 
-ILLUSTRATIONS = ("net.pt2", "model.pt2")
-"""Models that no page makes: commands that name one are only parsed."""
+ILLUSTRATIONS = (
+    *("net.pt2", "model.pt2", "traffic.jsonl", "answered.parquet", "old.txt"),
+    *("old-env/bin/python", "scikit-learn==1.2.2,numpy<2", "--candidate-command"),
+)
+"""Models that no page makes, and Pythons that not everybody has: commands that name one are only parsed."""
 
 QUICKLY = {
     "check": {"--edge=off": "--edge", "--no-explain": "--no-explain", "--batch-sizes=none": "batch|beside|thorough"},
@@ -126,7 +129,7 @@ def run(words: list[str], folder: Path, *, whole: bool) -> str:
 
     name, *rest = words
     told = " ".join(words)
-    if any(name in words for name in ILLUSTRATIONS):
+    if any(word in ILLUSTRATIONS or word.startswith("http://") for word in words):
         likewise.get_command(click.Context(likewise), name).make_context(name, rest)
         return ""
     more = [flag for flag, own in QUICKLY.get(name, {}).items() if not whole and not re.search(own, told)]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from likewise.models.python import load
+from likewise.tasks.bisect import pins, upgrades
 from planting import script
 
 TABULAR = Path(__file__).parents[2] / "examples" / "tabular"
@@ -162,3 +164,26 @@ def test_without_the_trees_something_is_quantised(tmp_path):
     assert " 0 nodes changed" not in told
     assert parity(folder)[0] == 0
     assert parity(folder, "--model", "artifacts/model.int8.onnx", "--abs-tol", "0.06", "--mean-tol", "0.02")[0] == 0
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(("fault", "code"), [("none", 0), ("columns", 1), ("mixed", 1)])
+def test_the_service_of_the_example_is_verified_and_its_faults_are_found(tmp_path, monkeypatch, fault, code):
+    folder = shutil.copytree(EXAMPLES / "serving", tmp_path / "serving")
+    monkeypatch.syspath_prepend(folder)
+    done = script(folder / "verify_service.py", "--fault", fault, folder=folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.startswith("✓" if code == 0 else "✗")
+
+
+def test_the_upgrade_of_the_example_changes_answers_by_the_type_of_text():
+    """Without installing anything: the two versions differ in the type that text has."""
+    upgrade = EXAMPLES / "upgrade"
+    changed = upgrades(pins(upgrade / "old.txt"), pins(upgrade / "new.txt"))
+    assert ("pandas", "2.2.3", "3.0.1") in {(entry.name, entry.old, entry.new) for entry in changed}
+    rows = pd.read_csv(upgrade / "customers.csv")
+    predict = load(f"{upgrade / 'model.py'}:predict")
+    as_before = rows.astype({"country": object, "plan": object})
+    assert (predict(as_before) != predict(rows.astype({"country": "str", "plan": "str"}))).mean() > 0.5

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from likewise.tasks.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+ELSEWHERE = ("python", "with", "command")
+"""`--reference-…` and `--candidate-…` that say where a model is opened."""
+
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -170,6 +173,16 @@ def adapter_option(name: str, told: str = "An option for the model's adapter.") 
     return click.option(name, held, multiple=True, callback=assignments, metavar="NAME=VALUE", help=told)
 
 
+def place_options(side: str) -> Callable[[F], F]:
+    """Where a model is opened, if not here: `--reference-python`, `--reference-with`, `--reference-command` …"""
+    told = {
+        "python": ("PATH", f"Another Python that opens the {side}; likewise need not be installed there."),
+        "with": ("PACKAGES", f"Open the {side} with these packages, such as scikit-learn==1.2.2,numpy<2."),
+        "command": ("COMMAND", f"Start the {side}'s Python by a command, such as 'docker run -i --rm image python'."),
+    }
+    return _stacked(*(click.option(f"--{side}-{name}", metavar=form, help=text) for name, (form, text) in told.items()))
+
+
 pairing_options = _stacked(
     batch_axis_option,
     click.option(
@@ -233,6 +246,13 @@ comparison_options = _stacked(
     click.option("--engine", metavar="NAME", help="Where they are: `local`, or `ray` for the actors of a Ray cluster."),
     click.option("--address", metavar="ADDRESS", help="The Ray cluster, such as `auto`; else one is started here."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
+    click.option(
+        "--request-template",
+        metavar="FILE",
+        help="How a served model is asked: a JSON body in Jinja2, and `{# answer: NAME = $.path[*].to #}`.",
+    ),
+    place_options("reference"),
+    place_options("candidate"),
     adapter_option("--reference-option"),
     adapter_option(
         "--candidate-option", "An option for the adapter, such as optimization=disable, threads=1 or providers=CUDA."
@@ -354,6 +374,10 @@ def stated(**options: Any) -> dict[str, Any]:
         found["batch_sizes"] = ()
     if options.get("shapes") == {}:
         found["shapes"] = {}
+    for side in ("reference", "candidate"):
+        said = {name: found.pop(f"{side}_{name}") for name in ELSEWHERE if f"{side}_{name}" in found}
+        if said:
+            found[f"{side}_options"] = {**found.get(f"{side}_options", {}), **said}
     formats = {name.removeprefix("format_"): found.pop(name) for name in [*found] if name.startswith("format_")}
     if formats:
         found["formats"] = formats
@@ -367,6 +391,10 @@ def gate(reference: str, candidate: str, stated: Mapping[str, Any]) -> Settings:
     from likewise.tasks.settings import REPORT, settings_from
 
     table = {"report": REPORT, **stated, "reference": reference, "candidate": candidate}
+    if template := table.pop("request_template", None):
+        served = [side for side in ("reference", "candidate") if str(table[side]).lower().startswith("http")]
+        required(served or None, "a URL", "--request-template says how a served model is asked: http://…")
+        table |= {f"{side}_options": {**table.get(f"{side}_options", {}), "template": template} for side in served}
     return settings_from(table, where="the command")
 
 

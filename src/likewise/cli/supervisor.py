@@ -94,6 +94,7 @@ def supervise(
     silence = _Silence() if timeout is None and job["do"] in ("check", "fix") else None
     timeout = timeout or None
     known: list[tuple[str, str]] = []
+    _install(job)
     try:
         with _rooms(job) as own, _worker() as worker:
             job, waiting = {**job, "own": own}, (timeout, silence)
@@ -103,6 +104,18 @@ def supervise(
     except CrashError as error:
         error.judged = known[-1] if known else None
         raise
+
+
+def _install(job: Mapping[str, Any]) -> None:
+    """Make the environments that the models of a job ask for: behind its walls, the worker can install nothing."""
+    table = job.get("settings") or job.get("arguments") or {}
+    for name in ("reference_options", "candidate_options", "options"):
+        if (table.get(name) or {}).get("with"):
+            from likewise.models.environments.place import Place
+
+            place = Place.of(table[name])
+            assert place is not None
+            place.interpreter(tell=lambda text: click.echo(text, err=True))
 
 
 @contextmanager

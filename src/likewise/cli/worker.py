@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.comparison import Progress
+from likewise.contracts.models import PLACES
 from likewise.data import files
 from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
@@ -86,10 +87,20 @@ def _confine(job: dict[str, Any]) -> str:
     if isinstance(table.get("data"), str):
         # While it is known which folder that is.
         table["data"] = os.path.expanduser(table["data"])
-    models = [table[name] for name in ("reference", "candidate", "model") if name in table]
-    openers = [opener(model) for model in models]
+    sides = [(table[name], _options(table, name)) for name in ("reference", "candidate", "model") if name in table]
+    openers = [None if elsewhere(options) else opener(model) for model, options in sides]
+    urls = [model for model, _ in sides if _served(model)]
     shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
     walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
+    if any(elsewhere(options) for _, options in sides):
+        # Imported where used: most runs need no other Python.
+        from likewise.models.environments import place
+
+        place.start_ahead([options for _, options in sides], walls)
+    if urls and sys.platform == "linux":
+        from likewise.models.endpoints import transport
+
+        transport.start_ahead(urls, folders[0])
     if sys.platform == "linux":
         confinement.enclose()
         first = openers[0] if openers else None
@@ -101,11 +112,26 @@ def _confine(job: dict[str, Any]) -> str:
     return confinement.confine(walls)
 
 
+def _options(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The options of the reference, the candidate or the only model."""
+    return table.get("options" if name == "model" else f"{name}_options") or {}
+
+
+def elsewhere(options: Mapping[str, Any]) -> bool:
+    """Does another Python open the model with these options?"""
+    return any(options.get(name) for name in PLACES)
+
+
+def _served(model: Any) -> bool:
+    return isinstance(model, str) and model.lower().startswith(("http://", "https://"))
+
+
 def _needed(table: Mapping[str, Any]) -> Iterator[str]:
     """What a run has to read: models with what is beside them, rows, the code that a user names with its folder."""
     named = [table.get(name) for name in ("reference", "candidate", "model")]
-    options = [value for name in table if name.endswith("options") for value in table[name].values()]
-    for text in (value for value in (*named, *options) if isinstance(value, str)):
+    said = [entry for name in table if name.endswith("options") for entry in table[name].items()]
+    options = [value for name, value in said if name not in PLACES]
+    for text in (value for value in (*named, *options) if isinstance(value, str) and not _served(value)):
         place, colon, _ = text.rpartition(":")
         if os.path.isdir(text):
             yield text
@@ -172,7 +198,7 @@ def _end_like(code: int) -> None:
 
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     apart = remote.worthwhile()
-    if apart:
+    if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
     from likewise.report import render
     from likewise.tasks import check

@@ -17,8 +17,8 @@ from likewise.contracts.models import Model, Runner
 from likewise.contracts.values import dataclass
 from likewise.data.columns import ArrayColumns
 from likewise.data.selection import UNREADABLE
-from likewise.errors import DataError, LikewiseError, ModelError, foreign
-from likewise.models.remote import RemoteRunner
+from likewise.errors import DataError, LikewiseError, ModelError, RowCountError, foreign
+from likewise.models.remote import Apart
 from likewise.registry import adapter, open_model
 
 
@@ -26,12 +26,6 @@ def recorded(plan: Plan, side: str) -> bool:
     """Are there only recorded answers of a side, and none to what was not recorded?"""
     model = plan.reference if side == "reference" else plan.candidate
     return adapter(model.framework).answers_only
-
-
-class RowCountError(LikewiseError):
-    """A model gave more or fewer answers than it was given rows."""
-
-    code = "row-count"
 
 
 class SingleAnswerError(RowCountError):
@@ -122,7 +116,7 @@ def timed(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, 
     found, casts = answers(side, batch, size)
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
     # What another process does is not counted as ours.
-    return found, casts, seconds if isinstance(side.runner, RemoteRunner) else min(seconds, busy)
+    return found, casts, seconds if isinstance(side.runner, Apart) else min(seconds, busy)
 
 
 def _answer_rows(side: Side, fed: Batch) -> Tensors:

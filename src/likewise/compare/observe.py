@@ -20,7 +20,7 @@ import numpy as np
 from likewise.compare import feed
 from likewise.compare import pair as pairing
 from likewise.compare.align import align, margin_of, type_of
-from likewise.compare.call import RowCountError, Side, answers, columns_used, merged_casts, settled
+from likewise.compare.call import Side, answers, columns_used, merged_casts, settled
 from likewise.compare.differences import (
     SHARED,
     Constancy,
@@ -50,7 +50,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind, Runner
 from likewise.contracts.values import dataclass
 from likewise.data.selection import require_few
-from likewise.errors import LikewiseError, ModelError
+from likewise.errors import LikewiseError, ModelError, RowCountError
 from likewise.models.remote import cores
 from likewise.registry import extensions
 

@@ -37,6 +37,10 @@ IN_TRAINING = "acts_as_in_training"
 """Where a runner's details say that parts of a model stay in training mode, so that answers depend on other rows."""
 
 
+PLACES = ("python", "with", "command")
+"""Options of any model that say where it is opened: by another Python, with other packages, by a command."""
+
+
 class Kind(StrEnum):
     """What an output means. Outputs of different kinds are never compared by accident."""
 
@@ -129,6 +133,14 @@ class Model:
         if isinstance(self.target, str) or hasattr(self.target, "__fspath__"):
             return str(self.target)
         return str(getattr(self.target, "__name__", type(self.target).__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A model and the options that say where it is opened."""
+
+    model: Any
+    options: Mapping[str, Any]
 
 
 class Runner(Protocol):

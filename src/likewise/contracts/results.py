@@ -268,3 +268,39 @@ class StressResult:
 
     def __bool__(self) -> bool:
         return self.outcome is Outcome.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A package in two versions; None where one side does not have it."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.old or 'not there'} → {self.new or 'not there'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The model with some packages upgraded, against the model with none: FAIL where the answers differ."""
+
+    upgraded: tuple[str, ...]
+    outcome: Outcome
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class BisectResult:
+    """Which upgrades change the answers. `outcome` is that of all of them together.
+
+    `rest_alike`: with all others upgraded and these not, the answers are as before; None where that cannot be told.
+    """
+
+    model: str
+    outcome: Outcome
+    changed: tuple[Upgrade, ...]
+    culprits: tuple[Upgrade, ...] = ()
+    rest_alike: bool | None = None
+    trials: tuple[Trial, ...] = ()

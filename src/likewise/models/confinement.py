@@ -17,7 +17,7 @@ import struct
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from likewise import errors
@@ -30,6 +30,9 @@ SYSTEM = (
     *(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "version", "filesystems", "loadavg", "sys", "driver")),
 )
 """What a program reads of a system that it runs on: libraries, time zones, processors and memory. No home folders."""
+
+LOADERS = "/lib*/ld-*.so*"
+"""What the kernel runs with a program, to load its libraries."""
 
 DEVICES = ("/dev/null", "/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/accel*", "/proc/self/clear_refs")
 """What a runtime also writes to."""
@@ -104,6 +107,12 @@ DENIED = {
 }  # fmt: skip
 """Calls that are refused, by their numbers on x86-64 and on 64-bit Arm."""
 
+RUNNING = ("execve",)
+"""The call that becomes another program; which one may be run is for Landlock to say."""
+
+ASKING = ("socket", "connect", "bind")
+"""Calls of those who ask servers; names are looked up over a socket that is bound to the system itself."""
+
 PRETENDED = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
@@ -146,12 +155,16 @@ class Walls:
 
     `own` are folders that it may write to, the first of them for what is temporary; `readable` it may read; of
     `listed` folders it knows the names of what is in them. `shared`: locks and memory that processes share.
+    `programs` are files that it may run: what is confined before it becomes another program has that one left.
+    `network`: it may ask servers, as what sends requests for others does.
     """
 
     own: tuple[str, ...]
     readable: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     shared: bool = False
+    programs: tuple[str, ...] = ()
+    network: bool = False
 
 
 def confine(walls: Walls) -> str:
@@ -171,8 +184,10 @@ def confine(walls: Walls) -> str:
     except OSError as error:
         parts.append(f"files open: no landlock ({error.strerror})")
     try:
-        _filter_calls()
-        parts += ["no network", "no exec"]
+        _filter_calls((*(RUNNING if walls.programs else ()), *(ASKING if walls.network else ())))
+        # Which program may be run is for Landlock to say, where it is there.
+        others = "no other programs" if parts[0].startswith("landlock") else "programs open"
+        parts += ["network open" if walls.network else "no network", others if walls.programs else "no exec"]
     except OSError as error:
         parts.append(f"network and exec open: no seccomp ({error.strerror})")
     tell(", ".join(parts))
@@ -288,6 +303,7 @@ def _confine_files(walls: Walls) -> int:
     devices = (path for pattern in DEVICES for path in glob.glob(pattern))
     for access, paths in (
         (READ, (*_of_python(), *SYSTEM, *walls.readable)),
+        (READ | EXECUTE, (*walls.programs, *(glob.glob(LOADERS) if walls.programs else ()))),
         (READ_DIR, walls.listed),
         (READ | WRITE_FILE | IOCTL, devices),
         # Without a look at the names: locks are found by theirs, and what others share is not.
@@ -326,11 +342,11 @@ def _restrict(rules: int) -> None:
         os.close(rules)
 
 
-def _filter_calls() -> None:
+def _filter_calls(allowed: Collection[str]) -> None:
     machine = os.uname().machine
     if machine not in SECCOMP:
         raise OSError(errno.ENOSYS, f"no filter for {machine}")
-    program = b"".join(_program(machine))
+    program = b"".join(_program(machine, allowed))
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     # Without the second flag, some systems make every model slower.
@@ -341,7 +357,7 @@ def _filter_calls() -> None:
     _call(SECCOMP[machine], 1, 0, header)
 
 
-def _program(machine: str) -> Iterator[bytes]:
+def _program(machine: str, allowed: Collection[str]) -> Iterator[bytes]:
     """The filter: a list of instructions for the kernel's small machine, each a word, two jumps and a number."""
     column = list(SECCOMP).index(machine)
     load, masked, equal, at_least, any_of, leave = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
@@ -359,7 +375,7 @@ def _program(machine: str) -> Iterator[bytes]:
         yield step(at_least, 0x40000000, 0, 1)
         yield step(leave, refuse | errno.EPERM)
     for calls, answer in ((DENIED, errno.EACCES), (PRETENDED, 0), (UNKNOWN, errno.ENOSYS)):
-        for number in (numbers[column] for numbers in calls.values()):
+        for number in (numbers[column] for name, numbers in calls.items() if name not in allowed):
             if number is not None:
                 yield step(equal, number, 0, 1)
                 yield step(leave, refuse | answer)

@@ -23,7 +23,7 @@ from typing import Any
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, Signature
 from likewise.data.columns import ArrayColumns
-from likewise.errors import ModelError, nearest, one_line
+from likewise.errors import LikewiseError, ModelError, nearest, one_line
 from likewise.models import require_known
 from likewise.models.arrays import array_of_dicts, dense, entries_of, kind_of, of_objects, unboxed
 from likewise.registry import adapters
@@ -139,6 +139,8 @@ class PythonRunner:
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         try:
             answer = self._function(_argument(batch))
+        except LikewiseError:
+            raise
         except Exception as error:
             raise ModelError(f"it raised {one_line(error)}") from error
         tensors = self._named(answer, len(batch) if batch.stacked else None)

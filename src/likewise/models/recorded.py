@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from math import prod
 from os import PathLike
@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from likewise.contracts.data import Array, Batch, RowIds, Tensors
-from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Signature
+from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Runner, Signature
 from likewise.data.files import hash_rows, replacing
 from likewise.data.readers import onnx_testdata
 from likewise.errors import DataError, ModelError, one_line
 from likewise.models.arrays import arrays_of_sequence, kind_of, of_objects, widened
+from likewise.registry import adapter
 
 KEY = b"likewise.recorded"
 ROW, NAME, INPUTS = "row", "name", "inputs"
@@ -49,8 +50,12 @@ class RecordedAdapter(Adapter):
         return path.suffix.lower() in (".parquet", ".pq") or onnx_testdata.is_test_data(path)
 
     @contextmanager
-    def open(self, model: Model) -> Iterator[RecordedRunner | DataSetRunner]:
+    def open(self, model: Model) -> Iterator[Runner]:
         path = Path(model.target)
+        if model.options.get("answers"):
+            with adapter("captured").open(replace(model, framework="captured")) as runner:
+                yield runner
+            return
         yield DataSetRunner(path) if onnx_testdata.is_test_data(path) else RecordedRunner(path)
 
 
@@ -165,7 +170,8 @@ class RecordedRunner:
         if found is None:
             raise ModelError(
                 f"{path} holds a table, not recorded answers",
-                remedy="Write them with `likewise record MODEL --data FILE -o golden.parquet`",
+                remedy="Write them with `likewise record MODEL --data FILE -o golden.parquet`, or name columns "
+                "that hold them: option answers=COLUMN",
             )
         about: dict[str, Any] = json.loads(found)
         self._keyed_by_name = bool(about["keyed_by_name"])

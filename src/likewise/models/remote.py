@@ -172,7 +172,11 @@ class ModelProcessEnded(BaseException):
         self.code = code
 
 
-class RemoteRunner:
+class Apart:
+    """A runner whose model works in a process of its own: while it answers, this one is free for something else."""
+
+
+class RemoteRunner(Apart):
     """A model in another process, which is being opened there until `arrive` returns."""
 
     native = None
@@ -239,7 +243,7 @@ def _start() -> Process:
     if _WAITING:
         return _WAITING.pop()
     process = start("from likewise.models.remote import serve; serve()")
-    process.stdin, process.stdout = _ours(process.stdin), _ours(process.stdout)
+    process.stdin, process.stdout = roomy(process.stdin), roomy(process.stdout)
     return process
 
 
@@ -262,7 +266,7 @@ class Line:
         with self._sending:
             # A process that is gone is noticed where its answer is awaited.
             with contextlib.suppress(BrokenPipeError):
-                _send(self._process.stdin, (what, question))
+                self.write(self._process.stdin, what, question)
             self._posted += 1
             return self._posted
 
@@ -272,9 +276,9 @@ class Line:
         with self._turn:
             self._turn.wait_for(lambda: self._collected == number - 1)
             try:
-                answer, error, noted = _receive(self._process.stdout)
+                answer, error, noted = self.read(self._process.stdout)
             except EOFError:
-                raise ModelProcessEnded(self._process.wait()) from None
+                raise self.ended() from None
             finally:
                 self._collected = number
                 self._turn.notify_all()
@@ -283,6 +287,19 @@ class Line:
         if error is not None:
             raise error
         return answer
+
+    def write(self, pipe: IO[bytes], what: str, question: Any) -> None:
+        """Put a question into the pipe."""
+        _send(pipe, (what, question))
+
+    def read(self, pipe: IO[bytes]) -> tuple[Any, BaseException | None, Sequence[str]]:
+        """The next answer, what was raised in its place, and what was noted on the way."""
+        answer, error, noted = _receive(pipe)
+        return answer, error, noted
+
+    def ended(self) -> BaseException:
+        """What is raised when the process is gone."""
+        return ModelProcessEnded(self._process.wait())
 
     def close(self) -> None:
         self._process.kill()
@@ -385,7 +402,7 @@ def _exactly(pipe: IO[bytes], size: int) -> bytearray:
     return found
 
 
-def _ours(pipe: IO[bytes] | None) -> IO[bytes] | None:
+def roomy(pipe: IO[bytes] | None) -> IO[bytes] | None:
     """The pipe with more room and a high number: a model may write to low descriptors that it did not open."""
     if sys.platform == "win32" or pipe is None:
         return pipe

@@ -37,7 +37,7 @@ from likewise.models.arrays import RowAxes
 from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance, save
 from likewise.tasks.judge import held_to_baseline
-from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats
+from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats, with_places
 
 if TYPE_CHECKING:
     from likewise.explain.driver import Investigation
@@ -90,9 +90,9 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
 
 def settings_of(reference: Any, candidate: Any, data: Any, **options: Any) -> Settings:
     """One gate from the options of a call; a usage error for a name that is no option."""
-    given = with_formats(options)
+    given = with_places({**with_formats(options), "reference": reference, "candidate": candidate, "data": data})
     require_known(given, KNOWN)
-    return Settings(reference=reference, candidate=candidate, data=data, **plain_values(given))
+    return Settings(**plain_values(given))
 
 
 def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from likewise.contracts.models import BatchAxis
+from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
@@ -170,6 +170,19 @@ class Settings:
 
 
 KNOWN = (*(entry.name for entry in fields(Settings)), *FORMATS)
+
+
+def with_places(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with what is said as `reference = {model = "...", python = "..."}` among the options of a model."""
+    plain = dict(table)
+    for side in ("reference", "candidate"):
+        said = plain.get(side)
+        if isinstance(said, Mapping) and "model" in said:
+            said = Elsewhere(said["model"], {name: value for name, value in said.items() if name != "model"})
+        if isinstance(said, Elsewhere):
+            plain[side] = said.model
+            plain[f"{side}_options"] = {**plain.get(f"{side}_options", {}), **said.options}
+    return plain
 
 
 def require_known(names: Iterable[str], known: Iterable[str]) -> None:
@@ -340,10 +353,12 @@ def require_harmless(
         texts = [entry for part in OPENED for entry in _texts(getattr(gate, part), part)]
         named = [(key, text) for key, text in texts if SPECIFICATION.match(text) and not key.endswith(".batch_axis")]
         code = [f"{key} = {text!r}" for key, text in named]
+        code += [f"{key} = {text!r}" for key, text in texts if key.rpartition(".")[2] in PLACES]
         code += [f"trusted = {list(gate.trusted)}"] if gate.trusted and not trusted else []
         written = [path for path in (gate.report, *gate.formats.values()) if path is not None and path != "-"]
         faults = {
             "names code to run": code,
+            "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
             "writes outside its folder": [path for path in written if here not in _place(path).parents],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
         }
@@ -434,7 +449,7 @@ def _plain(value: Any) -> Any:
 
 def settings_from(table: Mapping[str, Any], *, where: str) -> Settings:
     """Settings from plain values of the right types, checked for unknown and missing names."""
-    table = with_formats(table)
+    table = with_places(with_formats(table))
     for name in table:
         if name not in KNOWN:
             raise UsageError(f"{where}: unknown setting {name!r}{nearest(name, KNOWN)}")

@@ -57,6 +57,9 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     together: dict[str, str] = {}
     started = os.getcwd()
     if reference is None:
+        if stated.pop("request_template", None):
+            told = "--request-template beside a configuration"
+            raise UsageError(told, remedy='Write it there: candidate = {model = "http://…", template = "FILE"}')
         settings = _gates(path, chosen, quiet=shown["quiet"])
         if not trusting:
             require_harmless(settings, trusted="trusted" in stated)
@@ -72,6 +75,11 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
         if path is not None or chosen:
             raise UsageError("models beside --config or --gate", remedy="Name the models, or the gates of a file")
+        from likewise.data.captured import is_captured
+
+        if given["data"] is None and (held := next(filter(is_captured, (candidate, reference)), None)):
+            # Recorded traffic holds its own rows.
+            given["data"] = stated["data"] = held
         options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
         settings = {"": options.gate(reference, candidate, stated)}
     if folder is not None:

@@ -20,15 +20,15 @@ from typing import Protocol
 
 import numpy as np
 
-from likewise.compare.call import RowCountError, Side, incident, joined, timed
+from likewise.compare.call import Side, incident, joined, timed
 from likewise.compare.engines import FAILING_ROWS, FIRST_ROWS, HEAD_ROWS, Head, Kept, Run, Session
 from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch, Source
 from likewise.contracts.values import dataclass
-from likewise.errors import LikewiseError, UsageError
-from likewise.models.remote import ModelProcessEnded, RemoteRunner
+from likewise.errors import LikewiseError, RowCountError, UsageError
+from likewise.models.remote import Apart, ModelProcessEnded
 
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 64 * 2**20
@@ -114,7 +114,7 @@ def carried_out(
         return Run(comparison, RunFacts(details=details), prepared)
     sizes = call_sizes(plan, prepared)
     with gather(prepared, sizes) as crew:
-        return LocalRun(plan, prepared, sizes, isinstance(reference, RemoteRunner), crew).carry_out(details)
+        return LocalRun(plan, prepared, sizes, isinstance(reference, Apart), crew).carry_out(details)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from likewise.compare.align import align
-from likewise.compare.call import RowCountError, Side, answers, incident, recorded
+from likewise.compare.call import Side, answers, incident, recorded
 from likewise.compare.differences import differences
 from likewise.compare.engines import Head
 from likewise.compare.observe import (
@@ -52,7 +52,7 @@ from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import IN_TRAINING, Kind
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import figure, runs
-from likewise.errors import LikewiseError
+from likewise.errors import LikewiseError, RowCountError
 
 DEFAULT_SIZES = (1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128)
 """Kernels and exporters change their ways at powers of two: these are some, and what is beside them."""

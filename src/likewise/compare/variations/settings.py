@@ -13,14 +13,14 @@ from math import prod
 from typing import Any
 
 from likewise.compare import feed as feeding
-from likewise.compare.call import RowCountError, answers, incident
+from likewise.compare.call import answers, incident
 from likewise.compare.observe import CANDIDATE, Partial, Prepared, finish_beside, needed_to_judge_again, observe
 from likewise.contracts.comparison import Comparison, Mismatch, Plan, SuiteFacts
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome, Severity, Verdict
-from likewise.errors import LikewiseError, UnavailableError, UsageError
+from likewise.errors import LikewiseError, RowCountError, UnavailableError, UsageError
 from likewise.registry import adapter, open_model
 
 KIND = "setting"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -338,12 +338,12 @@ class OnnxAdapter(Adapter):
 
 
 class OnnxRunner:
-    """An open graph and what it declares."""
+    """An open graph and what it declares; `opened` gives what runs it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, opened: Callable[[Model, ModelProto], Session] = open_session) -> None:
         proto = describe.read(model.target)
         self.native = proto
-        self._model = model
+        self._model, self._opened = model, opened
         self._awake: Session | None = None
         declared = describe.outputs(proto)
         self._classes = {spec.name: spec.classes for spec in declared}
@@ -356,7 +356,7 @@ class OnnxRunner:
     @property
     def _session(self) -> Session:
         if self._awake is None:
-            self._awake = open_session(self._model, self.native)
+            self._awake = self._opened(self._model, self.native)
         return self._awake
 
     def rest(self) -> None:

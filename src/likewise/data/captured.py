@@ -1,0 +1,170 @@
+"""Recorded requests and responses of a service, one a line of JSON: what was asked, what was answered, and when.
+
+Bodies are those of the Open Inference Protocol, of MLflow's `/invocations` or of `{"instances": …}`. A line holds both
+(`request` and `response`), or either as an event of its own with the same id, as KServe's logger writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.values import dataclass
+from likewise.errors import DataError
+
+ASKED, ANSWERED = ("request", "request_body", "input"), ("response", "response_body", "output")
+TIMES = ("time", "timestamp", "datetime", "date", "@timestamp")
+BODIES = ("inputs", "dataframe_split", "dataframe_records", "instances")
+"""One of these is in every body of a request."""
+
+DTYPES = {
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8",
+    "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64",
+    "BYTES": "string",
+}  # fmt: skip
+"""The types of the Open Inference Protocol."""
+
+HEAD = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that was answered; `line` is where it stands in the file."""
+
+    line: int
+    request: Mapping[str, Any]
+    response: Any
+    time: str | None
+
+
+def is_captured(path: str | Path) -> bool:
+    """Does a file begin like recorded traffic?"""
+    if not str(path).lower().endswith((".jsonl", ".ndjson")):
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            entry = json.loads(file.readline(HEAD))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(entry, dict) and (_body(entry, ASKED) is not None or _event(entry) is not None)
+
+
+def exchanges(path: str | Path) -> tuple[tuple[Exchange, ...], int]:
+    """The requests of a file that were answered, in the order they were sent in, and how many were not."""
+    told = Path(path).stat()
+    return _read(str(path), told.st_mtime_ns, told.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], int]:
+    asked: dict[str, tuple[int, Mapping[str, Any], str | None]] = {}
+    answered: dict[str, Any] = {}
+    for line, entry in _lines(path):
+        event = _event(entry)
+        if event is not None:
+            name, is_request, body = event
+            if not is_request:
+                answered.setdefault(name, body)
+            elif isinstance(body, Mapping):
+                asked.setdefault(name, (line, body, _time(entry)))
+            continue
+        request = _body(entry, ASKED)
+        if request is None:
+            raise DataError(f"{path}, line {line}: there is no request in it", remedy=f"One of: {', '.join(ASKED)}")
+        asked[f"line {line}"] = line, request, _time(entry)
+        status = entry.get("status", entry.get("status_code", 200))
+        response = next((_decoded(entry[name]) for name in ANSWERED if name in entry), None)
+        if response is not None and status == 200:
+            answered[f"line {line}"] = response
+    found = tuple(Exchange(*asked[name][:2], answered[name], asked[name][2]) for name in asked if name in answered)
+    return found, len(asked) - len(found)
+
+
+def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(path, encoding="utf-8") as file:
+        for number, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            try:
+                entry = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}, line {number} is no JSON: {error}", remedy="Write it again") from error
+            if not isinstance(entry, dict):
+                raise DataError(f"{path}, line {number} is no object", remedy="A line has a request and a response")
+            yield number, entry
+
+
+def _event(entry: Mapping[str, Any]) -> tuple[str, bool, Any] | None:
+    """An event of KServe's logger: whose it is, whether it is a request, and the body."""
+    kind = entry.get("type")
+    if not isinstance(kind, str) or "id" not in entry or not kind.endswith((".request", ".response")):
+        return None
+    return str(entry["id"]), kind.endswith(".request"), _decoded(entry.get("data"))
+
+
+def _body(entry: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any] | None:
+    found = next((_decoded(entry[name]) for name in names if name in entry), None)
+    return found if isinstance(found, dict) and any(name in found for name in BODIES) else None
+
+
+def _decoded(body: Any) -> Any:
+    """A body that was logged as text is the document in it."""
+    try:
+        return json.loads(body) if isinstance(body, str) else body
+    except ValueError:
+        return None
+
+
+def _time(entry: Mapping[str, Any]) -> str | None:
+    return next((str(entry[name]) for name in TIMES if entry.get(name) is not None), None)
+
+
+def rows_of(exchange: Exchange) -> tuple[int, dict[str, Any]]:
+    """How many rows a request has, and its columns: lists of cells, or arrays where the body declares their types."""
+    import numpy as np
+
+    body, where = exchange.request, f"the request in line {exchange.line}"
+    try:
+        if "dataframe_split" in body:
+            names = [str(name) for name in body["dataframe_split"]["columns"]]
+            rows = [dict(zip(names, row, strict=True)) for row in body["dataframe_split"]["data"]]
+            return len(rows), {name: [row[name] for row in rows] for name in names}
+        if "dataframe_records" in body or "instances" in body:
+            rows = body.get("dataframe_records", body.get("instances"))
+            if all(isinstance(row, dict) for row in rows):
+                return len(rows), {str(name): [row[name] for row in rows] for name in rows[0]}
+            return len(rows), {"X": np.asarray(rows)}
+        tensors = body["inputs"]
+        if isinstance(tensors, list) and all(isinstance(entry, dict) and "datatype" in entry for entry in tensors):
+            found = {str(entry["name"]): _tensor(entry) for entry in tensors}
+        elif isinstance(tensors, dict):
+            found = {str(name): np.asarray(values) for name, values in tensors.items()}
+        else:
+            found = {"X": np.asarray(tensors)}
+        counts = {len(array) for array in found.values()}
+        if len(counts) != 1:
+            raise ValueError("its inputs have different numbers of rows")
+        return counts.pop(), found
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        told = f"{where} cannot be read: {type(error).__name__} {error}"
+        raise DataError(told, remedy="Leave that line out, or write it as it was sent") from error
+
+
+def _tensor(entry: Mapping[str, Any]) -> Any:
+    import numpy as np
+
+    named = DTYPES[entry["datatype"]]
+    dtype = np.dtype(object if named == "string" else named)
+    values = np.array([float("nan") if v is None and dtype.kind == "f" else v for v in _flat(entry["data"])], dtype)
+    array = values.reshape([int(size) for size in entry["shape"]])
+    # A column of a table, as servers of tables are sent it.
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    while data and all(isinstance(entry, list) for entry in data):
+        data = [value for entry in data for value in entry]
+    return data

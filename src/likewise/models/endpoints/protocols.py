@@ -1,0 +1,356 @@
+"""What servers of models are asked with, and how they answer: one class a protocol, all of them without a network.
+
+JSON has no NaN, many readers of it have no whole numbers beyond 2⁵³, and some writers cut digits off: whatever does not
+survive on the way is counted, because a client of the service meets the same loss and nobody sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, Protocol
+
+from likewise.contracts.data import Array
+from likewise.contracts.values import dataclass
+from likewise.data.captured import DTYPES
+from likewise.data.columns import plain
+from likewise.errors import UsageError
+from likewise.models.endpoints.transport import EndpointError
+
+EXACT = 2**53
+FEW_DIGITS, ENOUGH_NUMBERS = 6, 20
+"""A float32 takes up to nine digits: of so many numbers, one has more than six unless somebody cut them."""
+
+DATATYPES = {ours: theirs for theirs, ours in DTYPES.items()}
+JSON_BODY = {"Content-Type": "application/json"}
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+Body = tuple[bytes, Mapping[str, str]]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What did not survive being written as text."""
+
+    not_finite: int = 0
+    beyond: int = 0
+    nulls: int = 0
+    numbers: int = 0
+    digits: int = 0
+
+    def told(self) -> list[str]:
+        """In words for a report."""
+        short = self.numbers >= ENOUGH_NUMBERS and self.digits <= FEW_DIGITS
+        found = {
+            f"{self.not_finite:,} values that are not finite were sent as null: JSON has no NaN": self.not_finite,
+            f"{self.beyond:,} whole numbers beyond 2^53 were sent, which many servers read as floats": self.beyond,
+            f"{self.nulls:,} of its answers are null or NaN as text, and were taken for NaN": self.nulls,
+            f"its answers are written with at most {self.digits} digits: the service cuts or rounds them": short,
+        }
+        return [text for text, there in found.items() if there]
+
+    def number(self, text: str) -> float:
+        """A float of an answer, whose digits are looked at."""
+        digits = text.lower().partition("e")[0].lstrip("-0.").replace(".", "")
+        self.numbers, self.digits = self.numbers + 1, max(self.digits, len(digits))
+        return float(text)
+
+
+class Form(Protocol):
+    """How one protocol writes rows and reads answers."""
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body: ...
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]: ...
+
+
+def cells(array: Array, tally: Tally) -> Any:
+    """An array as nested lists that JSON can hold."""
+    import numpy as np
+
+    kind = array.dtype.kind
+    if kind == "f" or array.dtype.name == "bfloat16":
+        gaps = ~np.isfinite(array.astype(np.float64))
+        if gaps.any():
+            tally.not_finite += int(gaps.sum())
+            array = array.astype(np.float64).astype(object)
+            array[gaps] = None
+        return array.tolist()
+    if kind in "iu":
+        if array.dtype.itemsize == 8 and array.size:
+            tally.beyond += int(np.count_nonzero((array > EXACT) | (array < -EXACT if kind == "i" else False)))
+        return array.tolist()
+    if kind in "mM":
+        gaps = np.isnat(array)
+        tally.not_finite += int(gaps.sum())
+        text = np.datetime_as_string(array).astype(object) if kind == "M" else array.astype(np.int64).astype(object)
+        text[gaps] = None
+        return text.tolist()
+    if kind == "b":
+        return array.tolist()
+    listed = [plain(value) for value in array.ravel().tolist()]
+    found = np.empty(len(listed), dtype=object)
+    for place, value in enumerate(listed):
+        missing = isinstance(value, float) and value != value
+        tally.not_finite += int(missing)
+        found[place] = None if missing else value
+    return found.reshape(array.shape).tolist()
+
+
+def parsed(body: bytes, tally: Tally) -> Any:
+    """JSON of an answer; an error where it is none, or not whole."""
+    try:
+        return json.loads(body.decode("utf-8"), parse_float=tally.number)
+    except (ValueError, RecursionError) as error:
+        shown = body[:80].decode(errors="replace").strip()
+        raise EndpointError(f"the answer is no whole JSON ({len(body):,} bytes, {shown!r}…)") from error
+
+
+def column(values: Any, name: str, tally: Tally) -> Array:
+    """Answers from a list, one a row: numbers with NaN for null, or text."""
+    import numpy as np
+
+    if not isinstance(values, list):
+        raise EndpointError(f"{name!r} of the answer is {type(values).__name__}, not a list with an entry a row")
+    flat, shape = _flattened(values, name)
+    if any(isinstance(value, str) for value in flat):
+        found = np.empty(len(flat), dtype=object)
+        found[:] = [value if value is None else str(value) for value in flat]
+        return found.reshape(shape)
+    if not all(value is None or isinstance(value, bool | int | float) for value in flat):
+        raise EndpointError(f"{name!r} of the answer holds what is neither number nor text")
+    gaps = sum(value is None or value != value for value in flat)
+    if gaps:
+        tally.nulls += gaps
+        flat = [float("nan") if value is None else float(value) for value in flat]
+    return np.array(flat, dtype=None if flat else float).reshape(shape)
+
+
+def _flattened(values: list[Any], name: str) -> tuple[list[Any], tuple[int, ...]]:
+    shape: tuple[int, ...] = (len(values),)
+    while values and all(isinstance(entry, list) for entry in values):
+        sizes = {len(entry) for entry in values}
+        if len(sizes) > 1:
+            raise EndpointError(f"{name!r} of the answer has rows of {min(sizes)} and of {max(sizes)} entries")
+        shape, values = (*shape, sizes.pop()), [value for entry in values for value in entry]
+    return values, shape
+
+
+def outputs_of(found: Any, tally: Tally) -> dict[str, Array]:
+    """The outputs in what a server calls its predictions: a list, rows as objects, or one list an output."""
+    if isinstance(found, Mapping):
+        return {str(name): column(values, str(name), tally) for name, values in found.items()}
+    if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
+        names = list(found[0])
+        if any(list(row) != names for row in found):
+            raise EndpointError("the rows of the answer do not have the same fields")
+        return {str(name): column([row[name] for row in found], str(name), tally) for name in names}
+    return {"output": column(found, "output", tally)}
+
+
+def _rows(inputs: Mapping[str, Array], tally: Tally) -> list[dict[str, Any]]:
+    lists = {name: cells(array, tally) for name, array in inputs.items()}
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+def _encoded(document: Any) -> Body:
+    return json.dumps(document, allow_nan=False).encode(), JSON_BODY
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInference:
+    """Open Inference Protocol v2: KServe, Triton, MLServer. `binary`: tensors go as bytes behind the JSON."""
+
+    binary: bool = False
+    declared: bool = True
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
+        import numpy as np
+
+        document: dict[str, Any] = {"inputs": []}
+        if not self.declared and all(array.ndim == 1 for array in inputs.values()):
+            document["parameters"] = {"content_type": "pd"}  # columns of a table, as MLServer calls them
+        behind: list[bytes] = []
+        for name, array in inputs.items():
+            kind = "BYTES" if array.dtype.kind in "OUST" else DATATYPES.get(str(array.dtype))
+            if kind is None:
+                raise EndpointError(f"{name!r} is of type {array.dtype}, which the protocol does not have")
+            tensor: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": kind}
+            if self.binary:
+                behind.append(_texts(array) if kind == "BYTES" else np.ascontiguousarray(array).tobytes())
+                tensor["parameters"] = {"binary_data_size": len(behind[-1])}
+            else:
+                tensor["data"] = cells(array.reshape(-1), tally)
+            document["inputs"].append(tensor)
+        if not self.binary:
+            return _encoded(document)
+        document["parameters"] = {**document.get("parameters", {}), "binary_data_output": True}
+        head = json.dumps(document).encode()
+        headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
+        return b"".join([head, *behind]), headers
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
+        length = headers.get(HEADER_LENGTH.lower(), "")
+        split = int(length) if length.isdecimal() else len(body)
+        return self.outputs(parsed(body[:split], tally), body[split:], tally)
+
+    def outputs(self, document: Any, behind: bytes, tally: Tally) -> dict[str, Array]:
+        """The tensors of an answer, by name; those that went as bytes are behind the document."""
+        place = 0
+        tensors = document.get("outputs") if isinstance(document, Mapping) else None
+        if not isinstance(tensors, list) or not tensors:
+            raise EndpointError("the answer has no outputs")
+        found: dict[str, Array] = {}
+        for tensor in tensors:
+            try:
+                size = int((tensor.get("parameters") or {}).get("binary_data_size", 0))
+                found[str(tensor["name"])] = self._tensor(tensor, behind[place : place + size], size, tally)
+                place += size
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
+                raise EndpointError(f"an output of the answer is no tensor: {type(error).__name__} {error}") from error
+        return found
+
+    def _tensor(self, tensor: Mapping[str, Any], raw: bytes, size: int, tally: Tally) -> Array:
+        import numpy as np
+
+        name, shape = str(tensor["name"]), [int(length) for length in tensor["shape"]]
+        dtype = DTYPES.get(tensor["datatype"])
+        if dtype is None:
+            raise EndpointError(f"output {name!r} is of type {tensor['datatype']!r}, which the protocol does not have")
+        if size:
+            values = _of_texts(raw) if dtype == "string" else np.frombuffer(raw, dtype).copy()
+        elif dtype == "string":
+            values = np.array([str(value) for value in _flattened(list(tensor["data"]), name)[0]], dtype=object)
+        else:
+            given = column(list(tensor["data"]), name, tally).ravel()
+            values = given.astype(dtype) if given.dtype.kind in "biuf" else given
+            if values is given or (values.dtype.kind in "biu" and not np.array_equal(values, given)):
+                raise EndpointError(f"output {name!r} holds what {tensor['datatype']} does not")
+        if values.size != int(np.prod(shape, dtype=np.int64)):
+            raise EndpointError(f"output {name!r} of shape {shape} has {values.size:,} values")
+        return values.reshape(shape)
+
+
+def _texts(array: Array) -> bytes:
+    encoded = [("" if value is None else str(value)).encode() for value in array.ravel().tolist()]
+    return b"".join(struct.pack("<I", len(entry)) + entry for entry in encoded)
+
+
+def _of_texts(raw: bytes) -> Array:
+    import numpy as np
+
+    found, place = [], 0
+    while place < len(raw):
+        (size,) = struct.unpack_from("<I", raw, place)
+        if place + 4 + size > len(raw):
+            raise ValueError("text that ends early")
+        found.append(raw[place + 4 : place + 4 + size].decode())
+        place += 4 + size
+    return np.array(found, dtype=object)
+
+
+@dataclass(frozen=True, slots=True)
+class Mlflow:
+    """MLflow's `/invocations`: a table as `split` or as `records`, tensors as `inputs`."""
+
+    records: bool = False
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
+        if any(array.ndim > 1 for array in inputs.values()):
+            lists = {name: cells(array, tally) for name, array in inputs.items()}
+            return _encoded({"inputs": next(iter(lists.values())) if len(lists) == 1 else lists})
+        rows = _rows(inputs, tally)
+        if self.records:
+            return _encoded({"dataframe_records": rows})
+        return _encoded({"dataframe_split": {"columns": list(inputs), "data": [list(row.values()) for row in rows]}})
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
+        document = parsed(body, tally)
+        wrapped = isinstance(document, Mapping) and "predictions" in document
+        return outputs_of(document["predictions"] if wrapped else document, tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """`{"instances": […]}` as TensorFlow Serving, TorchServe and KServe v1 take it."""
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
+        rows = _rows(inputs, tally)
+        return _encoded({"instances": [next(iter(row.values())) for row in rows] if len(inputs) == 1 else rows})
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
+        document = parsed(body, tally)
+        if isinstance(document, Mapping):
+            document = document.get("predictions", document.get("outputs", document))
+        return outputs_of(document, tally)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A body of the user's own: Jinja2 over `rows` and `inputs`; `{# answer: NAME = $.path[*] #}` names an output."""
+
+    text: str
+    answers: Mapping[str, tuple[str | int | None, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(text: str) -> Template:
+        """The template in a file."""
+        answers = {}
+        for entry in re.findall(r"\{#\s*answer:\s*(.*?)\s*#\}", text):
+            name, sign, path = entry.rpartition("=")
+            answers[name.strip() if sign else "output"] = steps(path.strip())
+        return Template(text, answers)
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
+        from jinja2 import StrictUndefined, TemplateError
+        from jinja2.sandbox import SandboxedEnvironment
+
+        rows = _rows(inputs, tally)
+        lists = {name: [row[name] for row in rows] for name in inputs}
+        # `tojson` of Jinja2 is for pages: it writes signs of markup in another way, which JSON takes for the same.
+        environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        try:
+            body = environment.from_string(self.text).render(rows=rows, inputs=lists)
+            json.loads(body)
+        except TemplateError as error:
+            raise EndpointError(f"the template of requests cannot be filled: {error}") from error
+        except ValueError as error:
+            raise EndpointError(f"the template of requests gives no JSON: {error}") from error
+        return body.strip().encode(), JSON_BODY
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
+        document = parsed(body, tally)
+        if not self.answers:
+            return outputs_of(document, tally)
+        return {name: column(follow(document, path), name, tally) for name, path in self.answers.items()}
+
+
+def steps(path: str) -> tuple[str | int | None, ...]:
+    """`$.predictions[*].score` as steps: names, numbers, and None for every entry."""
+    found: list[str | int | None] = []
+    rest = path.removeprefix("$")
+    while rest:
+        match = re.match(r"\.([\w-]+)|\[(\d+)\]|\[(\*)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]", rest)
+        if match is None:
+            raise UsageError(f"{path!r} leads nowhere", remedy="Write a path such as $.predictions[*].score")
+        name = next((match[number] for number in (1, 4, 5) if match[number] is not None), None)
+        found.append(name if name is not None else None if match[3] else int(match[2]))
+        rest = rest[match.end() :]
+    return tuple(found)
+
+
+def follow(document: Any, path: Sequence[str | int | None]) -> Any:
+    """What a path leads to; an error that says where it ends."""
+    for place, step in enumerate(path):
+        if step is None:
+            if not isinstance(document, list):
+                raise EndpointError(f"step {place + 1} of the path to the answer is no list")
+            return [follow(entry, path[place + 1 :]) for entry in document]
+        try:
+            document = document[step]
+        except (KeyError, IndexError, TypeError) as error:
+            raise EndpointError(f"the answer has no {step!r} at step {place + 1} of the path") from error
+    return document

@@ -1,0 +1,217 @@
+"""Requests to a server: sent from here, or from behind walls by a courier that was started outside of them.
+
+The courier moves bytes to one server and back, and reads nothing else: what an answer means is found out by who asked.
+Tokens are in the environment, and only whoever sends a request reads them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from urllib.parse import SplitResult, urlsplit
+
+from likewise.contracts.values import dataclass
+from likewise.errors import ModelError, one_line
+from likewise.models import confinement
+from likewise.models.environments.wire import receive, send
+from likewise.models.remote import Copy, die_with_parent
+
+MOST_BYTES = 1 << 30
+"""Bytes of an answer; whoever sends more does not answer the question."""
+
+ATTEMPTS, LONGEST_PAUSE = 3, 5.0
+"""How often a request is sent that the server says it has not begun to handle, and the seconds in between at most."""
+
+PIECE = 1 << 16
+CERTIFICATES = (
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/run/systemd",
+)
+"""What is read to find a server and to know it."""
+
+
+class EndpointError(ModelError):
+    """A server did not answer, or answered what is no answer."""
+
+    code = "endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent: `secrets` has the names of headers and of the environment variables that hold their values."""
+
+    url: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What came back: a status, or 0 and why there is none."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    failed: str = ""
+
+
+def ask(requests: Sequence[Request], *, concurrency: int = 1) -> list[Response]:
+    """The answers to all requests, in their order, so many at a time."""
+    courier = next((known for known in _COURIERS if all(known.serves(request.url) for request in requests)), None)
+    if courier is not None:
+        return courier.ask(requests, concurrency)
+    if len(requests) == 1 or concurrency <= 1:
+        return [fetch(request) for request in requests]
+    with ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(fetch, requests))
+
+
+def fetch(request: Request) -> Response:
+    """One answer. What the server has not begun to handle (no connection, 429, 503) is sent again; nothing else is."""
+    for attempt in range(ATTEMPTS):
+        found = _once(request)
+        unheard = found.failed.startswith("no connection") or found.status in (429, 503)
+        if not unheard or attempt == ATTEMPTS - 1:
+            break
+        asked = found.headers.get("retry-after", "")
+        time.sleep(min(float(asked) if asked.isdecimal() else 0.1 * 2**attempt, LONGEST_PAUSE))
+    return found
+
+
+def _once(request: Request) -> Response:
+    parts = urlsplit(request.url)
+    until = time.monotonic() + request.timeout
+    connection: http.client.HTTPConnection | None = None
+    try:
+        headers = {**dict(request.headers), **{name: _secret(held) for name, held in dict(request.secrets).items()}}
+        connection = _connection(parts, request.timeout)
+        try:
+            connection.connect()
+        except TimeoutError:
+            raise
+        except OSError as error:
+            return Response(0, {}, b"", f"no connection to {parts.netloc}: {one_line(error)}")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET" if request.body is None else "POST", path, body=request.body, headers=headers)
+        answer = connection.getresponse()
+        told = {name.lower(): value for name, value in answer.getheaders()}
+        return Response(answer.status, told, _body(answer, until))
+    except TimeoutError:
+        return Response(0, {}, b"", f"no answer within {request.timeout:g} seconds")
+    except http.client.IncompleteRead as error:
+        return Response(0, {}, b"", f"the answer ended early, after {len(error.partial):,} bytes")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Response(0, {}, b"", one_line(error))
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connection(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+
+
+def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
+    """All of it; a server that sends a little now and then does not keep us beyond the time."""
+    found = bytearray()
+    while piece := answer.read(PIECE):
+        found += piece
+        if len(found) > MOST_BYTES:
+            raise ValueError(f"an answer of more than {MOST_BYTES >> 20} MiB")
+        if time.monotonic() > until:
+            raise TimeoutError
+    if answer.length:
+        raise http.client.IncompleteRead(bytes(found))
+    return bytes(found)
+
+
+def _secret(name: str) -> str:
+    prefix, _, variable = name.rpartition(" ")
+    value = os.environ.get(variable)
+    if not value:
+        raise ValueError(f"the environment has no {variable}")
+    return f"{prefix} {value}" if prefix else value
+
+
+class Courier:
+    """A process outside the walls that sends requests to one server."""
+
+    def __init__(self, url: str, walls: confinement.Walls) -> None:
+        self._home = _server(url)
+        self._lock = threading.Lock()
+        self._process = Copy(lambda: _carry(self._home, walls))
+
+    def serves(self, url: str) -> bool:
+        return _server(url) == self._home
+
+    def ask(self, requests: Sequence[Request], concurrency: int) -> list[Response]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        told = [
+            [request.url, request.body is not None, dict(request.headers), dict(request.secrets), request.timeout]
+            for request in requests
+        ]
+        with self._lock:
+            try:
+                send(self._process.stdin, [concurrency, told], [request.body or b"" for request in requests])
+                found, bodies = receive(self._process.stdout)
+            except (EOFError, OSError) as error:
+                raise EndpointError("the process that sends requests ended") from error
+        return [
+            Response(int(status), headers, bytes(body), failed)
+            for (status, headers, failed), body in zip(found, bodies, strict=True)
+        ]
+
+
+_COURIERS: list[Courier] = []
+
+
+def start_ahead(urls: Sequence[str], own: str) -> None:
+    """Start what sends requests, while there is a network."""
+    for url in dict.fromkeys(urls):
+        named = [os.environ[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ]
+        walls = confinement.Walls((own,), (*CERTIFICATES, *named), network=True)
+        _COURIERS.append(Courier(url, walls))
+
+
+def _carry(home: tuple[str, str, int | None], walls: confinement.Walls) -> None:
+    """What the courier does: requests to its server, and to no other."""
+    die_with_parent()
+    confinement.confine(walls)
+    with os.fdopen(0, "rb", closefd=False) as questions, os.fdopen(1, "wb", closefd=False) as answers:
+        while True:
+            try:
+                (concurrency, told), bodies = receive(questions)
+            except EOFError:
+                return
+            requests = [
+                Request(url, bytes(body) if posts else None, headers, secrets, timeout)
+                for (url, posts, headers, secrets, timeout), body in zip(told, bodies, strict=True)
+            ]
+            if any(_server(request.url) != home for request in requests):
+                found = [Response(0, {}, b"", "that is another server") for _ in requests]
+            else:
+                with ThreadPoolExecutor(max(1, int(concurrency))) as pool:
+                    found = list(pool.map(fetch, requests))
+            send(answers, [[r.status, dict(r.headers), r.failed] for r in found], [r.body for r in found])
+
+
+def _server(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port

@@ -1,0 +1,287 @@
+"""How rows and answers travel to another Python and back: a mark, a header in JSON, and raw buffers.
+
+Arrays keep their exact types, tables theirs column by column. Both ends run this file, so that what is written and what
+is read is described once; it needs Python 3.8 and numpy, and pandas where there are tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import sys
+import warnings
+from typing import Any
+
+MARK = b"\x93likewise\x00\x1b\x93"
+"""Begins every message: whatever was printed before it is not one."""
+
+MOST_HEADER = 1 << 28
+"""Bytes of a header: whoever says more has lost count."""
+
+NONE, NAN = -1, -2
+"""In the place of a length: there is no text."""
+
+MASKED = ("boolean", *(word + bits for word in ("Int", "UInt", "Float") for bits in ("8", "16", "32", "64")))
+"""Types of pandas with gaps of their own."""
+
+
+def send(pipe: Any, header: Any, buffers: list[Any]) -> None:
+    """One message; buffers are anything with a flat memory."""
+    sizes = [memoryview(buffer).nbytes for buffer in buffers]
+    text = json.dumps({"message": header, "sizes": sizes}).encode()
+    pipe.write(MARK + len(text).to_bytes(8, "little") + text)
+    for buffer in buffers:
+        pipe.write(buffer)
+    pipe.flush()
+
+
+def receive(pipe: Any) -> tuple[Any, list[bytearray]]:
+    """The next message; EOFError where there is none, ValueError where it is damaged."""
+    seen = _exactly(pipe, len(MARK))
+    while seen != MARK:
+        # Noise: what a program printed where only messages belong.
+        seen = seen[1:] + _exactly(pipe, 1)
+    size = int.from_bytes(_exactly(pipe, 8), "little")
+    if size > MOST_HEADER:
+        raise ValueError(f"a header of {size} bytes")
+    header = json.loads(_exactly(pipe, size).decode())
+    return header["message"], [_exactly(pipe, int(size)) for size in header["sizes"]]
+
+
+def _exactly(pipe: Any, size: int) -> bytearray:
+    found = bytearray(size)
+    view, have = memoryview(found), 0
+    while have < size:
+        got = pipe.readinto(view[have:])
+        if not got:
+            raise EOFError
+        have += got
+    return found
+
+
+def pack(value: Any, buffers: list[Any]) -> Any:
+    """A value as JSON: arrays go to the buffers with their exact types, tables column by column."""
+    import numpy as np
+
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.ndarray):
+        return _pack_array(value, buffers)
+    if isinstance(value, np.generic):
+        return {"scalar": _pack_array(np.asarray(value), buffers)}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [pack(entry, buffers) for entry in value]}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key, buffers), pack(entry, buffers)] for key, entry in value.items()]}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, decimal.Decimal):
+        return {"decimal": str(value)}
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        if value is pandas.NaT or value is pandas.NA:
+            return {"missing": "NaT" if value is pandas.NaT else "NA"}
+        if isinstance(value, pandas.DataFrame):
+            return _pack_frame(value, buffers)
+        if isinstance(value, pandas.Series):
+            return {"series": _pack_column(value, buffers)}
+        if isinstance(value, pandas.Timestamp):
+            return {"timestamp": value.isoformat(), "zone": None if value.tz is None else str(value.tz)}
+    if isinstance(value, datetime.datetime):
+        return {"datetime": value.isoformat()}
+    if isinstance(value, datetime.date):
+        return {"date": value.isoformat()}
+    if hasattr(value, "__array__"):
+        return _pack_array(np.asarray(value), buffers)
+    for plain in (int, float, str):
+        if isinstance(value, plain):
+            return plain(value)
+    raise TypeError(f"a {type(value).__name__} cannot travel to another Python")
+
+
+def _pack_array(array: Any, buffers: list[Any]) -> Any:
+    import numpy as np
+
+    kind = array.dtype.kind
+    if array.dtype.fields is not None:
+        raise TypeError("arrays of records cannot travel to another Python")
+    if kind in "OUST":
+        values = array.ravel().tolist()
+        # Text with gaps of two kinds, None and NaN, goes as bytes; anything else value by value.
+        gaps = [index for index, value in enumerate(values) if not isinstance(value, str)]
+        if not all(values[index] is None or _nan(values[index]) for index in gaps):
+            return {"objects": [pack(value, buffers) for value in values], "shape": list(array.shape)}
+        encoded = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b"" for value in values]
+        sizes = np.array([len(entry) for entry in encoded], np.int64)
+        sizes[gaps] = [NONE if values[index] is None else NAN for index in gaps]
+        buffers += [sizes, b"".join(encoded)]
+        return {"text": len(buffers) - 2, "shape": list(array.shape)}
+    name = array.dtype.str if kind != "V" else array.dtype.name
+    # Seen as bytes: not every type of number has a memory that Python can look at.
+    buffers.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b"")
+    return {"array": len(buffers) - 1, "dtype": name, "shape": list(array.shape)}
+
+
+def _nan(value: Any) -> bool:
+    return type(value) is float and value != value
+
+
+def _pack_column(column: Any, buffers: list[Any]) -> Any:
+    """A Series or an Index, as pandas holds it."""
+    import numpy as np
+    import pandas as pd
+
+    kind, values = column.dtype, column.array
+    if isinstance(kind, np.dtype):
+        return _pack_array(column.to_numpy(), buffers)
+    if isinstance(kind, pd.CategoricalDtype):
+        labels = _pack_column(kind.categories, buffers)
+        return {"codes": _pack_array(values.codes, buffers), "categories": labels, "ordered": bool(kind.ordered)}
+    if isinstance(kind, pd.DatetimeTZDtype):
+        moments = np.asarray(values.tz_convert("UTC").tz_localize(None).to_numpy())
+        return {"zoned": _pack_array(moments, buffers), "zone": str(kind.tz)}
+    gaps = np.asarray(values.isna())
+    if isinstance(kind, pd.StringDtype):
+        missing = "NaN" if getattr(kind, "na_value", pd.NA) is not pd.NA else "NA"
+        text = np.array(values.astype(object), dtype=object)
+        text[gaps] = None
+        return {"strings": _pack_array(text, buffers), "missing": missing}
+    if str(kind) in MASKED:
+        numbers = values.to_numpy(dtype=kind.numpy_dtype, na_value=0)
+        return {"masked": _pack_array(numbers, buffers), "gaps": _pack_array(gaps, buffers), "dtype": str(kind)}
+    raise TypeError(f"a column of type {kind} cannot travel to another Python")
+
+
+def _pack_frame(frame: Any, buffers: list[Any]) -> Any:
+    import pandas as pd
+
+    labels = [pack(label, buffers) for label in frame.columns]
+    columns = [_pack_column(frame.iloc[:, place], buffers) for place in range(len(labels))]
+    index: Any = frame.index
+    if isinstance(index, pd.RangeIndex):
+        told: Any = {"start": int(index.start), "step": int(index.step)}
+    else:
+        levels = [index.get_level_values(level) for level in range(index.nlevels)]
+        told = {"levels": [_pack_column(level, buffers) for level in levels], "names": list(index.names)}
+    return {"frame": columns, "labels": labels, "rows": len(frame), "index": told}
+
+
+def unpack(node: Any, buffers: list[Any]) -> Any:
+    """The value that `pack` wrote."""
+    if not isinstance(node, dict):
+        return node
+    if "array" in node:
+        return _unpack_array(node, buffers)
+    if "text" in node or "objects" in node:
+        return _unpack_objects(node, buffers)
+    if "scalar" in node:
+        return _unpack_array(node["scalar"], buffers)[()]
+    if "list" in node or "tuple" in node:
+        values = [unpack(entry, buffers) for entry in (node["list"] if "list" in node else node["tuple"])]
+        return values if "list" in node else tuple(values)
+    if "dict" in node:
+        return {unpack(key, buffers): unpack(value, buffers) for key, value in node["dict"]}
+    if "bytes" in node:
+        return base64.b64decode(node["bytes"])
+    if "decimal" in node:
+        return decimal.Decimal(node["decimal"])
+    if "date" in node:
+        return datetime.date.fromisoformat(node["date"])
+    if "datetime" in node:
+        return datetime.datetime.fromisoformat(node["datetime"])
+    import pandas as pd
+
+    if "frame" in node:
+        return _unpack_frame(node, buffers)
+    if "series" in node:
+        return pd.Series(_unpack_column(node["series"], buffers))
+    if "timestamp" in node:
+        moment = pd.Timestamp(node["timestamp"])
+        return moment if node["zone"] is None else moment.tz_convert(node["zone"])
+    return {"NaT": pd.NaT, "NA": pd.NA}[node["missing"]]
+
+
+def _unpack_array(node: Any, buffers: list[Any]) -> Any:
+    import numpy as np
+
+    try:
+        dtype = np.dtype(node["dtype"])
+    except TypeError:
+        import ml_dtypes
+
+        dtype = np.dtype(getattr(ml_dtypes, node["dtype"]))
+    if dtype.hasobject:
+        raise ValueError("a buffer of objects")
+    return np.frombuffer(buffers[node["array"]], dtype).reshape(node["shape"])
+
+
+def _unpack_objects(node: Any, buffers: list[Any]) -> Any:
+    import numpy as np
+
+    if "objects" in node:
+        values = [unpack(entry, buffers) for entry in node["objects"]]
+    else:
+        sizes, blob = np.frombuffer(buffers[node["text"]], np.int64).tolist(), buffers[node["text"] + 1]
+        values, place = [], 0
+        for size in sizes:
+            gap = None if size == NONE else float("nan")
+            values.append(blob[place : place + size].decode("utf-8", "surrogatepass") if size >= 0 else gap)
+            place += max(size, 0)
+    found = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        found[place] = value
+    return found.reshape(node["shape"])
+
+
+def _unpack_column(node: Any, buffers: list[Any]) -> Any:
+    """A column as this Python's pandas holds it; what it has no type for is told as a warning."""
+    import numpy as np
+    import pandas as pd
+
+    if "codes" in node:
+        labels = pd.Index(_unpack_column(node["categories"], buffers))
+        return pd.Categorical.from_codes(unpack(node["codes"], buffers), labels, ordered=node["ordered"])
+    if "zoned" in node:
+        return pd.DatetimeIndex(unpack(node["zoned"], buffers)).tz_localize("UTC").tz_convert(node["zone"])
+    if "strings" in node:
+        return _strings(unpack(node["strings"], buffers), node["missing"])
+    if "masked" in node:
+        column = pd.array(unpack(node["masked"], buffers), dtype=node["dtype"])
+        column[unpack(node["gaps"], buffers)] = pd.NA
+        return column
+    values = unpack(node, buffers)
+    if values.dtype.kind in "mM" and pd.Series(values[:0]).dtype != values.dtype:
+        warnings.warn(f"times of {values.dtype} are nanoseconds in pandas {pd.__version__}", stacklevel=2)
+    return pd.Series(values, dtype=object) if values.dtype == object else np.asarray(values)
+
+
+def _strings(values: Any, missing: str) -> Any:
+    import pandas as pd
+
+    if missing == "NA":
+        return pd.array(values, dtype="string")
+    if int(pd.__version__.split(".")[0]) >= 3:
+        return pd.array(values, dtype="str")
+    if any(value is None for value in values):
+        warnings.warn(f"gaps in text are NaN among objects in pandas {pd.__version__}", stacklevel=2)
+    return pd.Series([float("nan") if value is None else value for value in values], dtype=object)
+
+
+def _unpack_frame(node: Any, buffers: list[Any]) -> Any:
+    import pandas as pd
+
+    told = node["index"]
+    if "levels" in told:
+        levels = [_unpack_column(level, buffers) for level in told["levels"]]
+        index = pd.Index(levels[0], name=told["names"][0])
+        index = index if len(levels) == 1 else pd.MultiIndex.from_arrays(levels, names=told["names"])
+    else:
+        index = pd.RangeIndex(told["start"], told["start"] + told["step"] * node["rows"], told["step"])
+    columns = [_unpack_column(column, buffers) for column in node["frame"]]
+    # As Series: of an array of objects newer versions of pandas would make text, and None would become NaN.
+    held = [pd.Series(column, dtype=object if column.dtype == object else None) for column in columns]
+    frame = pd.DataFrame({place: column.set_axis(index) for place, column in enumerate(held)}, index=index)
+    frame.columns = pd.Index([unpack(label, buffers) for label in node["labels"]])
+    return frame

@@ -1,0 +1,322 @@
+"""Served models: asked like any other, in every protocol, and whatever a server can do wrong ends as it should."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import likewise
+from likewise.contracts.models import Elsewhere
+from likewise.errors import UsageError
+from likewise.models import confinement
+from likewise.models.endpoints import protocols, transport
+from likewise.report import render
+from likewise.tasks.settings import load_gates, require_harmless
+from planting import command
+
+QUICK = {"batch_sizes": (), "edge": "off", "explain": False}
+FAST = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+OIP = "/v2/models/sum"
+ABOUT = {
+    "name": "sum",
+    "versions": ["7"],
+    "platform": "numpy",
+    "inputs": [{"name": "x", "datatype": "FP64", "shape": [-1, 3]}],
+    "outputs": [{"name": "value", "datatype": "FP64", "shape": [-1]}],
+}
+
+
+def model(rows):
+    return {"value": np.asarray(rows).sum(axis=1)}
+
+
+class Server:
+    """A server on the loopback interface that answers by a function of the path, the headers and the body."""
+
+    def __init__(self, answer):
+        self.asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(handler):  # noqa: N805 - the server is `self` here
+                length = int(handler.headers.get("Content-Length", 0))
+                body = handler.rfile.read(length)
+                self.asked.append((handler.path, dict(handler.headers), body))
+                found = answer(handler.path, handler.headers, body)
+                if found is None:
+                    handler.close_connection = True
+                    return
+                status, headers, content = found
+                handler.send_response(status)
+                for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                    handler.send_header(name, value)
+                handler.end_headers()
+                handler.wfile.write(content)
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(handler, *words):  # noqa: N805
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(answer):
+        started.append(Server(answer))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.server.shutdown()
+        server.server.server_close()
+
+
+def said(document, status=200, **headers):
+    return status, headers, document if isinstance(document, bytes) else json.dumps(document).encode()
+
+
+def oip(computed=model, *, binary=False, spoil=lambda document: document):
+    """An honest server of the Open Inference Protocol, but for what is spoilt."""
+
+    def answer(path, headers, body):
+        if path == "/v2":
+            return said({"name": "tiny", "version": "1", "extensions": ["binary_tensor_data"] if binary else []})
+        if path == OIP:
+            return said(ABOUT)
+        size = int(headers.get("Inference-Header-Content-Length", len(body)))
+        document = json.loads(body[:size])
+        (tensor,) = document["inputs"]
+        assert tensor["datatype"] == "FP64"
+        flat = np.frombuffer(body[size:]) if binary else np.array(tensor["data"], float)
+        value = np.asarray(computed(flat.reshape(tensor["shape"]))["value"])
+        told = {"name": "value", "datatype": "FP64", "shape": list(value.shape)}
+        if binary:
+            told["parameters"] = {"binary_data_size": value.nbytes}
+            head = json.dumps({"outputs": [told]}).encode()
+            return said(head + value.tobytes(), **{"Inference-Header-Content-Length": str(len(head))})
+        found = spoil({"outputs": [{**told, "data": value.tolist()}]})
+        return found if isinstance(found, tuple) or found is None else said(found)
+
+    return answer
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_served_model_gives_the_same_digits(serve, binary):
+    server = serve(oip(binary=binary))
+    far = Elsewhere(server.url + OIP, {"rows": 7, "concurrency": 3})
+    report = likewise.check(model, far, {"x": ROWS}, preset="exact", edge="off", explain=False)
+    assert report.passed, report.headline
+    details = report.origin.candidate.details
+    assert details["server"] == "tiny 1"
+    assert details["versions"] == ["7"]
+    assert details["binary"] is binary
+    assert (details["rows"], details["concurrency"]) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda rows: {"value": rows[::-1].sum(axis=1)},
+        lambda rows: {"value": rows.sum(axis=1) - rows.mean()},
+        lambda rows: {"value": (rows * [3, 1, 1]).sum(axis=1)},
+        lambda rows: {"value": np.round(rows.sum(axis=1), 2)},
+        lambda rows: {"value": np.where(rows.sum(axis=1) > 2, np.nan, rows.sum(axis=1))},
+    ],
+    ids=["order of rows", "rows mixed", "columns", "digits cut", "NaN"],
+)
+def test_a_service_at_fault_fails(serve, fault):
+    server = serve(oip(fault))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, explain=False, edge="off")
+    assert report.outcome == "FAIL", report.headline
+
+
+def test_a_service_that_mixes_rows_only_in_company_fails_by_other_batches(serve):
+    server = serve(oip(lambda rows: {"value": rows.sum(axis=1) + (len(rows) > 1 and len(rows) < 60) * 0.5}))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, explain=False, edge="off")
+    assert report.outcome == "FAIL"
+
+
+def broken(**changed):
+    return lambda document: {"outputs": [{**document["outputs"][0], **changed}]}
+
+
+BROKEN = {
+    "no JSON": (lambda document: said(b"<html>"), "no whole JSON"),
+    "half a document": (lambda document: said(json.dumps(document).encode()[:-20]), "no whole JSON"),
+    "ends early": (lambda document: (200, {"Content-Length": "9999"}, b"{}"), "ended early"),
+    "nothing at all": (lambda document: None, "RemoteDisconnected"),
+    "bad request": (lambda document: said({"error": "no column x"}, 400), 'status 400: {"error": "no column x"}'),
+    "not there": (lambda document: said({}, 404), "status 404"),
+    "too large": (lambda document: said({}, 413), "option rows=32"),
+    "moved": (lambda document: said({}, 302, Location="http://127.0.0.1:1/"), "status 302"),
+    "no outputs": (lambda document: {"outputs": []}, "no outputs"),
+    "a list": (lambda document: [1, 2], "no outputs"),
+    "another type": (broken(datatype="COMPLEX"), "'COMPLEX'"),
+    "text for numbers": (broken(data=["a"] * 60), "holds what FP64 does not"),
+    "fractions for whole numbers": (broken(datatype="INT64"), "holds what INT64 does not"),
+    "values that do not fit the shape": (broken(shape=[61]), "of shape [61] has 32 values"),
+    "no data": (lambda document: {"outputs": [{"name": "value", "shape": [60], "datatype": "FP64"}]}, "no tensor"),
+    "objects": (broken(data=[{}] * 60), "neither number nor text"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_answer_is_inconclusive(serve, name):
+    spoil, told = BROKEN[name]
+    server = serve(oip(spoil=spoil))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
+    assert report.outcome == "INCONCLUSIVE", report.headline
+    (incident,) = report.comparison.incidents
+    assert incident.code == "endpoint"
+    assert told in f"{incident.message} {incident.remedy}"
+
+
+def test_rows_too_many_here_do_not_make_up_for_rows_too_few_there(serve):
+    sizes = iter([6, 5, 7, *[6] * 100])
+    server = serve(oip(lambda rows: {"value": np.resize(rows.sum(axis=1), next(sizes))}))
+    report = likewise.check(model, Elsewhere(server.url + OIP, {"rows": 6}), {"x": ROWS}, **QUICK)
+    assert report.outcome == "FAIL"
+    assert "a request of 6 rows was answered by 5" in report.headline
+
+
+def test_a_server_that_does_not_answer(serve):
+    slow = serve(lambda *_: time.sleep(3))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    for url, told in ((slow.url, "no answer within 0.2 seconds"), (nobody, "no connection to 127.0.0.1")):
+        report = likewise.check(model, Elsewhere(url + OIP, {"timeout": 0.2}), {"x": ROWS}, **QUICK)
+        assert report.outcome == "INCONCLUSIVE"
+        assert told in report.comparison.incidents[0].message
+
+
+def test_only_what_was_not_begun_is_sent_again(serve):
+    refused = {"/busy": 2, "/broken": 2}
+
+    def answer(path, headers, body):
+        refused[path] -= 1
+        busy = said({}, 503 if path == "/busy" else 500, **{"Retry-After": "0"})
+        return busy if refused[path] >= 0 else said({"done": True})
+
+    server = serve(answer)
+    found = {path: transport.fetch(transport.Request(server.url + path, b"{}")).status for path in refused}
+    assert found == {"/busy": 200, "/broken": 500}
+    assert [path for path, *_ in server.asked] == ["/busy", "/busy", "/busy", "/broken"]
+
+
+def table():
+    rows = pd.DataFrame({"size": [1.5, np.nan, 3.0, 4.25], "colour": ["red", "blue", None, "red"]})
+    return rows.assign(number=np.array([1, 2**60 + 1, 3, 4]))
+
+
+def score(rows):
+    return rows["size"].to_numpy() * 2 + rows["number"].to_numpy() % 7
+
+
+@pytest.mark.parametrize("form", ["split", "records"])
+def test_mlflow_gets_a_table_and_what_json_loses_is_told(serve, form):
+    def answer(path, headers, body):
+        document = json.loads(body)
+        if form == "split":
+            assert document["dataframe_split"]["columns"] == ["size", "colour", "number"]
+            rows = pd.DataFrame(document["dataframe_split"]["data"], columns=document["dataframe_split"]["columns"])
+        else:
+            rows = pd.DataFrame(document["dataframe_records"])
+        assert rows["colour"].isna().tolist() == [False, False, True, False]
+        return said({"predictions": [None if value != value else value for value in score(rows.infer_objects())]})
+
+    far = Elsewhere(serve(answer).url + "/invocations", {"form": form})
+    report = likewise.check(score, far, table(), **QUICK)
+    assert report.passed, report.headline
+    told = " ".join(report.comparison.warnings)
+    assert "1 values that are not finite were sent as null" in told
+    assert "1 whole numbers beyond 2^53" in told
+    assert "1 of its answers are null" in told
+
+
+def test_instances_and_templates_read_fields(serve, tmp_path):
+    def answer(path, headers, body):
+        document = json.loads(body)
+        if path == "/predict":
+            assert document["wanted"] == "score"
+            return said({"result": [{"score": entry["s"] * 2, "label": entry["c"]} for entry in document["entries"]]})
+        return said(
+            {"predictions": [{"score": row["size"] * 2, "label": row["colour"]} for row in document["instances"]]}
+        )
+
+    def here(rows):
+        return {"score": rows["size"].to_numpy() * 2, "label": rows["colour"].to_numpy().astype(object)}
+
+    rows = pd.DataFrame({"size": np.linspace(0, 1, 30), "colour": ["red", "blue", "grün"] * 10})
+    server = serve(answer)
+    assert likewise.check(here, server.url + "/v1/models/sum", rows, **QUICK).passed
+    template = tmp_path / "request.json"
+    template.write_text(
+        "{# answer: score = $.result[*].score #}{# answer: label = $['result'][*].label #}\n"
+        '{"wanted": "score", "entries": [{% for row in rows %}'
+        '{"s": {{ row.size | tojson }}, "c": {{ row.colour | tojson }}}'
+        "{{ ', ' if not loop.last }}{% endfor %}]}"
+    )
+    assert likewise.check(here, Elsewhere(server.url + "/predict", {"template": template}), rows, **QUICK).passed
+    template.write_text("{{ rows[0].nothing }}")
+    report = likewise.check(here, Elsewhere(server.url + "/predict", {"template": template}), rows, **QUICK)
+    assert "cannot be filled" in report.headline
+    with pytest.raises(UsageError, match="how the server is asked"):
+        likewise.check(here, server.url + "/predict", rows, **QUICK)
+
+
+def test_answers_that_were_cut_are_told():
+    tally = protocols.Tally()
+    protocols.parsed(json.dumps([0.1234] * 30).encode(), tally)
+    assert tally.told() == ["its answers are written with at most 4 digits: the service cuts or rounds them"]
+
+
+def test_a_token_comes_from_the_environment_and_is_in_no_report(serve, monkeypatch):
+    server = serve(oip())
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    far = Elsewhere(server.url + OIP, {"token": "MY_TOKEN", "headers": "X-Key:MY_TOKEN"})
+    report = likewise.check(model, far, {"x": ROWS}, **QUICK)
+    assert report.passed
+    assert server.asked[-1][1]["Authorization"] == "Bearer s3cret"
+    assert server.asked[-1][1]["X-Key"] == "s3cret"
+    assert "s3cret" not in render(report, "json")
+    monkeypatch.delenv("MY_TOKEN")
+    assert "the environment has no MY_TOKEN" in likewise.check(model, far, {"x": ROWS}, **QUICK).headline
+    for address in ("http://me:s3cret@127.0.0.1:1/v2/models/x", "http://127.0.0.1:1/v2/models/x?api_key=s3cret"):
+        with pytest.raises(UsageError, match="holds a secret"):
+            likewise.check(model, address, {"x": ROWS}, **QUICK)
+
+
+@pytest.mark.skipif(confinement._abi() < 6, reason="this system has no Landlock of version 6 or later")
+def test_from_behind_walls_a_courier_asks_and_models_still_cannot(serve, tmp_path):
+    server = serve(oip())
+    (tmp_path / "own.py").write_text(
+        "import socket\n\ndef model(rows):\n    try:\n        socket.socket()\n    except OSError:\n"
+        "        return {'value': rows.sum(axis=1)}\n    raise RuntimeError('there is a network')\n"
+    )
+    np.savez(tmp_path / "rows.npz", x=ROWS)
+    models = ("own.py:model", server.url + OIP, "--data", "rows.npz", "--candidate-option", "concurrency=2")
+    done = command("check", *models, *FAST, folder=tmp_path).expect(0)
+    assert done.report["provenance"]["run"]["confinement"].endswith("no network, no exec")
+
+
+def test_a_configuration_that_names_a_server_needs_trust(tmp_path):
+    (tmp_path / "likewise.toml").write_text(
+        '[gates.service]\nreference = "model.onnx"\ncandidate = "http://127.0.0.1:1/invocations"\ndata = "rows.csv"\n'
+    )
+    with pytest.raises(UsageError, match="sends rows to a server"):
+        require_harmless(load_gates(tmp_path / "likewise.toml"), trusted=True)

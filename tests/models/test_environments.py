@@ -1,0 +1,302 @@
+"""A model that another Python opens: the same rows get there and the same answers back; what goes wrong is named."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import likewise
+from likewise.contracts.models import Elsewhere
+from likewise.errors import UsageError
+from likewise.models import confinement
+from likewise.models.environments import make, place, wire
+from likewise.tasks.settings import load_gates, require_harmless
+from planting import command
+
+QUICK = {"batch_sizes": (), "edge": "off", "explain": False}
+FAST = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
+FUNCTIONS = """
+import os, sys, time
+import numpy as np
+
+def double(rows):
+    return np.asarray(rows["x"]) * 2.0
+
+def noisy(rows):
+    print("noise on standard output")
+    os.write(1, b"\\x93likewise, or nearly so\\n")
+    return double(rows)
+
+def off(rows):
+    return double(rows) + 0.5
+
+def dies(rows):
+    sys.stderr.write("something broke in here\\n")
+    os._exit(3)
+
+def hangs(rows):
+    time.sleep(600)
+
+def escapes(rows):
+    import socket, subprocess
+    tries = (lambda: open({secret!r}).read(), lambda: open({secret!r}, "w"), lambda: socket.socket(),
+             lambda: subprocess.run(["/bin/true"]))
+    for attempt in tries:
+        try:
+            attempt()
+        except OSError:
+            continue
+        raise RuntimeError("it got out")
+    return double(rows)
+"""
+
+
+@pytest.fixture(scope="session")
+def other_python(made_once):
+    """A Python of its own that has what models need, and no likewise."""
+
+    def fill(folder):
+        venv.create(folder / "env", with_pip=False, symlinks=True)
+        home = next((folder / "env" / "lib").glob("python*")) / "site-packages"
+        ours = Path(np.__file__).parents[1]
+        for entry in ours.iterdir():
+            if "likewise" not in entry.name and not (home / entry.name).exists():
+                (home / entry.name).symlink_to(entry)
+        return folder
+
+    python = made_once("other_python", fill) / "env" / "bin" / "python"
+    done = subprocess.run([python, "-c", "import likewise"], capture_output=True, check=False)
+    assert b"No module named 'likewise'" in done.stderr
+    return str(python)
+
+
+@pytest.fixture
+def functions(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "secret").mkdir()
+    secret = tmp_path / "secret" / "file"
+    secret.write_text("x")
+    file = tmp_path / "elsewhere" / "functions.py"
+    file.write_text(FUNCTIONS.format(secret=str(secret)))
+    return file
+
+
+ROWS = pd.DataFrame({"x": np.arange(20.0)})
+
+
+def test_what_is_sent_is_one_program_for_an_old_python():
+    tree = ast.parse(place.program(), feature_version=(3, 8))
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert not any(name.startswith("likewise") for name in imported)
+
+
+def travelled(value):
+    buffers: list = []
+    pipe = io.BytesIO()
+    wire.send(pipe, wire.pack(value, buffers), buffers)
+    message, arrived = wire.receive(io.BytesIO(b"noise " + wire.MARK[:5] + pipe.getvalue()))
+    return wire.unpack(message, arrived)
+
+
+def test_tables_travel_with_their_exact_types():
+    table = pd.DataFrame(
+        {
+            "int8": np.array([1, -2, 3], "int8"),
+            "uint64": np.array([2**64 - 1, 0, 1], "uint64"),
+            "float32": np.array([np.nan, np.inf, -0.0], "float32"),
+            "flag": [True, False, True],
+            "text": ["ä", None, ""],
+            "string": pd.array(["a", None, "b"], dtype="string"),
+            "mixed": pd.Series(["a", 1, None], dtype=object),
+            "gaps": pd.Series(["a", float("nan"), None], dtype=object),
+            "nullable": pd.array([1, None, 2**60], dtype="Int64"),
+            "maybe": pd.array([True, None, False], dtype="boolean"),
+            "category": pd.Categorical(["low", None, "high"], ["low", "mid", "high"], ordered=True),
+            "numbers": pd.Categorical([3, 1, 3]),
+            "time": pd.to_datetime(["2024-03-31 01:30", None, "1999-12-31 00:00"]).as_unit("us"),
+            "zoned": pd.to_datetime(["2024-03-31 01:30", None, "1999-12-31 00:00"]).tz_localize("Europe/Berlin"),
+            "span": pd.to_timedelta([1, None, 3], unit="s"),
+            7: [[1, 2], np.array([1.5]), {"a": None}],
+        }
+    ).set_index(pd.Index([5, 3, 9], name="key"))
+    found = travelled(table)
+    plain = [name for name in table.columns if name != 7]
+    pd.testing.assert_frame_equal(found[plain], table[plain], check_exact=True)
+    assert list(found.columns) == list(table.columns)
+    assert found[7].tolist()[0] == [1, 2]
+    assert found["gaps"].iloc[2] is None
+    assert math.isnan(found["gaps"].iloc[1])
+    with pytest.raises(TypeError, match="interval"):
+        travelled(pd.DataFrame({"x": pd.interval_range(0, 3)}))
+
+
+def test_an_estimator_answers_alike_with_other_versions_told(other_python, tmp_path):
+    rows = pd.DataFrame({"colour": ["red", "blue", "green"] * 20, "size": np.linspace(-1, 1, 60)})
+    labels = np.where((rows["size"] > 0) & (rows["colour"] == "red"), "yes", "no")
+    made = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression()).fit(rows, labels)
+    joblib.dump(made, tmp_path / "model.joblib")
+    far = likewise.elsewhere(tmp_path / "model.joblib", python=other_python)
+    report = likewise.check(far, tmp_path / "model.joblib", rows, trusted=["*"], preset="exact", **QUICK)
+    assert report.passed, report.headline
+    details = report.origin.reference.details
+    assert details["python"] == sys.version.split()[0]
+    assert details["opened_by"] == other_python
+    assert {"scikit-learn", "numpy", "pandas"} <= set(details["packages"])
+    assert report.origin.settings["reference_options"] == {"python": other_python}
+    assert not report.comparison.same_model
+    assert {output.name for output in report.comparison.outputs} == {"label", "probabilities", "scores"}
+
+
+def test_a_pickle_runs_elsewhere_only_where_that_was_said(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    (tmp_path / "model.joblib").write_bytes(__import__("pickle").dumps(Harm()))
+    far = likewise.elsewhere(tmp_path / "model.joblib", python=sys.executable)
+    for trusted in ((), ("mypackage.*",)):
+        report = likewise.check(far, far, ROWS, trusted=trusted, **QUICK)
+        assert report.outcome == "INCONCLUSIVE"
+        assert report.comparison.incidents[0].code == "untrusted-model"
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_graph_is_run_by_the_other_runtime(other_python, tmp_path):
+    from skl2onnx import to_onnx
+
+    rows = np.linspace(-1, 1, 80).astype("float32").reshape(40, 2)
+    fitted = LogisticRegression().fit(rows, rows[:, 0] > 0)
+    (tmp_path / "model.onnx").write_bytes(to_onnx(fitted, rows[:1]).SerializeToString())
+    far = likewise.elsewhere(tmp_path / "model.onnx", python=other_python)
+    report = likewise.check(tmp_path / "model.onnx", far, rows, preset="exact", **QUICK)
+    assert report.passed, report.headline
+    assert "onnxruntime" in report.origin.candidate.details["packages"]
+
+
+def test_boosters_answer_alike(tmp_path):
+    import lightgbm
+    import xgboost
+
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c d"])
+    label = (rows["a"] > 0).astype(int)
+    xgboost.XGBClassifier(n_estimators=3).fit(rows, label).get_booster().save_model(tmp_path / "x.json")
+    lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1).fit(rows, label).booster_.save_model(
+        tmp_path / "l.txt"
+    )
+    for name in ("x.json", "l.txt"):
+        far = likewise.elsewhere(tmp_path / name, python=sys.executable)
+        report = likewise.check(tmp_path / name, far, rows, preset="exact", **QUICK)
+        assert report.passed, report.headline
+
+
+def test_a_difference_fails_and_noise_does_not(functions):
+    here = f"{functions}:double"
+    noisy = likewise.elsewhere(f"{functions}:noisy", python=sys.executable)
+    assert likewise.check(here, noisy, ROWS, **QUICK).passed
+    off = likewise.elsewhere(f"{functions}:off", python=sys.executable)
+    assert likewise.check(here, off, ROWS, **QUICK).outcome == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (
+            {"python": sys.executable, "function": "dies"},
+            "other-python",
+            "ended with code 3; its last output: something",
+        ),
+        ({"python": "/nowhere/python"}, "other-python", "there is no Python at /nowhere/python"),
+        ({"command": "echo hello"}, "other-python", "ended with code 0"),
+        ({"command": [sys.executable, "-S", "-I", "-"]}, "missing-package", "has no module 'numpy'"),
+        ({"python": sys.executable, "function": "missing"}, "model", "no attribute 'missing'"),
+    ],
+)
+def test_what_goes_wrong_elsewhere_is_named(functions, options, code, told):
+    name = options.pop("function", "double")
+    far = Elsewhere(f"{functions}:{name}", options)
+    report = likewise.check(f"{functions}:double", far, ROWS, **QUICK)
+    assert report.outcome == "INCONCLUSIVE"
+    (incident,) = report.comparison.incidents
+    assert incident.code == code
+    assert told in incident.message
+    assert incident.side == "candidate"
+
+
+@pytest.mark.skipif(confinement._abi() < 6, reason="this system has no Landlock of version 6 or later")
+def test_behind_walls_the_other_python_is_too_and_a_command_is_not(functions):
+    ROWS.to_csv(functions.parent / "rows.csv", index=False)
+    models = ("functions.py:double", "functions.py:escapes", "--data", "rows.csv")
+    places = ("--reference-command", f"{sys.executable} -", "--candidate-python", sys.executable)
+    done = command("check", *models, *places, *FAST, folder=functions.parent)
+    done.expect(0, "it ran outside the walls that confine models here")
+    details = {side: done.report["provenance"][side]["details"] for side in ("reference", "candidate")}
+    assert details["candidate"]["confinement"].endswith("no network, no other programs")
+    assert details["reference"]["confinement"] == "none: it was started as it is"
+
+
+def test_a_python_that_hangs_is_ended_and_named(functions):
+    ROWS.to_csv(functions.parent / "rows.csv", index=False)
+    models = ("functions.py:hangs", "functions.py:double", "--data", "rows.csv", "--timeout", "4s")
+    done = command("check", *models, "--reference-python", sys.executable, *FAST, folder=functions.parent)
+    done.expect(3, "no answer within 4 seconds", "reference (functions.py:hangs)")
+
+
+def test_a_configuration_says_where_a_model_is_opened_and_needs_trust_for_it(tmp_path):
+    (tmp_path / "likewise.toml").write_text(
+        'data = "rows.csv"\n[gates.upgrade]\ncandidate = "model.onnx"\n'
+        'reference = {model = "model.onnx", with = ["onnxruntime==1.16.3"], threads = 1}\n'
+    )
+    gates = load_gates(tmp_path / "likewise.toml")
+    assert gates["upgrade"].reference == "model.onnx"
+    assert gates["upgrade"].reference_options == {"with": ["onnxruntime==1.16.3"], "threads": 1}
+    with pytest.raises(UsageError, match="names code to run"):
+        require_harmless(gates, trusted=True)
+
+
+def test_requirements_are_read_as_people_write_them():
+    assert make.requirements("scikit-learn==1.2.2, numpy>=1.20,<2") == ("scikit-learn==1.2.2", "numpy>=1.20,<2")
+    with pytest.raises(UsageError, match="names no package"):
+        make.requirements("--index-url=elsewhere")
+    with pytest.raises(UsageError, match="both a command"):
+        place.Place.of({"command": "docker run image python", "python": "python3"})
+
+
+def test_an_environment_is_made_once_and_kept(tmp_path, monkeypatch):
+    """By a uv that only notes what it is asked: what it would install is not for a test to fetch."""
+    tool = tmp_path / "bin" / "uv"
+    tool.parent.mkdir()
+    tool.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
+        'case "$*" in *broken*) echo "error: no such version"; exit 1;; esac\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(make, "_version", lambda python: "3.11.7")
+    (tmp_path / "cache").mkdir()
+    for _ in range(2):
+        with pytest.raises(make.EnvironmentFailedError, match="no such version"):
+            make.python_with(["broken==1"], sys.executable)
+    told: list[str] = []
+    monkeypatch.setattr(make.shutil, "rmtree", lambda folder, **_: Path(folder).mkdir(parents=True, exist_ok=True))
+    first = make.python_with(["package==1", "numpy<2"], sys.executable, tell=told.append)
+    assert make.python_with(["package==1", "numpy<2"], sys.executable, tell=told.append) == first
+    assert len(told) == 1
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert sum("pip install" in line and "package==1" in line for line in asked) == 1
+    assert "numpy<2 package==1 pandas" in asked[-1]
