@@ -182,6 +182,14 @@ def test_an_object_of_this_process_is_refused(place):
         data_only.check(lambda x: x, place / "net.onnx", place / "vectors.npz", workers=2)
 
 
+@pytest.mark.parametrize("elsewhere", ["served", "another Python"])
+def test_a_model_that_is_asked_over_one_line_is_refused(place, elsewhere):
+    candidate = "http://127.0.0.1:9/v2/models/m" if elsewhere == "served" else place / "net.onnx"
+    options = {} if elsewhere == "served" else {"candidate_options": {"python": "python3"}}
+    with pytest.raises(UsageError, match="over one line from elsewhere"):
+        data_only.check(place / "net.onnx", candidate, place / "vectors.npz", workers=2, **options)
+
+
 def test_a_cluster_that_is_not_there(place):
     """In another process: here the tests share one."""
     arguments = ("check", "net.onnx", "int8.onnx", "--data", "vectors.npz", *data_only.FLAGS, "--engine", "ray")

@@ -126,7 +126,7 @@ def carry_out(
     job |= {"repro": repro is not None}
     pieces: dict[str, bytes] = {}
     if repro is not None:
-        from likewise.tasks.settings import require_outputs
+        from likewise.tasks.own_files import require_outputs
 
         read = {name: getattr(settings, name) for name in ("reference", "candidate", "data", "baseline")}
         require_outputs(read, *(os.path.join(repro, name) for name in REPRO))

@@ -176,6 +176,9 @@ class Adapter(Protocol):
     holds_interpreter: bool = True
     """Do its models keep Python's lock while they answer, so that two of them run better in two processes?"""
 
+    elsewhere: bool = False
+    """Is the model somewhere else, and asked over one line from here?"""
+
     answers_only: bool = False
     """There is no model, only its answers to rows of the past."""
 

@@ -29,7 +29,8 @@ from likewise.report.tables import summary_line
 from likewise.report.words import size
 from likewise.tasks import bench
 from likewise.tasks import check as checking
-from likewise.tasks.settings import Settings, require_outputs
+from likewise.tasks.own_files import require_outputs
+from likewise.tasks.settings import Settings
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import glob
 import math
-import mmap
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
@@ -19,14 +17,13 @@ from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
-from likewise.data.files import KINDS, another, require_writable
 from likewise.errors import UsageError, nearest
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
+from likewise.tasks.own_files import FILE, place_of, require_own_files
 
-FILE = "likewise.toml"
 REPORT = "parity_report.json"
 """Where the report of a command goes that says nothing else."""
 
@@ -202,74 +199,13 @@ def with_formats(table: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "formats": {k: os.fspath(v) if isinstance(v, PathLike) else v for k, v in together.items()}}
 
 
-def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
-    """A usage error where what is written would replace what is read, or something else that is written.
-
-    `read` has what a run is made from, by name; `written` where it goes, by format. The report and the format
-    `json` are the same text, and may be one file.
-    """
-    sources = [(f"the {name}", value) for name, value in read.items() if isinstance(value, str | PathLike)]
-    sources += [("the configuration", file) for file in (FILE, "pyproject.toml")]
-    taken: dict[Path, str] = {}
-    for name, path in written:
-        if path is None or path == "-":
-            continue
-        used = next((told for told, value in sources if _reads(value, Path(path))), None)
-        if used is not None or taken.setdefault(_place(path), name) != name:
-            raise UsageError(
-                f"{path} cannot take the report as {name}: it is {used or taken[_place(path)]} of this run",
-                remedy="Write it somewhere else; a baseline changes when somebody accepts a run, not by running",
-            )
-
-
-def require_outputs(read: Mapping[str, Any], *written: str | None) -> None:
-    """A usage error, before anything is run, for files that cannot be written or that the run is made from."""
-    require_own_files(read, [(f"output {number}", path) for number, path in enumerate(written, start=1)])
-    require_writable(written)
-
-
-def _reads(source: str | PathLike[str], path: Path) -> bool:
-    """Is a file one of those that a model, data or an option are read from, under whatever name?"""
-    text, place = os.fspath(source), _place(path)
-    if not path.exists():
-        return _place(text) == place
-    if os.path.isdir(text):  # a report that lies among the rows is none of them
-        return _place(text) in place.parents and (path.suffix.lower() in KINDS or another(path) is not None)
-    named = [text, *_code(text), *glob.glob(text, recursive=True)]
-    if any(os.path.exists(name) and os.path.samefile(name, path) for name in named):
-        return True
-    return text.lower().endswith(".onnx") and _names(Path(text), path)
-
-
-def _code(text: str) -> Iterator[str]:
-    """Where the code of `file.py:attribute` and `module:attribute` lies; nothing is imported."""
-    source, colon, _ = text.rpartition(":")
-    if not colon or not source:
-        return
-    yield source
-    for folder in (".", *sys.path):
-        yield from (
-            os.path.join(folder, *source.split("."), "__init__.py"),
-            f"{os.path.join(folder, *source.split('.'))}.py",
-        )
-
-
-def _names(model: Path, path: Path) -> bool:
-    """Does a graph speak of a file in its folder, as of weights that lie there?"""
-    if not model.is_file() or model.parent.resolve() not in _place(path).parents or not model.stat().st_size:
-        return False
-    told = os.path.relpath(_place(path), model.parent.resolve()).replace(os.sep, "/")
-    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(told.encode()) >= 0
-
-
 def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, str]) -> None:
     """A usage error where one gate would replace what another one writes, or is made from.
 
     `together` has the files that hold all gates.
     """
     read = {
-        _place(value): (name, f"the {part}")
+        place_of(value): (name, f"the {part}")
         for name, gate in gates.items()
         for part in PATHS[:3]
         if isinstance(value := getattr(gate, part), str | PathLike)
@@ -279,7 +215,7 @@ def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, st
     for name, path in (*own, *(("", path) for path in together.values())):
         if path is None:
             continue
-        place = path if path == "-" else _place(path)
+        place = path if path == "-" else place_of(path)
         teller = f"gate {name!r}" if name else "the report on all gates"
         if written.setdefault(place, teller) != teller:
             raise UsageError(
@@ -288,11 +224,6 @@ def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, st
             )
         if place in read and read[place][0] != name:
             raise UsageError(f"{teller} cannot be written to {path}: it is {read[place][1]} of gate {read[place][0]!r}")
-
-
-def _place(path: str | PathLike[str]) -> Path:
-    # A link that leads in a circle has no place; what is wrong with it is said where it is opened.
-    return Path(os.path.realpath(path))
 
 
 def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:
@@ -348,7 +279,7 @@ def require_harmless(
 
     It may be part of somebody else's repository. `trusted`: the command itself says which code pickles may use.
     """
-    here, project = _place("."), _project()
+    here, project = place_of("."), _project()
     for name, gate in gates.items():
         texts = [entry for part in OPENED for entry in _texts(getattr(gate, part), part)]
         named = [(key, text) for key, text in texts if SPECIFICATION.match(text) and not key.endswith(".batch_axis")]
@@ -359,7 +290,7 @@ def require_harmless(
         faults = {
             "names code to run": code,
             "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
-            "writes outside its folder": [path for path in written if here not in _place(path).parents],
+            "writes outside its folder": [path for path in written if here not in place_of(path).parents],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
         }
         for fault, found in faults.items():
@@ -384,12 +315,12 @@ def _beyond(text: str, project: Path) -> bool:
     """Does a setting name something outside a folder that is there, by itself or as a pattern?"""
     path = Path(os.path.expanduser(text))
     place = next((above for above in (path, *path.parents) if not glob.has_magic(str(above))), path)
-    return os.path.lexists(place) and project not in (_place(place), *_place(place).parents)
+    return os.path.lexists(place) and project not in (place_of(place), *place_of(place).parents)
 
 
 def _project() -> Path:
     """The repository around the folder of a configuration, or that folder."""
-    here = _place(".")
+    here = place_of(".")
     return next((above for above in (here, *here.parents) if (above / ".git").exists()), here)
 
 

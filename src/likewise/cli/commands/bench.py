@@ -53,7 +53,7 @@ def bench(
     """
     from likewise.cli.gates import colour, width, write
     from likewise.cli.supervisor import watched
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, svg, output)
     arguments = options.arguments("Say which rows to run", reference=reference, candidate=candidate, **given)

@@ -57,7 +57,7 @@ def diff(
     from likewise.report import diff as changes
     from likewise.report import load_gates
     from likewise.report.words import worst
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     for_machines = printed({} if markdown is None else {"markdown": markdown}, as_json=as_json)
     require_outputs({"old report": old, "new report": new}, markdown)

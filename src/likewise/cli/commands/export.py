@@ -54,7 +54,7 @@ def export(
     """
     from likewise.cli.gates import carry_out, printed, show
     from likewise.cli.supervisor import supervise
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
     debug = given.pop("debug")

@@ -40,7 +40,7 @@ def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, t
     likewise fix model.joblib model.onnx --data test.parquet -o fixed.onnx
     """
     from likewise.cli.gates import carry_out, speed, width
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     as_json, quiet, debug, repro = (given.pop(name) for name in ("as_json", "quiet", "debug", "repro"))
     options.required(given["data"], "--data", "Say which rows to compare on: --data FILE")

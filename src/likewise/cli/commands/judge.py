@@ -39,7 +39,8 @@ def judge(
     from likewise.data.files import require_writable
     from likewise.report import load, save
     from likewise.tasks.judge import judge as judge_again
-    from likewise.tasks.settings import require_baseline, require_own_files
+    from likewise.tasks.own_files import require_own_files
+    from likewise.tasks.settings import require_baseline
 
     require_baseline(given["baseline"], max_worse=None)
     terms = options.stated(**given)

@@ -89,8 +89,8 @@ def quantize(
     from likewise.cli.supervisor import supervise
     from likewise.data.files import REPLACE
     from likewise.tasks.bench import SELECTION
+    from likewise.tasks.own_files import require_outputs
     from likewise.tasks.quantize import Quantized, summary
-    from likewise.tasks.settings import require_outputs
 
     stated = {name: value for name, value in options.given(**given).items() if value is not False or name in RECIPE}
     timeout = stated.get("timeout")

@@ -43,7 +43,7 @@ def report(
     """
     from likewise.cli.gates import colour, drawn, printed, show, show_gates, width, write
     from likewise.report import load_gates, render_gates
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     reports = load_gates(report, gate)
     formats = options.stated(**given).get("formats", {})

@@ -73,7 +73,7 @@ def stress(
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.tables import stress_table
-    from likewise.tasks.settings import require_outputs
+    from likewise.tasks.own_files import require_outputs
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
     stated = options.stated(**given)

@@ -26,6 +26,7 @@ from likewise.data.readers.tables import TableSource
 from likewise.data.selection import Selection, Stratified
 from likewise.errors import DataError, UsageError
 from likewise.models.remote import Line, ModelProcessEnded, open_line
+from likewise.registry import adapter
 
 PARTS, CHUNKS = 4, 16
 """Parts of the data for each process, so that none waits long for the last one; and chunks of a part at most."""
@@ -56,6 +57,11 @@ def require_stored(models: Iterable[Model]) -> None:
             raise UsageError(
                 f"{model.name} is an object of this process, and `workers` are processes of their own",
                 remedy="Save it and give its path, or leave `workers` out",
+            )
+        if adapter(model.framework).elsewhere:
+            raise UsageError(
+                f"{model.name} answers over one line from elsewhere, which several `workers` cannot share",
+                remedy="Leave `workers` out; what serves it may work on several requests at a time",
             )
 
 

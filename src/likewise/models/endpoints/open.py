@@ -40,6 +40,7 @@ class EndpointAdapter(Adapter):
 
     framework = "endpoints"
     holds_interpreter = False
+    elsewhere = True
 
     def claims(self, target: object) -> bool:
         return isinstance(target, str) and target.lower().startswith(("http://", "https://"))

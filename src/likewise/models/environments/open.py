@@ -56,6 +56,7 @@ class EnvironmentAdapter(Adapter):
 
     framework = "environments"
     holds_interpreter = False
+    elsewhere = True
 
     def claims(self, target: object) -> bool:
         return False  # no target is ours by itself: the options say so
