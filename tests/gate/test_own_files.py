@@ -154,7 +154,7 @@ def test_only_folders_of_our_own_commands_are_swept(tmp_path):
         (tmp_path / name / "thesis.txt").write_text("x")
     (tmp_path / "likewise.99999999.a_friend" / supervisor.NOTE).write_text("another machine")
     (tmp_path / "likewise.99999998.ours").mkdir()
-    supervisor._marked(str(tmp_path / "likewise.99999998.ours"))
+    (tmp_path / "likewise.99999998.ours" / supervisor.NOTE).write_text(supervisor._system())
     supervisor._sweep(tmp_path, "likewise.")
     assert {path.name for path in tmp_path.iterdir()} == {
         "likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend",
