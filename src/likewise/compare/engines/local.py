@@ -226,15 +226,17 @@ class LocalRun:
         chunks = [work] if isinstance(work, Batch) else work.batches(self._chunk_rows())
         try:
             for chunk in chunks:
-                number = int(chunk.rows.numbers[0]) if len(chunk) else first
-                if chunk is not work and number == first:
+                # Of a part of the data the numbers of the rows say where they stand in all of it.
+                place = int(chunk.rows.numbers[0]) - first if chunk is not work and len(chunk) else None
+                if place == 0:
                     continue
                 found = self._observed(
                     _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
                 )
                 total = total.merge(found.partial)
                 ((answered, beyond),) = found.kept
-                if not whole and chunk.stacked and not (chunk is not work and number - first < FIRST_ROWS):
+                early = whole if place is None else place < FIRST_ROWS
+                if chunk.stacked and not early:
                     places = np.flatnonzero(beyond)[: FAILING_ROWS - differing]
                     answered, beyond = answered.at(places), np.ones(len(places), dtype=bool)
                     differing += len(places)
