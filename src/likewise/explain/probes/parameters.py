@@ -39,6 +39,9 @@ FITTING = {
 PUTTING_TOGETHER = ("weights", "voting", "n_neighbors")
 """Parameters by which an estimator says how much each of several counts."""
 
+COUNTING = {"norm", "use_idf", "smooth_idf", "sublinear_tf", "binary"}
+"""Parameters of a vectoriser that say what is made of counts, not how text is split."""
+
 
 @probe(
     "aggregation",
@@ -82,7 +85,7 @@ def passed_over(case: Case) -> Explained | None:
 
 
 def _cause(estimator: Any, name: str) -> str:
-    if any(kind.__name__ in TEXT for kind in type(estimator).__mro__):
+    if name not in COUNTING and any(kind.__name__ in TEXT for kind in type(estimator).__mro__):
         return "tokenizer"
     if name in PUTTING_TOGETHER:
         return "aggregation"
