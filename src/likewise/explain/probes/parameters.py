@@ -81,6 +81,7 @@ def passed_over(case: Case) -> Explained | None:
             f"{name}={was!r} of {kind} means",
             again="Export again from this reference",
         ),
+        simplicity=3,
     )
 
 
@@ -137,7 +138,8 @@ def _others(estimator: Any) -> Iterator[tuple[str, Any]]:
     known = getattr(estimator, "_parameter_constraints", {})
     defaults = inspect.signature(type(estimator).__init__).parameters
     for name, was in vars(estimator).items():
-        if name not in defaults:
+        # A function is no setting: without it the step does nothing, which is told of steps.
+        if name not in defaults or callable(was):
             continue
         values = [defaults[name].default, *_options(known.get(name, ()))]
         if isinstance(was, bool):
