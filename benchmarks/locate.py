@@ -1,13 +1,15 @@
 """How often the place and the cause of a planted fault are found: `make locate`, or `python benchmarks/locate.py`.
 
-The faults of benchmarks/locate_faults lie in networks of fifteen architectures (exported by both of torch's exporters,
-quantised, in half precision, with If, Loop and Scan) and in nested scikit-learn models. Each pair is checked as
+The faults of benchmarks/locate_faults and, by another hand, benchmarks/locate_second lie in networks of many
+architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some shipped
+in wheels) and in nested scikit-learn models. Each pair is checked as
 `likewise check` does; of the report the first diagnosis counts. The *place* is right where it names the faulty node or
 tensor, the module, or the step or nested estimator, and no more than three nodes; the *cause* is right where a fair
 reader would accept it. On sound pairs any diagnosis is a false alarm.
 
     --only unet       pairs with this in their name
     --family fp16     one family
+    --set second      the first or the second set only
     --every 4         one pair of four, for a quick look
     --write           write the figures to docs/locate.md
     --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
@@ -76,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--family", default="")
+    parser.add_argument("--set", choices=("first", "second", "both"), default="both")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--budget", default=None, help="seconds for each explanation; likewise's own rule otherwise")
@@ -91,7 +94,7 @@ def main() -> None:
 
         print(locate_peers.compare(chosen.folder, chosen.polygraphy))
         return
-    pairs = build(chosen.folder, chosen.only)
+    pairs = build(chosen.folder, chosen.only, chosen.set)
     pairs = [p for p in pairs if chosen.family in p.family][chosen.offset :: chosen.every]
     results = []
     with Worker() as worker:
@@ -112,11 +115,14 @@ def main() -> None:
         PAGE.write_text(f"# Planted faults: place and cause\n\n{date.today()}\n\n{text}\n")
 
 
-def build(folder: Path, only: str) -> list[Any]:
+def build(folder: Path, only: str, which: str) -> list[Any]:
     """The corpus, from the folder where it is there already."""
-    from locate_faults.build import corpus
+    import locate_faults.build
+    import locate_second.build
 
-    return list(corpus(folder, only))
+    first = [] if which == "second" else locate_faults.build.corpus(folder, only)
+    second = [] if which == "first" else locate_second.build.corpus(folder, only)
+    return [*first, *second]
 
 
 class Worker:
@@ -186,28 +192,27 @@ def score(pair: Any, answer: dict[str, Any]) -> Result:
         first.get("cause", ""), first.get("culprit", ""), wanted,
         bool(said) and place_right(pair, first), first.get("cause") in wanted,
         any(place_right(pair, d) and d.get("cause") in wanted for d in said[1:]),
-        json.dumps(first.get("place") or {}), answer["seconds"], times.get("explaining") or 0.0, answer["note"],
+        ", ".join(first.get("nodes") or []), answer["seconds"], times.get("explaining") or 0.0, answer["note"],
         pair.word,
     )  # fmt: skip
 
 
 def place_right(pair: Any, diagnosis: dict[str, Any]) -> bool:
     """A name of the truth is named as the place, and few others are."""
-    place = diagnosis.get("place") or {}
-    nodes = place.get("nodes") or []
+    nodes = diagnosis.get("nodes") or []
     text = diagnosis.get("culprit", "")
     told = len(nodes) or text.count("node '") + sum(map(int, re.findall(r"and (\d+) more", text)))
     if told > FEW_NODES and not (nodes and set(nodes) <= set(pair.nodes)):
         return False
     true = {*pair.nodes, *pair.tensors, *pair.paths} - {""}
-    named = {*nodes, *(place.get("tensors") or [])}
+    named = {*nodes, *(diagnosis.get("tensors") or [])}
     if named & true:
         return True
-    texts = [text, place.get("path", ""), place.get("name", ""), *(place.get("details") or [])]
-    source = place.get("source", "")
+    texts = [text, diagnosis.get("path", "")]
+    source = diagnosis.get("source", "")
     if any(name in source for name in true if ".py:" in name):
         return True
-    nested = pair.family == "scikit-learn"
+    nested = pair.family.endswith("scikit-learn")
     return any(names(text, name, nested=nested) for text in texts if text for name in true)
 
 

@@ -17,7 +17,6 @@ NOT_FOUND = {
     "outputs/scores_one_against_one": "nothing is said of a score that is one minus another",
     "trees/bin_edges": "said to be the cast of the column, which heals 68% of the rows",
     "steps/calibration_by_steps": "nothing is said of a calibration that takes the nearest point",
-    "steps/neighbours_unweighted": "nothing is said of the distances that the converter leaves out",
 }
 """Natural faults whose cause is not found yet, and what is said instead."""
 

@@ -211,7 +211,7 @@ class ExportRequest:
     `sample` holds rows as the model takes them (already fed), first in every array; `batch_axis` says
     where the model has them. `details` is what the open model says about itself. `double` asks for
     float64 inputs and arithmetic, `zipmap` for one dictionary per row, `dynamic` names the free axes of inputs.
-    `recorded` asks for the exporter that records one run, where a framework has two.
+    `recorded` asks for the exporter that records one run, where a framework has two, however much that run leaves out.
     """
 
     model: Any

@@ -265,7 +265,9 @@ def _at(laid: Laid, index: int, there: int) -> Iterator[Spot]:
     mine, yours = laid.candidate.node(index), laid.twin.node(there)
     held, wanted = laid.candidate.constants_of(index), laid.twin.constants_of(there)
     own = mine.op_type != yours.op_type or len(mine.input) != len(yours.input)
-    own = own or list(mine.attribute) != list(yours.attribute)
+    if not own and list(mine.attribute) != list(yours.attribute):
+        # Optimisers write attributes in another order, and defaults as well.
+        own = any(True for _ in grafts.attributes(laid.candidate.proto, mine, laid.twin.proto, yours))
     stored: list[str] = []
     for slot, (name, other) in enumerate(zip(mine.input, yours.input, strict=False)):
         if slot in held or slot in wanted:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,9 @@ MOST_ROUNDS = 4
 SECONDS_FOR_EXPORT = 4.0
 """An export that captures a program is not begun with less time left."""
 
+CAPTURED = ("node_", "val_")
+"""How names begin in a graph of a captured program: what is left of its exporter where the metadata are gone."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Twin:
@@ -83,30 +86,40 @@ def twin(case: Case) -> Twin | None:
         graph = Opened.of(proto, case.tensor_types("reference"))
         same = {spec.reference: spec.reference for spec in case.specs}
         return Twin(graph, "reference", lambda batch: fed(case, "reference", batch), same, exported=False)
-    for make in (weight_matching.twin, _exported):
-        proto = make(case)
-        found = None if proto is None else _as_it_answers(case, proto)
-        if found is not None:
-            return found
-    return None
+    known = weight_matching.twin(case)
+    made = chain(() if known is None else (known,), _exported(case))
+    return next((found for proto in made if (found := _as_it_answers(case, proto)) is not None), None)
 
 
-def _exported(case: Case) -> ModelProto | None:
+def _exported(case: Case) -> Iterator[ModelProto]:
     """What the reference's own exporter makes of it now, by the way and the opset that the candidate was made with."""
     exporter, candidate = remedies.exporter_of(case), case.graph()
-    if exporter is None or case.seconds_left() < SECONDS_FOR_EXPORT:
-        return None
-    recorded = candidate.producer_name == "pytorch" and not any(node.metadata_props for node in candidate.graph.node)
+    if exporter is None:
+        return
     # It is open for inference now, in whatever mode it was found.
     details = {**case.runners["reference"].details, "training_mode": False}
-    for opset in (grafts.opset(candidate, ""), None):
-        request = remedies.request_of(case, details=details, opset=opset, recorded=recorded)
-        try:
-            with case.waiting():
-                return exporter.export(request)
-        except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
-            continue
-    return None
+    # What was made another way still holds the same values.
+    for recorded in (True, False) if _recorded(candidate) else (False,):
+        for opset in (grafts.opset(candidate, ""), None):
+            if case.seconds_left() < SECONDS_FOR_EXPORT:
+                return
+            request = remedies.request_of(case, details=details, opset=opset, recorded=recorded)
+            try:
+                with case.waiting():
+                    made = exporter.export(request)
+            except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
+                continue
+            yield made
+            break
+
+
+def _recorded(candidate: ModelProto) -> bool:
+    """Was a graph made by torch's older exporter, which records a run?"""
+    if candidate.producer_name != "pytorch":
+        return False
+    nodes = candidate.graph.node
+    names = (name for node in nodes for name in (node.name, *node.output))
+    return not any(node.metadata_props for node in nodes) and not any(name.startswith(CAPTURED) for name in names)
 
 
 def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:

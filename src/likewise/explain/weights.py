@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def weights(case: Case) -> Weights | None:
     named = {match.parameter.path for match in found if match.parameter is not None}
     rest = [constant for constant in held if constant.key not in paired and not labels(constant)]
     found += matched(case, rest, [parameter for parameter in known if parameter.path not in named])
-    found, before = _placed(graph, _of_one_storage(found), known)
+    found, before = _placed(graph, _of_one_storage(_by_branch(graph, found, known)), known)
     differences = [*_differences(found, before)]
     for pairs in () if twin is None else weight_matching.other_trees(twin, graph):
         trees = tuple(Match(yours, mine.values) for mine, yours in pairs)
@@ -198,6 +199,46 @@ def _by_name(held: Sequence[Constant], known: Sequence[Parameter]) -> dict[tuple
         for constant, parameter in stored
         if parameter is not None and parameter.values.shape == constant.values.shape
     }
+
+
+def _by_branch(graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]) -> list[Match]:
+    """The same with other names where several steps learnt the same numbers: by what follows, as each has its model."""
+    alike: dict[tuple[str, bytes], list[Parameter]] = {}
+    for parameter in known if any(p.role == PREPROCESSING for p in known) else ():
+        alike.setdefault((parameter.attribute, np.ascontiguousarray(parameter.values).tobytes()), []).append(parameter)
+    groups = {entry.path: group for group in alike.values() if len(group) > 1 for entry in group}
+    names = [None if match.parameter is None else match.parameter.path for match in matches]
+    shared = {place: groups[name] for place, name in enumerate(names) if name in groups}
+    sure = {m.constant.node: m.parameter.step for m in matches if m.parameter and m.parameter.path not in groups}
+    found: dict[int, Parameter] = {}
+    for place, group in shared.items():
+        step = next((sure[node] for node in _after(graph, matches[place].constant.node) if node in sure), "")
+        near = [_shared(entry.step, step) for entry in group]
+        if near.count(max(near)) == 1 and max(near):
+            found[place] = group[near.index(max(near))]
+    told = {parameter.path for parameter in found.values()}
+    for place, group in shared.items():
+        # The others have what is left, in their own order.
+        left = [entry for entry in group if entry.path not in told]
+        if place not in found and left:
+            found[place] = left[0]
+            told.add(left[0].path)
+    return [replace(m, parameter=found.get(place, m.parameter)) for place, m in enumerate(matches)]
+
+
+def _shared(one: str, other: str) -> int:
+    """How many names two paths have in common from their beginning."""
+    names = zip(one.split("__"), other.split("__"), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], names))
+
+
+def _after(graph: ModelProto, start: int) -> Iterator[int]:
+    """The nodes behind a node, in the order of the graph."""
+    behind = set(graph.graph.node[start].output)
+    for index, node in enumerate(graph.graph.node):
+        if behind.intersection(node.input):
+            behind.update(node.output)
+            yield index
 
 
 def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
@@ -250,10 +291,15 @@ def _placed(
 ) -> tuple[list[Match], frozenset[int]]:
     """The nodes that prepare the inputs; constants among them that no array names belong to the step without any."""
     named = {match.constant.node for match in matches if match.parameter is not None and match.parameter.role == MODEL}
+    prepared = {m.constant.node for m in matches if m.parameter is not None and m.parameter.role == PREPROCESSING}
+    held = {match.parameter.path for match in matches if match.parameter is not None}
     before = frozenset(before_the_model(graph, named))
     taken = {match.parameter.step for match in matches if match.parameter is not None}
     waiting = {p.step: p for p in known if p.role == PREPROCESSING and p.step not in taken and p.kind != GRAPH}
     every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != GRAPH}
+    if not waiting and any(p.role == MODEL and p.path not in held for p in known):
+        # Behind steps that are all found, what nobody names is of the model, which has arrays that are not.
+        before -= {index for node in prepared for index in _after(graph, node)} - prepared
     owner = next((next(iter(steps.values())) for steps in (waiting, every) if len(steps) == 1), None)
     if owner is None:
         return list(matches), before

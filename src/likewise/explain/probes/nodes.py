@@ -59,6 +59,9 @@ CAUSES = {
 }
 """What a difference of two nodes is called."""
 
+INTEGER = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "MatMulIntegerToFloat"}
+"""Operators that multiply integers."""
+
 AGAIN = Remedy(again="Export again from this reference, and check the export before it is changed")
 
 
@@ -99,8 +102,14 @@ def quantized_nodes(case: Case) -> Explained | None:
     found = splice.culprits(case)
     if found is None:
         return None
-    few = sum(len(culprit.graft.nodes) for culprit in found[0]) <= SHOWN
-    return replace(_explained(case, *found), cause="quantization", simplicity=3 if few else 5)
+    told = _explained(case, *found)
+    graph = found[0][0].beside.candidate
+    nodes = [graph.node(index) for culprit in found[0] for index in culprit.graft.nodes]
+    if len(nodes) > SHOWN and len(multiplied := [node for node in nodes if node.op_type in INTEGER]) == 1:
+        # What quantises around one product is written with it.
+        place = trace.place_of(*multiplied)
+        told, nodes = replace(told, culprit=replace(place, tensors=told.culprit.tensors)), multiplied
+    return replace(told, cause="quantization", simplicity=3 if len(nodes) <= SHOWN else 5)
 
 
 def _quantised_alike(case: Case) -> bool:
@@ -293,14 +302,15 @@ def _something_else(case: Case, trial: Trial) -> Iterator[Explained]:
             if answers.distinct(array) < 2 or _same(spec, right, array, case):
                 continue
             if _same(spec, array, theirs, case):
-                fails = [rows_beyond(pair) for pair in case.required.pairs if pair.spec is spec]
+                # What else a row is wrong in is not told by this output.
+                told = [rows_beyond(p) if p.spec is spec else ~rows_beyond(p) for p in case.required.pairs]
                 yield Explained(
                     "wrong-intermediate",
                     Place(spec.name, (f"output '{spec.candidate}' is {name}",), outputs=(spec.candidate,)),
                     f"on {len(trial)} rows looked at, the candidate's '{spec.candidate}' is {name} of the "
                     f"reference, not its {spec.name}",
                     f"Export the whole model: what it gives at the end is {spec.name}",
-                    covered=np.logical_and.reduce([case.required.failing, *fails]),
+                    covered=np.logical_and.reduce([case.required.failing, *told]),
                 )
                 return
 

@@ -184,7 +184,7 @@ def differing(
     `equal` are, for the candidate's tensors, those of the twin that hold the same.
     """
     mine, yours = candidate.node(index), twin.node(other)
-    yield from _attributes(candidate.proto, mine, twin.proto, yours)
+    yield from attributes(candidate.proto, mine, twin.proto, yours)
     held, wanted = candidate.constants_of(index), twin.constants_of(other)
     names, others = list(mine.input), list(yours.input)
     slots = range(max(len(names), len(others)))
@@ -261,7 +261,8 @@ def _same(ours: Array, theirs: Array) -> bool:
     return bool(np.allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=close, atol=1e-30, equal_nan=True))
 
 
-def _attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeProto) -> Iterator[Differing]:
+def attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeProto) -> Iterator[Differing]:
+    """The attributes in which two nodes differ; one that is left out has its default, and their order says nothing."""
     ours, theirs = _settings(one, mine), _settings(other, yours)
     for name in sorted(ours.keys() | theirs.keys()):
         held, wanted = ours.get(name), theirs.get(name)
@@ -306,7 +307,7 @@ def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> Diffe
     for place, there in pairs:
         mine, yours = held.node[place], wanted.node[there]
         name, said = mine.name or mine.output[0], f"inside, {mine.op_type} that gives '{mine.output[0]}'"
-        for entry in _attributes(one, mine, other, yours):
+        for entry in attributes(one, mine, other, yours):
             return Differing(entry.kind, name, f"{said}: {entry.told}")
         for here, wanted_name in zip(mine.input, yours.input, strict=False):
             if here in stored and wanted_name in known:

@@ -107,7 +107,7 @@ class TorchExporter:
         if isinstance(module, torch.jit.ScriptModule):
             proto = _recorded_script(subject, request.opset)
         elif request.recorded:
-            proto = _recorded(subject, request.opset)
+            proto, _ = _recorded(subject, request.opset)
         else:
             try:
                 proto = _captured_as_onnx(subject, request.opset)
@@ -377,15 +377,15 @@ def _recorded_script(subject: Subject, opset: int | None) -> ModelProto:
 
 def _believed(subject: Subject, opset: int | None, why: str) -> ModelProto:
     """What was recorded, with a note on who wrote it; an error where the module says something else at other sizes."""
-    proto = _recorded(subject, opset)
-    if wrong := _wrong_elsewhere(subject, proto):
+    proto, lost = _recorded(subject, opset)
+    if wrong := lost or _wrong_elsewhere(subject, proto):
         raise ModelError(wrong)
     proto.metadata_props.add(key=NOTE, value=f"{OLDER} wrote the file, {why}")
     return proto
 
 
-def _recorded(subject: Subject, opset: int | None) -> ModelProto:
-    """The graph of one run. What Python decided on the way is lost in it: where torch says so, there is no graph."""
+def _recorded(subject: Subject, opset: int | None) -> tuple[ModelProto, str]:
+    """The graph of one run, and what torch says is lost in it of what Python decided on the way."""
     import onnx
     import torch
 
@@ -404,12 +404,10 @@ def _recorded(subject: Subject, opset: int | None) -> ModelProto:
         )
         proto = onnx.load(path)
     library = str(Path(torch.__file__).parent)
-    for entry in told:
-        # torch's own layers compare sizes in Python, which other sizes show to be harmless.
-        if entry.category.__name__ == "TracerWarning" and not entry.filename.startswith(library):
-            raise ModelError(f"a recorded run would not hold for other values: {entry.message}")
+    # torch's own layers compare sizes in Python, which other sizes show to be harmless.
+    lost = [e for e in told if e.category.__name__ == "TracerWarning" and not e.filename.startswith(library)]
     del proto.graph.value_info[:]
-    return proto
+    return proto, f"a recorded run would not hold for other values: {lost[0].message}" if lost else ""
 
 
 def _by_position(subject: Subject) -> Any:

@@ -1,0 +1,79 @@
+"""Settings of estimators that a candidate was not told of, and numbers that several steps have learnt alike."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pandas as pd
+import piped
+import pytest
+from piped import top
+from sklearn.ensemble import StackingClassifier, VotingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+import likewise
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(rng.normal(5, 3, (160, 4)).astype(np.float32), columns=["a", "b", "c", "d"])
+
+
+def exported(model, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        likewise.export(model, rows, path, check=False)
+        return onnx.load(path)
+
+
+def scaled(model):
+    return Pipeline([("scale", StandardScaler()), ("model", model)])
+
+
+def test_weights_of_neighbours_that_a_converter_passes_over(rows):
+    value = rows.a * 2 + np.sin(rows.b)
+    table = rows.to_numpy(np.float64)
+    model = KNeighborsRegressor(5, weights="distance").fit(table[:100], value[:100])
+    best = top(model, piped.exported(model), {"X": table[100:]})
+    assert (best.cause, best.culprit) == (
+        "aggregation", "KNeighborsRegressor (weights='uniform' instead of weights='distance')",
+    )  # fmt: skip
+
+
+def test_a_count_in_a_member_is_named_with_its_path(rows):
+    value = rows.a * 2 + np.sin(rows.b)
+    model = VotingRegressor([("line", Ridge()), ("near", scaled(KNeighborsRegressor(4)))]).fit(rows, value)
+    other = copy.deepcopy(model)
+    other.estimators_[1]["model"].n_neighbors = 2
+    best = top(model, exported(other, rows), rows)
+    assert (best.cause, best.path) == ("aggregation", "near__model")
+    assert "n_neighbors=2 instead of n_neighbors=4" in best.culprit
+
+
+def test_of_two_steps_that_learnt_the_same_the_one_before_the_wrong_model_is_named(rows):
+    flag = (rows.a > 5).astype(int)
+    members = [("near", scaled(KNeighborsClassifier(5))), ("line", scaled(LogisticRegression()))]
+    model = StackingClassifier(members, LogisticRegression(), cv=2).fit(rows, flag)
+    for place, name in enumerate(("near", "line")):
+        other = copy.deepcopy(model)
+        other.estimators_[place]["scale"].mean_ += 2.0
+        best = top(model, exported(other, rows), rows)
+        assert (best.cause, best.path) == ("preprocessing-differs", f"{name}__scale")
+
+
+def test_what_a_model_computes_from_its_arrays_is_not_told_of_the_step_before_it(rows):
+    model = scaled(GaussianMixture(3, random_state=0)).fit(rows)
+    other = copy.deepcopy(model)
+    other["model"].means_[1, 0] += 0.8
+    assert top(model, exported(other, rows), rows).cause == "weight-corruption"
