@@ -194,7 +194,7 @@ def test_boosters_answer_alike(tmp_path):
 
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c d"])
     label = (rows["a"] > 0).astype(int)
-    xgboost.XGBClassifier(n_estimators=3).fit(rows, label).get_booster().save_model(tmp_path / "x.json")
+    xgboost.XGBClassifier(n_estimators=3).fit(rows, label).save_model(tmp_path / "x.json")
     lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1).fit(rows, label).booster_.save_model(
         tmp_path / "l.txt"
     )

@@ -66,7 +66,8 @@ class Estimator:
             if hasattr(model, "transform"):
                 yield "distances", ("distance", model.transform, None)
         else:
-            yield "value", ("score" if kind == "ranker" else "value", model.predict, None)
+            name, meant = ("scores", "score") if kind == "ranker" else ("value", "value")
+            yield name, (meant, model.predict, None)
 
     def described(self) -> dict[str, Any]:
         outputs = [{"name": name, "kind": kind, "classes": known} for name, (kind, _, known) in self.views.items()]
@@ -236,6 +237,21 @@ class Booster:
         return {name: np.asarray(answer) for name, answer in found.items()}
 
 
+def saved_by_wrapper(content: bytes) -> Any:
+    """A file that a scikit-learn wrapper of XGBoost saved, in such a wrapper again; None for others."""
+    if content.lstrip()[:4] == b"tree":
+        return None
+    import xgboost
+
+    saved = json.loads(xgboost.Booster(model_file=bytearray(content)).attr("scikit_learn") or "{}")
+    wrappers = {"classifier": "XGBClassifier", "regressor": "XGBRegressor", "ranker": "XGBRanker"}
+    if saved.get("_estimator_type") not in wrappers:
+        return None
+    wrapper = getattr(xgboost, wrappers[saved["_estimator_type"]])()
+    wrapper.load_model(bytearray(content))
+    return Estimator(wrapper)
+
+
 class Graph:
     """An ONNX graph in this Python's ONNX Runtime."""
 
@@ -299,7 +315,7 @@ def opened(question: dict[str, Any], content: bytes) -> Any:
         if not question["trusted"]:
             raise Refused("a pickle runs code here, and nobody said that it may")
         return Estimator(read_pickle(name, content))
-    return Booster(content)
+    return saved_by_wrapper(content) or Booster(content)
 
 
 def versions() -> dict[str, str]:
