@@ -171,17 +171,18 @@ class RowLayout:
     def learn(self, batch: Batch, answers: Mapping[str, Any], ask: Callable[[Batch], Mapping[str, Any]]) -> bool:
         """Find by experiment where the rows lie of outputs that do not have them in front; True where that was found.
 
-        A file may declare nothing about an output, and a hidden state has its rows in the middle.
+        A file may declare nothing about an output, and a hidden state has its rows where the state that it takes has
+        them. Only there: rows that lie elsewhere than in all inputs are an output that was turned.
         """
         import numpy as np
 
-        rows = len(batch)
+        rows, along = len(batch), {axis for axis in self._fed_along.values() if axis}
         doubtful = {
             name: answers[name].shape
             for name in sorted(self._open & answers.keys())
             if rows in getattr(answers[name], "shape", ())[1:] and answers[name].shape[0] != rows
         }
-        if not batch.stacked or not rows or not doubtful:
+        if not along or not batch.stacked or not rows or not doubtful:
             return False
         others = rows - 1 if rows > 1 else 2
         try:
@@ -190,12 +191,11 @@ class RowLayout:
             return False
         finally:
             self._open -= doubtful.keys()
-        found = {
-            name: row_axis_of(shape, again[name].shape, rows=rows, others=others) for name, shape in doubtful.items()
-        }
+        axes = ((name, row_axis_of(was, again[name].shape, rows=rows, others=others)) for name, was in doubtful.items())
+        found = {name: axis for name, axis in axes if axis in along}
         self._row_axis |= found
         self.signature = replace(self.signature, row_axes={**self.signature.row_axes, **found})
-        return True
+        return bool(found)
 
     def rows_of(self, name: str, array: Array, batch: Batch) -> Array:
         """An answer with its rows at the front."""
