@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -82,22 +81,6 @@ def explain(
 
     The models are those of the session, and the rows those that the run has kept, where they are enough.
     """
-    with warnings.catch_warnings():
-        # What models say about changes that only experiments make is no news to anybody, and no reason to stop.
-        warnings.simplefilter("ignore")
-        return _explain(plan, session, ran, comparison, policy, verdict, budget, causes)
-
-
-def _explain(
-    plan: Plan,
-    session: Session,
-    ran: Run,
-    comparison: Comparison,
-    policy: Policy,
-    verdict: Verdict,
-    budget: float,
-    causes: Collection[str],
-) -> Investigation:
     began = time.monotonic()
     case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
     notes = list(_open(case, session, ran, began + SHARE_FOR_SAMPLE * budget))

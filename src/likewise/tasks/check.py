@@ -343,6 +343,9 @@ class _Gate:
                 verdict, rows = judging.judge(compared, self.policy), Run(compared)
             settings = self.settings
             asked = (plan, session, rows, compared, self.policy, verdict)
+            stack.enter_context(warnings.catch_warnings())
+            # What models say about changes that only experiments make is no news to anybody, and no reason to stop.
+            warnings.simplefilter("ignore")
             found = driver.explain(*asked, budget=settings.explain_budget, causes=settings.causes)
         seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
         origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
