@@ -74,6 +74,7 @@ AGAIN = Remedy(again="Export again from this reference, and check the export bef
     "traced-branch",
     "approximation",
     when=lambda case: case.graph() is not None and case.native("reference") is not None and _quantised_alike(case),
+    slow=True,  # after the weights, which are read off the files however large they are
 )
 def nodes(case: Case) -> Explained | None:
     """Put the reference's part where the graphs differ, or where the difference begins.
