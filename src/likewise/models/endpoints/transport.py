@@ -60,12 +60,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back: a status, or 0 and why there is none."""
+    """What came back: a status, or 0 and why there is none. `unheard`: the server was not reached at all."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     failed: str = ""
+    unheard: bool = False
 
 
 def ask(requests: Sequence[Request], *, concurrency: int = 1) -> list[Response]:
@@ -83,8 +84,7 @@ def fetch(request: Request) -> Response:
     """One answer. What the server has not begun to handle (no connection, 429, 503) is sent again; nothing else is."""
     for attempt in range(ATTEMPTS):
         found = _once(request)
-        unheard = found.failed.startswith("no connection") or found.status in (429, 503)
-        if not unheard or attempt == ATTEMPTS - 1:
+        if not (found.unheard or found.status in (429, 503)) or attempt == ATTEMPTS - 1:
             break
         asked = found.headers.get("retry-after", "")
         time.sleep(min(float(asked) if asked.isdecimal() else 0.1 * 2**attempt, LONGEST_PAUSE))
@@ -103,7 +103,7 @@ def _once(request: Request) -> Response:
         except TimeoutError:
             raise
         except OSError as error:
-            return Response(0, {}, b"", f"no connection to {parts.netloc}: {one_line(error)}")
+            return Response(0, {}, b"", f"no connection to {parts.netloc}: {one_line(error)}", unheard=True)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET" if request.body is None else "POST", path, body=request.body, headers=headers)
         answer = connection.getresponse()
