@@ -350,3 +350,37 @@ def test_a_majority_has_no_probabilities(rows, tmp_path):
     agree(model, rows, tmp_path / "votes.onnx")
     assert done.report is not None
     assert done.report.passed
+
+
+@pytest.fixture(scope="module")
+def table_with_columns_to_spare() -> Any:
+    made = np.random.default_rng(5).normal(size=(60, 2))
+    times = pd.date_range("2024-01-01", periods=60, freq="h")
+    return pd.DataFrame({"when": times, "a": made[:, 0], "b": made[:, 1], "note": [object()] * 60})
+
+
+@pytest.mark.parametrize("columns", [["a", "b"], [1, 2], slice("a", "b"), [False, True, True, False]])
+def test_columns_that_a_pipeline_drops_are_neither_needed_nor_exported(
+    columns: Any, table_with_columns_to_spare: Any, tmp_path: Path
+) -> None:
+    table = table_with_columns_to_spare
+    chosen = compose.ColumnTransformer([("numbers", preprocessing.StandardScaler(), columns)])
+    model = pipeline.make_pipeline(chosen, linear_model.Ridge()).fit(table, table["a"] - table["b"])
+    path = tmp_path / "model.onnx"
+    made = likewise.export(model, table, path)
+    assert made.report is not None
+    assert made.report.passed
+    assert {entry.name for entry in onnxruntime.InferenceSession(path).get_inputs()} == {"a", "b"}
+    report = likewise.check(model, path, table[["a", "b"]])
+    assert report.passed, report.headline
+    assert report.samples == 60
+
+
+def test_a_model_that_checks_the_names_of_its_table_needs_them_all(table_with_columns_to_spare: Any) -> None:
+    table = table_with_columns_to_spare[["a", "b"]]
+    chosen = compose.ColumnTransformer([("numbers", "passthrough", [0])])
+    inner = pipeline.make_pipeline(chosen, linear_model.Ridge())
+    votes = ensemble.BaggingRegressor(inner, n_estimators=2, random_state=0).fit(table, table["a"])
+    report = likewise.check(votes, lambda frame: np.asarray(frame["a"]), table[["a"]])
+    assert report.outcome == "INCONCLUSIVE"
+    assert "'b'" in report.headline

@@ -23,7 +23,16 @@ from likewise.errors import ModelError, extra, one_line
 from likewise.models import flags_as_integers, quietly
 from likewise.models.onnx.widen import in_double
 from likewise.models.sklearn.converters import Conversion
-from likewise.models.sklearn.walk import Part, first_to_see, innermost, takes_columns_apart, walk, with_parts
+from likewise.models.sklearn.walk import (
+    Part,
+    first_to_see,
+    innermost,
+    passed_over,
+    takes_columns_apart,
+    walk,
+    with_columns_named,
+    with_parts,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -61,7 +70,7 @@ class SklearnExporter:
         with extra("sklearn", needed_for="the export of scikit-learn models"):
             import skl2onnx  # noqa: F401
         model = getattr(request.model, "best_estimator_", request.model)
-        model, filled = _as_the_converter_takes_it(model)
+        model, filled = _as_the_converter_takes_it(with_columns_named(model))
         types = _types(model, request)
         numbers = all(not isinstance(kind, _tensors().StringTensorType) for _, kind in types)
         if request.signature.table and numbers and not takes_columns_apart(model):
@@ -160,12 +169,14 @@ def _types(model: Any, request: ExportRequest) -> list[tuple[str, Any]]:
         encoders = (OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder, LabelBinarizer)
         first = first_to_see(model, list(inputs))
         encoded = {name for name, steps in first.items() if any(isinstance(step, encoders) for step in steps)}
+        dropped = passed_over(model, list(inputs))
         return [
             (
                 name,
                 _type(name, array, encoded=name in encoded, double=request.double)([None, *(array.shape[1:] or (1,))]),
             )
             for name, array in inputs.items()
+            if name not in dropped
         ]
     (name, array), *_ = inputs.items()
     kind = _type(name, array, encoded=False, double=request.double)

@@ -16,7 +16,7 @@ from likewise.contracts.values import dataclass
 from likewise.errors import LikewiseError, ModelError, extra, one_line
 from likewise.models import pickles, require_known
 from likewise.models.arrays import dense, plain_labels
-from likewise.models.sklearn.walk import innermost, outermost
+from likewise.models.sklearn.walk import innermost, outermost, passed_over
 from likewise.registry import adapters
 
 SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
@@ -175,7 +175,9 @@ def inputs_of(model: Any) -> tuple[tuple[InputSpec, ...] | None, bool]:
     names = getattr(model, "feature_names_in_", None)
     names = getattr(first, "feature_names_in_", None) if names is None else names
     if names is not None:
-        return tuple(InputSpec(str(name)) for name in names), True
+        columns = [str(name) for name in names]
+        spare = passed_over(model, columns)
+        return tuple(InputSpec(name, optional=name in spare) for name in columns), True
     if isinstance(first, CountVectorizer | HashingVectorizer):
         return (InputSpec("X", None, (None,)),), False
     count = getattr(model, "n_features_in_", None)

@@ -56,6 +56,9 @@ _ANSWERING = (Role.LAST, Role.ALIAS, Role.HELD, Role.CHOSEN)
 _ONE_AFTER_ANOTHER = (Role.STEP, Role.LAST, Role.ALIAS, Role.HELD)
 """Is given what its holder was given, or what the step before made of it."""
 
+_HANDS_ON = (Role.STEP, Role.LAST, Role.ALIAS)
+"""Is given the very table that its holder was given, which does not look at it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -254,6 +257,30 @@ def with_model(model: Any, exchange: Callable[[Any], Any]) -> Any:
 def takes_columns_apart(model: Any) -> bool:
     """Does a ColumnTransformer see the data first?"""
     return "transformers_" in vars(outermost(model))
+
+
+def passed_over(model: Any, columns: Sequence[str]) -> frozenset[str]:
+    """The columns that a model can do without: it hands its table to a ColumnTransformer, which drops them."""
+    while (inner := _part(model, *_HANDS_ON)) is not None:
+        model = inner
+    if "transformers_" not in vars(model):
+        return frozenset()
+    used = (chosen(own, columns) for _, step, own in model.transformers_ if not isinstance(step, str) or step != "drop")
+    return frozenset(columns).difference(*used)
+
+
+def with_columns_named(model: Any) -> Any:
+    """A copy of a model whose ColumnTransformer, if one sees the data first, chooses by names, not by positions."""
+    if (inner := _part(model, *_HANDS_ON)) is not None:
+        return with_parts(model, lambda part: with_columns_named(inner) if part.estimator is inner else part.estimator)
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or "transformers_" not in vars(model):
+        return model
+    made, columns = copy(model), [str(name) for name in names]
+    made.transformers_ = [
+        (name, step, own if isinstance(own, str) else chosen(own, columns)) for name, step, own in model.transformers_
+    ]
+    return made
 
 
 def first_to_see(model: Any, columns: Sequence[str]) -> dict[str, list[Any]]:
