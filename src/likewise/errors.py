@@ -88,12 +88,16 @@ class RowCountError(LikewiseError):
     code = "row-count"
 
 
+ALIKE = 0.7
+"""From this share of common letters on, a name is taken for a misspelt other one: a slip in four letters is 0.75."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' for a misspelt name, or nothing."""
+    """'; did you mean ...?' for a misspelt name, or nothing."""
     import difflib
 
     folded = {entry.casefold().replace(" ", "_"): entry for entry in known}
-    close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=ALIKE)
     return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
