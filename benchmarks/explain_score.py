@@ -239,10 +239,6 @@ variant exported) or *natural* (a converter or a runtime does this by itself) |
 than one right name), and the column, step, tree, tensor or output at fault |
 | controls | sound deployments, some of them suspicious-looking: nothing may be diagnosed |
 | unexplained | failures to which no cause belongs: nothing may be diagnosed |
-| no longer looked for | rules that none of these faults and no test needed: a scaling to unit length read \
-off the answers, an offset that no term of the reference stands for, a calibration left out told from the members, \
-hidden layers of scikit-learn's networks, spellings judged by the failing rows alone, rare categories, the most \
-frequent word in the place of a missing one. Taking them out changed no figure |
 | to keep in mind | those who work on the explanations know these faults; expect less on yours |
 """
 

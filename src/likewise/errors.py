@@ -88,12 +88,16 @@ class RowCountError(LikewiseError):
     code = "row-count"
 
 
+ALIKE = 0.7
+"""From this share of common letters on, a name is taken for a misspelt other one: a slip in four letters is 0.75."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' for a misspelt name, or nothing."""
+    """'; did you mean ...?' for a misspelt name, or nothing."""
     import difflib
 
     folded = {entry.casefold().replace(" ", "_"): entry for entry in known}
-    close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.casefold().replace(" ", "_"), folded, n=1, cutoff=ALIKE)
     return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
@@ -123,6 +127,9 @@ def foreign(kind: type[LikewiseError], message: str, *, remedy: str, side: str |
 _DUMPS = re.compile(r"\s*(?:--DEBUG-INFO--|---(?:VARS|OPERATORS|NODES)---|\battributes=\{|\bgraph \{).*", re.DOTALL)
 """Where other libraries begin to print a whole graph."""
 
+_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+"""What ONNX Runtime puts before its sentences; the name of the exception says as much."""
+
 _LISTS = re.compile(r"([\[({])([^\[\](){}]{120,})([\])}])")
 """Numbers or names between brackets, more than anybody reads."""
 
@@ -135,7 +142,7 @@ CONFINED_NOTE = " (models run without network, other programs and other folders;
 
 def one_line(error: BaseException, *, limit: int = 500) -> str:
     """An exception of somebody else's, as one line a person can read: what it printed of its insides is left out."""
-    whole = str(error)
+    whole = _CODES.sub("", str(error))
     text = " ".join(_DUMPS.sub("", whole).split()) or " ".join(whole.split()) or type(error).__name__
     text = _LISTS.sub(lambda found: f"{found[1]}{found[2][:40]}…{found[3]}", text)
     text = text if len(text) <= limit else text[: limit - 1].rpartition(" ")[0] + "…"

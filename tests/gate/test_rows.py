@@ -218,6 +218,9 @@ def test_an_id_column_that_does_not_exist_makes_no_sense():
     data = {**rows(50), "customer": np.arange(50)}
     with pytest.raises(UsageError, match="no column 'custmer' to name rows by; did you mean 'customer'"):
         data_only.check(model, model, data, id="custmer")
+    with pytest.raises(UsageError, match="no column 'come' to name rows by") as refused:
+        data_only.check(model, model, data, id="come")
+    assert "did you mean" not in str(refused.value)  # two letters of three are in 'customer', which is no slip
 
 
 def test_a_row_without_an_id_is_inconclusive():

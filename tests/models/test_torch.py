@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -948,22 +949,35 @@ def test_the_exporter_refuses_a_module_in_training_mode(zoo):
         export(Perceptron().train(), arrays)
 
 
-@pytest.mark.parametrize("form", ["live", "file", "weights", "program"])
-def test_an_export_of_a_module_in_training_mode_is_refused(file, network, tmp_path, form):
+@pytest.mark.parametrize("form", ["live", "file", "program"])
+def test_an_export_of_a_module_in_training_mode_is_refused(file, tmp_path, form):
     file = file.with_name("nets_in_training.py")
     file.write_text(CODE.replace("Net().eval()", "Net().train()"))
-    live, options = Perceptron().train(), {}
+    live = Perceptron().train()
     live.drop.eval()  # on purpose
-    target = {"live": live, "file": f"{file}:model", "weights": tmp_path / "weights.pt"}.get(form)
-    if form == "weights":
-        torch.save(network.state_dict(), target)
-        options = {"reference_options": {"factory": f"{file}:build"}}
+    target = {"live": live, "file": f"{file}:model"}.get(form)
     if form == "program":
         target = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).train(), (torch.zeros(3, 4),))
     with pytest.raises(ModelError, match=r"in training mode.*model\.eval\(\)"):
-        data_only.export(target, {"x": normal(ROWS, 4)}, tmp_path / "model.onnx", **options)
+        data_only.export(target, {"x": normal(ROWS, 4)}, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
     assert (live.training, live.first.training, live.drop.training) == (True, True, False)
+
+
+def test_weights_are_exported_in_eval_mode_whatever_the_class_begins_with(file, network, tmp_path):
+    file = file.with_name("nets_with_dropout.py")
+    dropped = "nn.functional.dropout(torch.relu(self.first(x)), 0.9, self.training)"
+    file.write_text(CODE.replace("torch.relu(self.first(x))", dropped))
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    options = {"factory": f"{file}:Net"}
+    x = normal(ROWS, 4)
+    assert data_only.export(
+        tmp_path / "weights.pt", {"x": x}, tmp_path / "model.onnx", reference_options=options
+    ).report.passed
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    with torch.no_grad():
+        expected = network(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-6)
 
 
 def test_the_command_line_refuses_it_too(file, tmp_path):

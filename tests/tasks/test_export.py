@@ -16,6 +16,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest, RandomForestClassifier
+from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.impute import SimpleImputer
@@ -272,6 +273,12 @@ def test_a_step_inside_a_calibrated_model_is_refused_with_the_way_out(frame, sol
     model = CalibratedClassifierCV(inner, cv=2).fit(frame, sold)
     with pytest.raises(ModelError, match="ColumnTransformer see the columns first"):
         data_only.export(model, frame, tmp_path / "m.onnx")
+
+
+def test_dictionaries_are_refused_with_what_to_use_instead(frame, tmp_path):
+    rows = frame[["rooms", "size"]].to_dict("records")
+    with pytest.raises(ModelError, match="It takes dictionaries"):
+        data_only.export(DictVectorizer(sparse=False).fit(rows), rows, tmp_path / "m.onnx")
 
 
 def test_flags_of_trees_are_written_as_the_integers_that_onnx_has_for_them(frame, sold, tmp_path, monkeypatch):

@@ -154,7 +154,9 @@ data_options = _stacked(
         "--seed", type=int, metavar="N", help="Seed for whatever is random, such as --sample random.  [default: 0]"
     ),
     click.option("--drop", multiple=True, metavar="COLUMN", help="Leave a column out."),
-    click.option("--stratify", metavar="COLUMN", help="Report every value of this column apart; --samples cover each."),
+    click.option(
+        "--stratify", metavar="COLUMN", help="Report every value of this column separately; --samples covers each."
+    ),
     click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
     click.option(
         "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."
@@ -243,7 +245,7 @@ comparison_options = _stacked(
     click.option(
         "--workers", type=int, metavar="N", help="Processes that compare at the same time, each with both models open."
     ),
-    click.option("--engine", metavar="NAME", help="Where they are: `local`, or `ray` for the actors of a Ray cluster."),
+    click.option("--engine", metavar="NAME", help="Where they run: `local`, or `ray` for the actors of a Ray cluster."),
     click.option("--address", metavar="ADDRESS", help="The Ray cluster, such as `auto`; else one is started here."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     click.option(
@@ -283,7 +285,7 @@ sandbox_option = click.option(
     help="Let models use the network, other programs and all files; the report says so.",
 )
 timeout_option = _stacked(
-    click.option("--timeout", callback=patience, metavar="TIME", help="Give up after so long, such as 90s or 2h."),
+    click.option("--timeout", callback=patience, metavar="TIME", help="Give up after this long, such as 90s or 2h."),
     sandbox_option,
 )
 gate_timeout_option = _stacked(
@@ -291,7 +293,7 @@ gate_timeout_option = _stacked(
         "--timeout",
         callback=patience,
         metavar="TIME",
-        help="Give up after so long: inconclusive.  "
+        help="Give up after this long: INCONCLUSIVE.  "
         "[default: when a model gives no answer for 10 minutes; `none`: never]",
     ),
     sandbox_option,
@@ -307,12 +309,22 @@ explain_options = _stacked(
 )
 
 
+WRITTEN = {
+    "html": "a page (HTML)",
+    "junit": "JUnit XML",
+    "markdown": "Markdown",
+    "sarif": "SARIF",
+    "statement": "an in-toto statement",
+}
+"""What people call the formats; others go by the name of their file."""
+
+
 def format_options(command: F) -> F:
     """One option for every file in `reports` but those that are always there."""
     from likewise.registry import modules
 
     for name in sorted(set(modules("report.formats")) - {"json", "terminal"}, reverse=True):
-        told = f"Write the report as {name} too; `-` prints it."
+        told = f"Write the report as {WRITTEN.get(name, name)} too; `-` prints it."
         command = click.option(f"--{name}", f"format_{name}", metavar="FILE", help=told)(command)
     return command
 

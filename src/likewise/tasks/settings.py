@@ -230,7 +230,7 @@ def require_baseline(baseline: str | None, *, max_worse: float | None) -> None:
     """A usage error unless a baseline that is named is there."""
     if baseline is None:
         if max_worse is not None:
-            raise UsageError("--max-worse without --baseline", remedy="Say than which run: --baseline OLD.json")
+            raise UsageError("--max-worse without --baseline", remedy="Name the accepted run: --baseline OLD.json")
         return
     if not Path(baseline).is_file():
         raise UsageError(

@@ -42,7 +42,7 @@ def bisect(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Open MODEL with the packages of before and of after, and name the smallest set that changes its answers.
+    """Open MODEL with the old packages and with the new ones, and name the smallest set that changes its answers.
 
     Packages are upgraded in halves, then one at a time. Environments are made by uv or pip and kept. The exit
     code is 0 if the answers are alike, 1 if they differ, 3 if that cannot be told.

@@ -21,7 +21,7 @@ from likewise.report.console import printable, quoted
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write them as Markdown too; `-` prints it instead.")
 @click.option("--gate", metavar="NAME", help="Of files that hold many gates, this one only.")
-@click.option("--quiet", "-q", is_flag=True, help="Print in a sentence what it comes to.")
+@click.option("--quiet", "-q", is_flag=True, help="Print one sentence only.")
 @options.force_option
 @options.debug_option
 @click.pass_context

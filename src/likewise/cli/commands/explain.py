@@ -29,8 +29,8 @@ def explain(ctx: click.Context, /, *, reference: str, candidate: str, **given: A
     """Compare REFERENCE and CANDIDATE like `check`, and find out by experiment why they differ.
 
     Every probe changes one thing and measures what is left of the difference. The answer comes
-    first: the cause, the culprit, the evidence, the remedy; then what was excluded. The exit code is
-    that of the gate.
+    first: the cause, the culprit, the evidence, the remedy; then what did not help. The exit code is
+    that of the check.
 
     \b
     likewise explain model.joblib model.onnx --data test.parquet

@@ -26,8 +26,8 @@ def noise(
 ) -> None:
     """Measure how far the answers of MODEL move by themselves, and propose tolerances above that.
 
-    It is asked the same again, in other batches, with other numbers of threads, at other levels of
-    optimisation, in the other precision and with inputs rounded to float32. Nothing is judged: the
+    The same rows are asked again: as they are, in other batches, with other numbers of threads, at
+    other levels of optimisation, in the other precision and rounded to float32. Nothing is judged: the
     exit code is 0 when it could be measured, 3 when not, or when the answers move too far for any
     tolerance.
 

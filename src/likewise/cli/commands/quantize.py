@@ -74,7 +74,7 @@ def quantize(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Write a quantised copy of MODEL.onnx and check that it still answers like it.
+    """Write a quantised copy of MODEL.onnx and check it against the original.
 
     The limits are those of the preset `quantized` for INT8 and `standard` for fp16, unless others
     are given. The exit code is the verdict; without data the file is written and not checked.

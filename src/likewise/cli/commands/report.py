@@ -37,7 +37,7 @@ def report(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Render REPORT.json again: as files, or without any on the terminal. Nothing is judged anew.
+    """Show REPORT.json again, on the terminal or as files. Nothing is judged anew.
 
     The exit code is 0 when that could be done; with --quiet it is that of the verdict.
     """

@@ -35,11 +35,11 @@ def verify(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Hold REPORT.json against itself and against the files that are named.
+    """Check that REPORT.json is as it was written, and belongs to the files you name.
 
-    The report is as it was written, its verdict follows from its figures, and the files are those of the run, by their
-    SHA-256. Exit code 0: all of this holds and the verdict is PASS. 1: something does not hold, or the verdict is FAIL.
-    3: it cannot be told. Somebody who changes a report can make a new digest: sign its statement (--statement).
+    Its verdict must follow from its figures, and the files must be those of the run, by their SHA-256. Exit code 0: all
+    of this holds and the verdict is PASS. 1: something does not hold, or the verdict is FAIL. 3: it cannot be told.
+    Somebody who changes a report can make a new digest: sign its statement (--statement).
 
     \b
     likewise verify parity_report.json --candidate model.onnx --reference model.joblib --data test.parquet

@@ -301,6 +301,8 @@ def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
     remedy = "Use a step it supports, or apply this one to the data before the model"
     if isinstance(error, ModelError):
         remedy = error.remedy or "Apply it to the data before the model, or use functions such as numpy.log1p"
+    elif type(step).__name__ == "DictVectorizer":
+        remedy = "It takes dictionaries, and the file takes columns: encode them with a ColumnTransformer"
     elif kind == "InvalidInputLengthException":
         remedy = "Let one ColumnTransformer see the columns first: make_pipeline(columns, model)"
     elif step is innermost(asked):

@@ -114,8 +114,8 @@ def _refusal(path: str, found: list[str], *, module: bool = False) -> UntrustedM
     """The error for a file that could run code; a pickled `module` may be trusted as other pickles are."""
     refused = pickles.refusal(path, found)
     own = (
-        "save plain weights: torch.save(model.state_dict(), path), and name what builds the model with "
-        "factory=file.py:build; or name the live model as file.py:attribute, which runs your own code"
+        "save plain weights: torch.save(model.state_dict(), path), and name what builds the model: "
+        "--reference-option factory=file.py:build; or name the live model as file.py:attribute, which runs your code"
     )
     remedy = f"{refused.remedy}. Or {own}" if module else f"{own[0].upper()}{own[1:]}"
     return UntrustedModelError(refused.message, remedy=remedy)
@@ -200,7 +200,8 @@ def load(model: Model) -> tuple[Any, str]:
         return module, "pickled module"
     raise ModelError(
         f"{path} holds {_content(found)} and no module",
-        remedy="Name what builds the module: factory=file.py:build (a function without arguments, or the class)",
+        remedy="Name what builds the module, a function without arguments or the class: --reference-option "
+        "factory=file.py:build (--option in export)",
     )
 
 

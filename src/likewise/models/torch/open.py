@@ -437,8 +437,9 @@ def _opened_module(module: Any, form: str, training: list[str], model: Model) ->
     parameters = parameters_of(module)
     inputs = inputs_of(module, parameters, model.options.get("dtype"))
     warnings = []
-    # A module that was just made for the weights of a file is in training mode, and that says nothing of the file.
-    if training and form != load.STATE_DICT:
+    if form == load.STATE_DICT:
+        training = []  # as every module that was just made, which says nothing of the file
+    if training:
         some = ", ".join(training[:3]) + (f" and {len(training) - 3} more" if len(training) > 3 else "")
         warnings.append(
             f"{model.name} was in training mode ({some}) and was evaluated in eval mode; "

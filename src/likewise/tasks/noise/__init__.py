@@ -65,8 +65,8 @@ def noise(
 ) -> NoiseResult:
     """Measure how far a model's own answers move, and propose tolerances above that.
 
-    It is asked the same again, in other batches, with other numbers of threads, at other levels of
-    optimisation, in the other precision and with inputs rounded to float32, on the first rows of the data.
+    The first rows of the data are asked again: as they are, in other batches, with other numbers of threads, at other
+    levels of optimisation, in the other precision and rounded to float32.
     `drop`, `samples`, `id` and so on select columns and rows.
     """
     if not 1 <= margin < float("inf"):
