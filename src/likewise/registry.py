@@ -50,8 +50,15 @@ def each(folder: str, first: str = "") -> Iterator[Any]:
 
 def opener(target: object) -> Adapter | None:
     """Which of our own adapters opens a model: no more of them are imported than it takes to find it."""
-    ours: Iterator[Adapter] = (found for name in modules("models") for found in _declared(_opening(name)))
+    names = modules("models", _called(target))
+    ours: Iterator[Adapter] = (found for name in names for found in _declared(_opening(name)))
     return next((found for found in ours if found.claims(target)), None)
+
+
+def _called(target: object) -> str:
+    """What the ending of a file says: its framework, where that is called so, is asked before others are imported."""
+    file = isinstance(target, str | os.PathLike) and os.path.isfile(target)
+    return os.path.splitext(os.fspath(target))[1][1:].lower() if file else ""  # type: ignore[arg-type]
 
 
 @cache
@@ -191,7 +198,7 @@ def describe_model(
 def _framework(target: object, named: object) -> str:
     if named:
         return adapter(str(named)).framework
-    for found in _each_adapter():
+    for found in _each_adapter(first=_called(target)):
         if found.claims(target):
             return found.framework
     name = target if isinstance(target, str) else getattr(target, "name", type(target).__name__)

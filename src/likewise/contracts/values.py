@@ -19,6 +19,8 @@ else:
         """The decorator: options are those of the standard library."""
 
         def decorate(plain: type) -> type:
+            # Without one, the standard library writes a signature there, which takes longer than all the rest.
+            plain.__doc__ = plain.__doc__ or plain.__name__
             made = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(plain)
             methods = {"__init__": _compiled_at_first(made, frozen=frozen), "__repr__": _repr}
             if eq:

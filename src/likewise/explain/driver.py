@@ -17,7 +17,7 @@ from likewise.compare.call import answers
 from likewise.compare.engines import Head, Run, Session
 from likewise.compare.observe import Prepared, prepare
 from likewise.compare.variations.batches import DRIFTS
-from likewise.contracts.comparison import Comparison, Incident, Pair, Plan, Tolerance
+from likewise.contracts.comparison import Comparison, Incident, Pair, Plan, Progress, Tolerance
 from likewise.contracts.data import Batch
 from likewise.contracts.report import CAUSES, Diagnosis, Explanation
 from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
@@ -281,6 +281,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     )
     began, end = time.monotonic(), case.deadline
     for hypothesis in hypotheses:
+        _tell(case, hypothesis, explained)
         if causes and not set(causes) & set(hypothesis.causes):
             continue
         told = ", ".join(hypothesis.causes)
@@ -311,6 +312,14 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     # A cause is out of the question when everything that looks for it has looked.
     open_still = {entry.cause for entry in explained} | set(late)
     return explained, [cause for cause in excluded if cause not in open_still], not_tested
+
+
+def _tell(case: Case, hypothesis: Probe, explained: Sequence[Explained]) -> None:
+    """The best explanation so far, or what is looked for: an explanation may go on for long after its first finding."""
+    if case.plan.progress is not None:
+        best = next(iter(_ranked(case, explained)), None)
+        told = f"{hypothesis.causes[0]}?" if best is None else f"{best.cause}, {best.culprit}"
+        case.plan.progress(Progress(f"explaining: {told}"))
 
 
 def _suspected(case: Case) -> set[str]:

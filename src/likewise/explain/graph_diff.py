@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.errors import ModelError
@@ -23,7 +21,7 @@ from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.splice import Beside, Culprit, Graft, Sketch, Twin, sketch, twin
 from likewise.explain.trace import failing_positions, fed, inside
 from likewise.models.onnx import edits, grafts
-from likewise.models.onnx.inside import Constant, Opened, rewritten
+from likewise.models.onnx.inside import Constant, Opened, equal, rewritten
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -315,7 +313,7 @@ def _before(graph: Opened, name: str, known: Mapping[str, str]) -> tuple[int, ..
 def _same(one: Constant | None, other: Constant | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.values.dtype == other.values.dtype and np.array_equal(one.values, other.values)
+    return one.values.dtype == other.values.dtype and equal(one.values, other.values)
 
 
 def _run(trial: Trial, laid: Laid, places: Sequence[Spot]) -> Effect | None:

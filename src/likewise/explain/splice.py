@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -293,14 +293,14 @@ class Graft:
     tensor: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Culprit:
     """A graft that takes the difference away, with both graphs as they were before it."""
 
     graft: Graft
     beside: Beside
 
-    @property
+    @cached_property
     def differing(self) -> tuple[grafts.Differing, ...]:
         """In what the two nodes differ, where one stands for one."""
         pair = self.pair

@@ -27,7 +27,7 @@ from likewise.explain.features import fields_of
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import GIVEN, Opened
-from likewise.models.onnx.open import open_session
+from likewise.models.onnx.open import RESTING, open_session
 from likewise.models.sklearn.walk import Change, Seen, Step, visit_steps, with_changes
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ def failing_positions(case: Case, count: int) -> Array:
 
 WITHOUT_OPTIMISATION = {"optimization": "disable"}
 
+AS_STORED = {"session.disable_prepacking": "1"}
+"""Large weights stay as they are mapped: to lay them out anew takes longer than to multiply a few rows with them."""
+
 
 def fed(case: Case, side: str, batch: Batch) -> dict[str, Array]:
     """The inputs of a side's graph for these rows, with the axes in the order it wants them."""
@@ -178,7 +181,7 @@ def run(
     model = case.model(side)
     asked = {**model.options, **(options or {})}
     if asked.get("runtime", "onnxruntime") == "onnxruntime":
-        asked |= WITHOUT_OPTIMISATION
+        asked |= WITHOUT_OPTIMISATION | (AS_STORED if describe.size(proto) >= RESTING else {})
     case.make_room(side)
     session = open_session(replace(model, target=proto, options=asked), proto)
     wanted = {value.name for value in proto.graph.input}

@@ -15,8 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.data.columns import numpy_dtype
 from likewise.models.arrays import BUFFER, GRAPH, NETWORK, Parameter
-from likewise.models.onnx import describe
-from likewise.models.onnx.inside import Constant
+from likewise.models.onnx.inside import Constant, blocks, equal
 
 RELATIVE = 2e-6
 """Single precision, and an operation or two in it on the way into a file."""
@@ -29,9 +28,6 @@ HALF_RANGE, HALF_FLOOR, CLIPPED = 65_504.0, 6e-8, 1e4
 
 GLANCE = 2**18
 """Values that are enough to tell which type an array went through."""
-
-BLOCK = 2**20
-"""Values that are compared at a time: weights may be larger than what is free of the memory."""
 
 FEWEST = 4
 """Fewer values do not tell which type they went through."""
@@ -68,15 +64,15 @@ def unequal(
         return np.ones(expected.shape, dtype=bool)
     if is_text(values) or is_text(expected):
         return np.asarray(values.astype(object) != expected.astype(object))
-    held, wanted = values.reshape(-1), expected.reshape(-1)
-    if all(np.array_equal(held[part], wanted[part]) for part in _blocks(held, wanted)):
+    if equal(values, expected):
         return np.broadcast_to(np.False_, values.shape)
-    sizes = (np.abs(wanted[part].astype(np.float64)) for part in _blocks(wanted))
+    held, wanted = values.reshape(-1), expected.reshape(-1)
+    sizes = (np.abs(wanted[part].astype(np.float64)) for part in blocks(wanted))
     largest = max((float(np.max(size, where=np.isfinite(size), initial=0.0)) for size in sizes), default=0.0)
     kept = max(storage_of(values, expected), storage or (0.0, 0.0))
     slack = max(1e-10 * largest, folded * largest, 1.02 * rounding)
     different: Array = np.zeros(values.shape, dtype=bool)
-    for part in _blocks(held, wanted):
+    for part in blocks(held, wanted):
         if not np.array_equal(held[part], wanted[part]):
             mine, yours = held[part].astype(np.float64), wanted[part].astype(np.float64)
             different.reshape(-1)[part] = _apart(mine, yours, kept, folded, slack)
@@ -94,14 +90,6 @@ def _apart(held: Array, wanted: Array, storage: tuple[float, float], folded: flo
         same |= (size > CLIPPED) & (np.abs(held) == CLIPPED)
     result: Array = ~same
     return result
-
-
-def _blocks(*arrays: Array) -> Iterator[slice]:
-    """Parts of flat arrays of one size, one after the other; what is left in files is given back behind them."""
-    for start in range(0, arrays[0].size, BLOCK):
-        yield slice(start, start + BLOCK)
-        for array in arrays if arrays[0].size > BLOCK else ():
-            describe.release(array)
 
 
 def storage_of(values: Array, expected: Array) -> tuple[float, float]:

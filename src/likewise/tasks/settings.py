@@ -6,7 +6,6 @@ import glob
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
 from os import PathLike
@@ -419,6 +418,9 @@ def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    # Most commands read no file of settings, and start no faster than their imports.
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.data.cells import listed
 from likewise.models.onnx import describe, edits
-from likewise.models.onnx.inside import Constant, Opened
+from likewise.models.onnx.inside import Constant, Opened, blocks
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto
@@ -241,13 +241,14 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
     elif ours.shape != theirs.shape:
         told = f"'{held.tensor}' has the shape {list(ours.shape)}, in the reference {list(theirs.shape)}"
     else:
-        places = np.argwhere(
-            ~np.isclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=CLOSE, atol=0, equal_nan=True)
-        )
-        at = tuple(int(i) for i in places[0])
-        more = f" and {len(places) - 1:,} more of {ours.size:,}" if len(places) > 1 else ""
+        first, count = 0, 0
+        for places in _apart(ours, theirs, CLOSE, 0.0):
+            first, count = first if count else int(places[0]), count + len(places)
+        at = tuple(int(i) for i in np.unravel_index(first, ours.shape))
+        more = f" and {count - 1:,} more of {ours.size:,}" if count > 1 else ""
         told = f"'{held.tensor}'{list(at)} is {ours[at]:.6g} instead of {theirs[at]:.6g}{more}"
-        if ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _same(ours, theirs.T):
+        square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
+        if square and _same(ours[0], theirs[:, 0]) and _same(ours, theirs.T):
             told = f"'{held.tensor}' is transposed"
     yield Differing("weights" if floats else "constant", held.tensor, told, theirs, held)
 
@@ -258,7 +259,18 @@ def _same(ours: Array, theirs: Array) -> bool:
     # A narrower type holds the same numbers less exactly.
     widths = [np.finfo(side.dtype).eps for side in (ours, theirs) if side.dtype.kind == "f"]
     close = max([CLOSE, *(2 * float(width) for width in widths if width > 1e-5)])
-    return bool(np.allclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=close, atol=1e-30, equal_nan=True))
+    return ours.size == theirs.size and not any(True for _ in _apart(ours, theirs, close, 1e-30))
+
+
+def _apart(ours: Array, theirs: Array, relative: float, least: float) -> Iterator[Array]:
+    """The flat positions at which two arrays of one size differ by more than this, some at a time."""
+    held, wanted = ours.reshape(-1), theirs.reshape(-1)
+    for part in blocks(held, wanted):
+        if not np.array_equal(held[part], wanted[part]):
+            mine, yours = held[part].astype(np.float64), wanted[part].astype(np.float64)
+            found = np.flatnonzero(~np.isclose(mine, yours, rtol=relative, atol=least, equal_nan=True))
+            if len(found):
+                yield part.start + found
 
 
 def attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeProto) -> Iterator[Differing]:
@@ -367,10 +379,14 @@ def _short(value: Any) -> str:
         return value.decode("utf-8", "replace")
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return _short(value.item())
     if isinstance(value, np.ndarray):
-        value = value.item() if value.size == 1 else value.ravel().tolist()
-        return _short(value)
+        return _listed(value.ravel()[:MOST_SHOWN].tolist(), value.size)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        shown = ", ".join(_short(entry) for entry in value[:MOST_SHOWN])
-        return f"[{shown}{f', … {len(value):,} in all' if len(value) > MOST_SHOWN else ''}]"
+        return _listed(value[:MOST_SHOWN], len(value))
     return str(value)
+
+
+def _listed(first: Sequence[Any], count: int) -> str:
+    return f"[{', '.join(map(_short, first))}{f', … {count:,} in all' if count > len(first) else ''}]"

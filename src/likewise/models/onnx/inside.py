@@ -5,7 +5,7 @@ Copies with other constants, parts that run alone, and what the runtime makes of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +35,9 @@ COUNTS = ("n_supports", "n_targets")
 
 LARGEST = 1 << 30
 """A graph of more bytes is not copied for an experiment."""
+
+BLOCK = 2**20
+"""Values that are compared at a time: weights may be larger than what is free of the memory."""
 
 GIVEN = "__given"
 """Behind the name of a tensor that is given from outside: what the graph itself comes to keeps its name."""
@@ -267,6 +270,20 @@ def constants(proto: ModelProto) -> tuple[Constant, ...]:
                 place = f"{node.name or node.op_type}.{attribute.name}"
                 found.append(Constant(place, node.op_type, index, attribute.name, values, _storage(values), node.name))
     return tuple(found)
+
+
+def blocks(*arrays: Array) -> Iterator[slice]:
+    """Parts of flat arrays of one size, one after the other; what is left in files is given back behind them."""
+    for start in range(0, arrays[0].size, BLOCK):
+        yield slice(start, start + BLOCK)
+        for array in arrays if arrays[0].size > BLOCK else ():
+            describe.release(array)
+
+
+def equal(one: Array, other: Array) -> bool:
+    """Are the entries of two arrays of one shape the same?"""
+    held, wanted = one.reshape(-1), other.reshape(-1)
+    return one.shape == other.shape and all(np.array_equal(held[part], wanted[part]) for part in blocks(held, wanted))
 
 
 def absent(proto: ModelProto, node: int, place: int | str) -> Constant:

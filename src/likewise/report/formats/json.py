@@ -140,13 +140,20 @@ class Gates:
     gates: Mapping[str, Document]
 
 
+NO_DIGEST = '"digest": ""'
+"""How the last of a report's values is written while it is not known."""
+
+
 class JsonRenderer:
     """The report as the file that machines and auditors read."""
 
     format = "json"
 
     def render(self, report: Report, **options: Any) -> str:
-        return dumps(document(report))
+        written = dumps(_blank(report))
+        # It stands last: to write all of it once more takes longer than to put it there.
+        before, _, after = written.rpartition(NO_DIGEST)
+        return f'{before}"digest": "{_digest(written)}"{after}'
 
     def render_gates(self, reports: Mapping[str, Report]) -> str:
         outcomes = {name: report.outcome for name, report in reports.items()}
@@ -164,9 +171,15 @@ class JsonRenderer:
 
 def document(report: Report) -> Document:
     """A report in its published layout."""
+    found = _blank(report)
+    return replace(found, provenance=replace(found.provenance, digest=digest_of(found)))
+
+
+def _blank(report: Report) -> Document:
+    """The same without its digest."""
     facts, verdict = report.comparison, report.verdict
     shared = {name: getattr(facts, name) for name in Coverage.__dataclass_fields__}
-    found = Document(
+    return Document(
         samples=report.samples,
         max_abs_diff=report.max_abs_diff,
         mean_abs_diff=report.mean_abs_diff,
@@ -191,12 +204,15 @@ def document(report: Report) -> Document:
         policy=report.policy,
         provenance=replace(report.origin, digest=""),
     )
-    return replace(found, provenance=replace(found.provenance, digest=digest_of(found)))
 
 
 def digest_of(blank: Any) -> str:
     """The SHA-256 of a stored report in the layout of this file, its own digest left blank."""
-    return hashlib.sha256(dumps(blank).encode("utf-8", "replace")).hexdigest()
+    return _digest(dumps(blank))
+
+
+def _digest(written: str) -> str:
+    return hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()
 
 
 def worst_rows(report: Report) -> tuple[WorstRow, ...]:
@@ -213,6 +229,10 @@ def dumps(value: Any) -> str:
 
 def _written(value: Any, margin: str) -> str:
     """What `json.dumps` writes with an indent of 2, in one walk: copies in plain values take longer than the text."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float.__repr__(value)
+        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     if isinstance(value, str):
         return encode_basestring(value)
     if value is None:
@@ -221,17 +241,13 @@ def _written(value: Any, margin: str) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return int.__repr__(value)
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return float.__repr__(value)
-        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
     inner = f"{margin}  "
     if isinstance(value, list | tuple):
         return f"[{inner}{f',{inner}'.join([_written(entry, inner) for entry in value])}{margin}]" if value else "[]"
-    if isinstance(value, Mapping):
-        entries = [f"{encode_basestring(str(key))}: {_written(entry, inner)}" for key, entry in value.items()]
-    elif hasattr(type(value), "__dataclass_fields__"):
+    if hasattr(type(value), "__dataclass_fields__"):
         entries = [f'"{name}": {_written(getattr(value, name), inner)}' for name in value.__dataclass_fields__]
+    elif isinstance(value, Mapping):
+        entries = [f"{encode_basestring(str(key))}: {_written(entry, inner)}" for key, entry in value.items()]
     else:
         raise TypeError(f"{type(value).__name__} is no value of JSON")
     return f"{{{inner}{f',{inner}'.join(entries)}{margin}}}" if entries else "{}"
