@@ -277,7 +277,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
     likely = _suspected(case)
     hypotheses: list[Probe] = sorted(
-        extensions("explain.probes"), key=lambda found: (not likely & set(found.causes), bool(found.slow))
+        extensions("explain.probes"), key=lambda found: (bool(found.slow), not likely & set(found.causes))
     )
     began, end = time.monotonic(), case.deadline
     for hypothesis in hypotheses:
