@@ -42,10 +42,10 @@ def static(source: Path, into: Path, rows: Rows) -> onnx.ModelProto:
 
 def pair(
     name: str, kind: str, net: str, word: str, reference: Path, sound: list[np.ndarray], truth: Truth, place: Path,
-    also: tuple[str, ...] = (),
+    store: bases.Store, also: tuple[str, ...] = (),
 ) -> Built:  # fmt: skip
     """Under a tolerance of twice what the sound file costs."""
-    rows = dict(bases.data(net))
+    rows = dict(store.data(net))
     expected, candidate = run(reference, rows), place / "candidate.onnx"
     cost = max(float(np.abs(a - b).max()) for a, b in zip(expected, sound, strict=True))
     tolerance = float(f"{max(2 * cost, 1e-3):.1g}")
@@ -57,7 +57,7 @@ def pair(
         return Built(name, "clean", *paths, options=options)
     assert failing, f"{name}: nothing beyond {tolerance}"
     return Built(
-        name, "second: reduced", *paths, word, (*WORDS[word], *also), tuple(sorted(truth.nodes)),
+        name, f"{store.label}: reduced", *paths, word, (*WORDS[word], *also), tuple(sorted(truth.nodes)),
         tuple(sorted(truth.tensors)), tuple(sorted(truth.paths)), options, f"{name}, {net}, {kind}",
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def integers(
 ) -> Built:
     net = base.split("/")[0]
     reference, path = stripped(store.sound(base), place / "reference.onnx"), place / "candidate.onnx"
-    rows = dict(bases.data(net))
+    rows = dict(store.data(net))
     sound = dynamic(reference, path) if kind == "dynamic" else static(reference, path, rows)
     answers, truth = run(path, rows), Truth()
     if edit is not None:
@@ -75,7 +75,7 @@ def integers(
         edit(faulty)
         onnx.save(faulty, str(path))
         truth = around(faulty, truth_of(sound, faulty))
-    return pair(name, kind, net, "quantisation" if edit else "", reference, answers, truth, place, also)
+    return pair(name, kind, net, "quantisation" if edit else "", reference, answers, truth, place, store, also)
 
 
 def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, store: bases.Store, place: Path) -> Built:
@@ -87,14 +87,14 @@ def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, st
     path = place / "candidate.onnx"
     stripped(store.sound(base), place / "quiet.onnx")
     onnx.save(convert_float_to_float16(onnx.load(str(place / "quiet.onnx")), keep_io_types=True), str(path))
-    rows = dict(bases.data(net))
+    rows = dict(store.data(net))
     cost = run(path, rows)
     if loud is None:
-        return pair(name, "fp16", net, "", place / "quiet.onnx", cost, Truth(), place)
-    other = copy.deepcopy(bases.module(net))
+        return pair(name, "fp16", net, "", place / "quiet.onnx", cost, Truth(), place, store)
+    other = copy.deepcopy(store.module(net))
     with torch.no_grad():
         loud(other)
-    export(other, bases.data(net), exporter, place / "float.onnx")
+    export(other, store.data(net), exporter, place / "float.onnx")
     reference = stripped(place / "float.onnx", place / "reference.onnx")
     model = convert_float_to_float16(onnx.load(str(reference)), keep_io_types=True)
     onnx.save(model, str(path))
@@ -104,7 +104,7 @@ def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, st
     expected = run(reference, rows)
     quiet = [e + (c - q) for e, c, q in zip(expected, cost, run(place / "quiet.onnx", rows), strict=True)]
     truth = Truth(nodes | near, tensors, {told.strip("/").replace("/", ".")})
-    return pair(name, "fp16", net, "half overflow", reference, quiet, truth, place, ("integer-overflow",))
+    return pair(name, "fp16", net, "half overflow", reference, quiet, truth, place, store, ("integer-overflow",))
 
 
 def louder(path: str, factor: float, back: str) -> Callable[[Any], None]:

@@ -22,8 +22,9 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
+from likewise.contracts.report import Place
 from likewise.data.columns import numpy_dtype
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Effect
 from likewise.explain.weights import reference_parameters
 from likewise.models.onnx import describe, edits, widen
@@ -243,6 +244,12 @@ def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> Mode
     return copy
 
 
+@made_once
+def located(case: Case) -> list[Place]:
+    """The places whose rounding was found to be all that is wrong, once they are found: nobody else has to look."""
+    return []
+
+
 PROPORTIONAL = 0.02
 """The part of an array that may be left over where it is a multiple of another."""
 
@@ -270,7 +277,7 @@ def counterpart(
     centred = values - values.mean()
     size = float(np.linalg.norm(centred))
     for name, array in arrays:
-        for form in _laid_out(array, values.shape):
+        for form in laid_out(array, values.shape):
             gap = np.abs(form - values)
             if (gap <= within).all():
                 found.append(((False, float(gap.mean())), name, form))
@@ -299,7 +306,7 @@ def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[st
     return None if best is None else best[1:]
 
 
-def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+def laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     wide = np.asarray(array, dtype=np.float64)
     if wide.shape == shape:
         yield wide
