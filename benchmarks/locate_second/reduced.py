@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ class Batches:
         return next(self.batches, None)
 
 
-def static(source: Path, into: Path, rows: Rows) -> onnx.ModelProto:
+def static(source: Path, into: Path, rows: Rows, kind: str) -> onnx.ModelProto:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
+    form = QuantFormat.QOperator if kind == "qoperator" else QuantFormat.QDQ
     quantize_static(
-        str(source), str(into), Batches(rows), quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
+        str(source), str(into), Batches(rows), quant_format=form, activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8, per_channel=kind == "qdq", reduce_range=True,
     )  # fmt: skip
     return onnx.load(str(into))
 
@@ -68,7 +69,7 @@ def integers(
     net = base.split("/")[0]
     reference, path = stripped(store.sound(base), place / "reference.onnx"), place / "candidate.onnx"
     rows = dict(store.data(net))
-    sound = dynamic(reference, path) if kind == "dynamic" else static(reference, path, rows)
+    sound = dynamic(reference, path) if kind == "dynamic" else static(reference, path, rows, kind)
     answers, truth = run(path, rows), Truth()
     if edit is not None:
         faulty = copy.deepcopy(sound)
@@ -118,7 +119,8 @@ def louder(path: str, factor: float, back: str) -> Callable[[Any], None]:
     return change
 
 
-CASES: list[tuple[str, str, str, Edit | None, tuple[str, ...]]] = [
+Case = tuple[str, str, str, Edit | None, tuple[str, ...]]
+CASES: list[Case] = [
     ("range-too-narrow", "qdq", "residual/legacy", taken_by("Conv", 7, 0, lambda s: s * 0.2), ()),
     ("zero-point-shifted", "qdq", "residual/legacy", one_side("Conv", 4, 0, lambda z: z + 30), ()),
     (
@@ -142,11 +144,17 @@ CASES: list[tuple[str, str, str, Edit | None, tuple[str, ...]]] = [
 ]
 
 
-def makers(store: bases.Store) -> Iterator[tuple[str, Callable[[Path], Built]]]:
-    for name, kind, base, edit, also in CASES:
-        yield f"second-{name}", partial(integers, f"second-{name}", kind, base, edit, also, store)
-    yield (
-        "second-half-loud",
-        partial(half, "second-half-loud", "residual/legacy", louder("entry", 1e5, "blocks.0.reduce"), "/entry/", store),
-    )
-    yield "second-clean-half", partial(half, "second-clean-half", "boxes/dynamo", None, "", store)
+Loud = tuple[str, str, Callable[[Any], None] | None, str]
+HALVES: list[Loud] = [
+    ("half-loud", "residual/legacy", louder("entry", 1e5, "blocks.0.reduce"), "/entry/"),
+    ("clean-half", "boxes/dynamo", None, ""),
+]
+
+
+def makers(
+    store: bases.Store, cases: Sequence[Case] = CASES, halves: Sequence[Loud] = HALVES
+) -> Iterator[tuple[str, Callable[[Path], Built]]]:
+    for name, kind, base, edit, also in cases:
+        yield f"{store.label}-{name}", partial(integers, f"{store.label}-{name}", kind, base, edit, also, store)
+    for name, base, loud, told in halves:
+        yield f"{store.label}-{name}", partial(half, f"{store.label}-{name}", base, loud, told, store)

@@ -165,6 +165,9 @@ def _rounded_array(array: Array, *, dtype: str, clip: float | None) -> Array:
     return np.where(np.isfinite(narrow), narrow, bounded)
 
 
+CUT_OFF = (65_504.0, 10_000.0)
+"""Where converters to float16 cut numbers off: at its largest, or before."""
+
 FEWEST = 3
 """Numbers that it takes to tell a type from what they have in common."""
 
@@ -219,9 +222,12 @@ def _form(wide: Array) -> tuple[str, Array] | None:
 
 
 def _steps(array: Array) -> Array:
-    """How far the numbers of a half type may be from what was rounded to them."""
+    """How far the numbers of a half type may be from what was rounded to them; anything, where they are cut off."""
+    size = np.abs(array)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.maximum(np.abs(np.spacing(array).astype(np.float64)) * HALF_A_STEP, 1e-7)
+        # The next number away from zero: below a power of two the distance is half of that above.
+        steps = np.maximum(np.spacing(size).astype(np.float64) * HALF_A_STEP, 1e-7)
+        return np.where(np.isin(size.astype(np.float64), CUT_OFF), np.inf, steps)
 
 
 def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, RoundedWeight]:
@@ -279,7 +285,7 @@ def counterpart(
     for name, array in arrays:
         for form in laid_out(array, values.shape):
             gap = np.abs(form - values)
-            if (gap <= within).all():
+            if (gap <= within).all() and np.isfinite(within).any():
                 found.append(((False, float(gap.mean())), name, form))
             elif alike and values.size >= FEWEST_CORRELATED:
                 other = form - form.mean()
@@ -299,7 +305,9 @@ def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[st
         wide = np.asarray(array, dtype=np.float64)
         power = float((wide * wide).sum())
         if wide.shape == values.shape and power and size:
-            left = float(np.linalg.norm(values - (values * wide).sum() / power * wide)) / size
+            # Of one or two numbers any array is a multiple.
+            factor = (values * wide).sum() / power if values.size >= FEWEST else 1.0
+            left = float(np.linalg.norm(values - factor * wide)) / size
             if left <= PROPORTIONAL:
                 found.append((left, name, wide))
     best = min(found, key=lambda entry: entry[0], default=None)
@@ -310,8 +318,8 @@ def laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     wide = np.asarray(array, dtype=np.float64)
     if wide.shape == shape:
         yield wide
-    if wide.ndim == 2 and wide.T.shape == shape and wide.shape[0] > 1:
-        yield wide.T
+    if wide.ndim in (2, 3) and np.swapaxes(wide, -1, -2).shape == shape and wide.shape[-2] > 1:
+        yield np.swapaxes(wide, -1, -2)
     if wide.size == int(np.prod(shape)) and wide.shape != shape and wide.T.shape != shape:
         yield wide.reshape(shape)
 

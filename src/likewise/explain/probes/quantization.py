@@ -10,6 +10,7 @@ are no rounding of the reference's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, splice, trace
-from likewise.explain.case import Case, Explained, Fix, probe
+from likewise.explain.case import Case, Explained, Fix, OutOfTimeError, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.remedies import quantised_again
 from likewise.models.onnx import dequantize, edits, quantized
@@ -188,7 +189,7 @@ def quantization(case: Case) -> Explained | None:
         return _saturated(effect, Change(target=unsigned))
     unfused = experiment.unoptimised(case)
     if unfused is not None and unfused.explains:
-        return None
+        return _miscounted(proto, unfused)
     found = _in_floats(Quantized.of(case, proto))
     if found is None or saturating is None:
         return found
@@ -210,6 +211,21 @@ def _saturated(effect: Effect, change: Change) -> Explained:
         UNSATURATED,
         simplicity=1,
         fixes=change.fixes("8-bit weights stored unsigned, which the kernels of this processor do not saturate"),
+    )
+
+
+def _miscounted(proto: ModelProto, unfused: Effect) -> Explained | None:
+    """A bias in other steps than the kernels on integers take it to be in: what is fused is not what the file says."""
+    nodes = quantized.miscounted(proto)
+    if not 0 < len(nodes) <= FEW:
+        return None
+    return unfused.explained(
+        "quantization",
+        trace.place_of(*nodes),
+        "the bias counts in other steps than the product of the scales of activation and weight, which kernels on "
+        f"integers take for granted; without fusions {unfused.agreeing}",
+        "Quantise again (likewise quantize): one of the three scales was changed or comes from another file",
+        simplicity=1,
     )
 
 
@@ -240,7 +256,9 @@ def _in_floats(graph: Quantized) -> Explained | None:
 def _blamed(graph: Quantized, effect: Effect) -> Explained:
     """The places that are enough, if they are few and stand out; else the whole."""
     graph.parts = sorted(_parts(graph), key=lambda part: -part.lost)
-    few, standing_out, left = _shortest(graph, effect)
+    few, standing_out, left = list[Part](), False, 1.0
+    with suppress(OutOfTimeError):  # what is known is told
+        few, standing_out, left = _shortest(graph, effect)
     rounding.located(graph.case).extend(part.place for part in few if standing_out)
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"

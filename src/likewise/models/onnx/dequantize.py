@@ -44,10 +44,39 @@ def written_out(proto: ModelProto) -> ModelProto:
     for node in copy.graph.node:
         write, form = Writer(copy.graph, node), FORMS.get(node.op_type)
         nodes.extend(write.nodes if form is not None and form(write, node, stored) else [node])
-    edits.replace_nodes(copy.graph, nodes)
+    edits.replace_nodes(copy.graph, _tables_in_floats(copy.graph, nodes, stored))
     if not any(entry.domain == "" for entry in copy.opset_import):
         copy.opset_import.add().version = 17
     return copy
+
+
+def _tables_in_floats(graph: GraphProto, nodes: Sequence[NodeProto], stored: Stored) -> list[NodeProto]:
+    """Tables that are looked up as integers become floats before, as all other weights do."""
+    readers: dict[str, list[NodeProto]] = {}
+    for node in nodes:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    kept: list[NodeProto] = []
+    for node in nodes:
+        behind = readers.get(node.output[0], []) if node.op_type == "Gather" and node.input[0] in stored else []
+        alike = len({(other.op_type, *other.input[1:]) for other in behind}) == 1
+        if not alike or behind[0].op_type != "DequantizeLinear" or not _one_scale(behind[0], stored):
+            kept.append(node)
+            continue
+        write = Writer(graph, node)
+        floats = write("DequantizeLinear", node.input[0], *behind[0].input[1:])
+        kept += write.nodes
+        node.input[0] = floats
+        kept.append(node)
+        for other in behind:
+            other.op_type = "Identity"
+            del other.input[1:]
+            del other.attribute[:]
+    return kept
+
+
+def _one_scale(node: NodeProto, stored: Stored) -> bool:
+    return node.input[1] in stored and stored[node.input[1]].size == 1
 
 
 def _in_floats(write: Writer, given: Sequence[str], stored: Stored, axis: int | None = None) -> str:
@@ -139,14 +168,18 @@ def _few_bits(write: Writer, node: NodeProto, stored: Stored) -> bool:
 
 
 def _lstm(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    """Weights of an LSTM lie transposed, with a scale for every direction, or for every column of the only one."""
     inputs = list(node.input[:8])
     for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
         weights, factor, offset = map(stored.get, edits.inputs_at(node, index, scale, zero))
         if weights is None or factor is None or offset is None:
             return False
-        shape = (weights.shape[0], 1, -1)
-        floats = (weights.astype(np.float64) - offset.reshape(shape)) * factor.reshape(shape)
-        inputs[index] = write.number(np.ascontiguousarray(np.swapaxes(floats, 1, 2)))
+        directions = weights.shape[0]
+        if factor.size not in (1, directions) and directions > 1:
+            return False
+        flat = [write.number(array.reshape(() if array.size == 1 else (-1,))) for array in (factor, offset)]
+        floats = _in_floats(write, [node.input[index], *flat], {flat[0]: factor}, 0 if directions > 1 else 2)
+        inputs[index] = write("Transpose", floats, perm=[0, 2, 1])
     _plain(write, node, "LSTM", inputs)
     del write.nodes[-1].output[:]
     write.nodes[-1].output.extend(node.output)

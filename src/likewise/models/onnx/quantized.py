@@ -33,6 +33,9 @@ WEIGHT_PLACES = {
 """Where the weights and their zeros stand among the inputs."""
 
 
+MISCOUNTED = 0.01
+"""The part by which the scale of a bias may be off: it is stored rounded."""
+
 PRODUCTS = ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat")
 
 
@@ -118,6 +121,23 @@ def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str])
         if node.op_type in ("Conv", "Gemm") and floats.intersection(node.input[:2]) and node.input[2:3]
         if node.input[2] in stored
     }
+
+
+def miscounted(proto: ModelProto) -> list[NodeProto]:
+    """The operators whose stored bias counts in other steps than the products of their scales, as kernels take it to."""
+    stored = edits.constants(proto.graph)
+    scales = {
+        node.output[0]: stored[node.input[1]].astype(np.float64)
+        for node in proto.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[1] in stored
+    }
+    found = []
+    for node in proto.graph.node:
+        if node.op_type in ("Conv", "Gemm") and len(node.input) > 2 and set(node.input[:3]) <= scales.keys():
+            given, weight, bias = (scales[name] for name in node.input[:3])
+            if not np.allclose(bias, given * weight, rtol=MISCOUNTED, atol=0.0):
+                found.append(node)
+    return found
 
 
 def weights(proto: ModelProto) -> list[Weight]:
