@@ -62,10 +62,20 @@ CONSTRUCTIONS = [
         lambda: Pipeline([("prep", nested()), ("model", Ridge())]),
         "worth",
         [
-            Slip("median", "step differs", ("fill", "nums"),
-                 added(step("prep", "table", "nums", "fill"), "statistics_", 9.0, 0), also=stale()),
-            Slip("robust-centre", "step differs", ("scale", "nums"),
-                 added(step("prep", "table", "nums", "scale"), "center_", 0.6, 3), also=stale()),
+            Slip(
+                "median",
+                "step differs",
+                ("fill", "nums"),
+                added(step("prep", "table", "nums", "fill"), "statistics_", 9.0, 0),
+                also=stale(),
+            ),
+            Slip(
+                "robust-centre",
+                "step differs",
+                ("scale", "nums"),
+                added(step("prep", "table", "nums", "scale"), "center_", 0.6, 3),
+                also=stale(),
+            ),
             Slip("head", "weight edited", ("model",), scaled(step("model"), "coef_", -1.0, 2), also=stale()),
         ],
         gaps,
@@ -77,10 +87,20 @@ CONSTRUCTIONS = [
         ),
         "worth",
         [
-            Slip("lambda", "step differs", ("power",), added(step("regressor_", "power"), "lambdas_", 0.3, 0),
-                 also=stale()),
-            Slip("target-scale", "weight edited", ("transformer_",), scaled(step("transformer_"), "scale_", 1.1),
-                 also=stale("model-part-dropped")),
+            Slip(
+                "lambda",
+                "step differs",
+                ("power",),
+                added(step("regressor_", "power"), "lambdas_", 0.3, 0),
+                also=stale(),
+            ),
+            Slip(
+                "target-scale",
+                "weight edited",
+                ("transformer_",),
+                scaled(step("transformer_"), "scale_", 1.1),
+                also=stale("model-part-dropped"),
+            ),
         ],
     ),
     case(
@@ -88,9 +108,13 @@ CONSTRUCTIONS = [
         lambda: scale(CalibratedClassifierCV(LinearSVC(), cv=3)),
         "sold",
         [
-            Slip("slope", "weight edited", ("calibrators", "calibrated_classifiers_", "model"),
-                 given(step("model", "calibrated_classifiers_", 1, "calibrators", 0), "a_", lambda a: a * 1.5),
-                 also=stale()),
+            Slip(
+                "slope",
+                "weight edited",
+                ("calibrators", "calibrated_classifiers_", "model"),
+                given(step("model", "calibrated_classifiers_", 1, "calibrators", 0), "a_", lambda a: a * 1.5),
+                also=stale(),
+            ),
             Slip("spread", "step differs", ("scale",), scaled(step("scale"), "scale_", 1.3, 1), also=stale()),
         ],
     ),
@@ -99,7 +123,9 @@ CONSTRUCTIONS = [
         lambda: scale(GaussianProcessRegressor(RBF(2.0) + WhiteKernel(0.5), optimizer=None)),
         "worth",
         [
-            Slip("alpha", "weight edited", ("model",), scaled(step("model"), "alpha_", 1.2, slice(0, 20)), also=stale()),
+            Slip(
+                "alpha", "weight edited", ("model",), scaled(step("model"), "alpha_", 1.2, slice(0, 20)), also=stale()
+            ),
             Slip("centre", "step differs", ("scale",), added(step("scale"), "mean_", 2.0, 2), also=stale()),
         ],
     ),
@@ -108,10 +134,20 @@ CONSTRUCTIONS = [
         lambda: BaggingRegressor(scale(Ridge()), n_estimators=4, random_state=0),
         "worth",
         [
-            Slip("one-scaler", "step differs", ("scale", "estimators_[2]"),
-                 added(step("estimators_", 2, "scale"), "mean_", 30.0, 0), also=stale()),
-            Slip("one-head", "weight edited", ("model", "estimators_[1]"),
-                 scaled(step("estimators_", 1, "model"), "coef_", 2.0, 1), also=stale()),
+            Slip(
+                "one-scaler",
+                "step differs",
+                ("scale", "estimators_[2]"),
+                added(step("estimators_", 2, "scale"), "mean_", 30.0, 0),
+                also=stale(),
+            ),
+            Slip(
+                "one-head",
+                "weight edited",
+                ("model", "estimators_[1]"),
+                scaled(step("estimators_", 1, "model"), "coef_", 2.0, 1),
+                also=stale(),
+            ),
         ],
     ),
     case(
@@ -119,8 +155,13 @@ CONSTRUCTIONS = [
         lambda: Pipeline([("bound", MaxAbsScaler()), ("rest", OneVsRestClassifier(LogisticRegression()))]),
         "band",
         [
-            Slip("one-class", "weight edited", ("rest", "estimators_[1]"),
-                 added(step("rest", "estimators_", 1), "intercept_", 1.5), also=stale()),
+            Slip(
+                "one-class",
+                "weight edited",
+                ("rest", "estimators_[1]"),
+                added(step("rest", "estimators_", 1), "intercept_", 1.5),
+                also=stale(),
+            ),
             Slip("bound", "step differs", ("bound",), scaled(step("bound"), "scale_", 1.6, 1), also=stale()),
         ],
     ),
@@ -129,40 +170,79 @@ CONSTRUCTIONS = [
         lambda: Pipeline([("bins", KBinsDiscretizer(5, encode="onehot-dense", subsample=None)), ("model", Ridge())]),
         "worth",
         [
-            Slip("edges", "step differs", ("bins",),
-                 given(step("bins"), "bin_edges_", lambda e: np.array([e[0] * 1.05, *e[1:]], dtype=object)), also=stale()),
+            Slip(
+                "edges",
+                "step differs",
+                ("bins",),
+                given(step("bins"), "bin_edges_", lambda e: np.array([e[0] * 1.05, *e[1:]], dtype=object)),
+                also=stale(),
+            ),
             Slip("head", "weight edited", ("model",), added(step("model"), "coef_", 0.7, 3), also=stale()),
         ],
     ),
     case(
         "stack-of-pipelines",
         lambda: StackingRegressor(
-            [("line", scale(ElasticNet(0.01))), ("tree", Pipeline([("pick", SelectPercentile(f_regression, percentile=60)),
-              ("tree", DecisionTreeRegressor(max_depth=4))]))],
-            Ridge(), cv=3,
+            [
+                ("line", scale(ElasticNet(0.01))),
+                (
+                    "tree",
+                    Pipeline(
+                        [
+                            ("pick", SelectPercentile(f_regression, percentile=60)),
+                            ("tree", DecisionTreeRegressor(max_depth=4)),
+                        ]
+                    ),
+                ),
+            ],
+            Ridge(),
+            cv=3,
         ),
         "worth",
         [
-            Slip("final", "weight edited", ("final_estimator_",), scaled(step("final_estimator_"), "coef_", 1.4, 0),
-                 also=stale()),
+            Slip(
+                "final",
+                "weight edited",
+                ("final_estimator_",),
+                scaled(step("final_estimator_"), "coef_", 1.4, 0),
+                also=stale(),
+            ),
             Slip("leaf", "weight edited", ("tree",), leaf(step("estimators_", 1, "tree")), also=stale()),
-            Slip("threshold", "threshold shifted", ("tree",), threshold(step("estimators_", 1, "tree"), 0.3),
-                 also=stale()),
+            Slip(
+                "threshold",
+                "threshold shifted",
+                ("tree",),
+                threshold(step("estimators_", 1, "tree"), 0.3),
+                also=stale(),
+            ),
         ],
     ),
     case(
         "votes",
         lambda: VotingRegressor(
-            [("partial", scale(PLSRegression(2))), ("many", Pipeline([("svd", TruncatedSVD(3)), ("line", Ridge())])),
-             ("rounds", AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=5, random_state=0))],
+            [
+                ("partial", scale(PLSRegression(2))),
+                ("many", Pipeline([("svd", TruncatedSVD(3)), ("line", Ridge())])),
+                ("rounds", AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=5, random_state=0)),
+            ],
             weights=np.array([2, 1, 1]),
         ),
         "worth",
         [
-            Slip("weights", "aggregation", ("weights", "VotingRegressor", "model"),
-                 given(step(), "weights", np.array([1, 2, 1])), also=("weight-corruption", "operator-attribute")),
-            Slip("components", "step differs", ("svd",), scaled(step("estimators_", 1, "svd"), "components_", 1.3, 0),
-                 also=("weight-corruption", *stale())),
+            Slip(
+                "weights",
+                "aggregation",
+                ("weights", "VotingRegressor", "model"),
+                given(step(), "weights", np.array([1, 2, 1])),
+                also=("weight-corruption", "operator-attribute"),
+            ),
+            Slip(
+                "components",
+                "step differs",
+                ("svd",),
+                scaled(step("estimators_", 1, "svd"), "components_", 1.3, 0),
+                also=("weight-corruption", *stale()),
+            ),
         ],
     ),
     case(
@@ -179,11 +259,18 @@ CONSTRUCTIONS = [
     ),
     case(
         "several",
-        lambda: Pipeline([("flag", Binarizer(threshold=100.0)), ("many", MultiOutputRegressor(QuantileRegressor(alpha=0)))]),
+        lambda: Pipeline(
+            [("flag", Binarizer(threshold=100.0)), ("many", MultiOutputRegressor(QuantileRegressor(alpha=0)))]
+        ),
         "pair",
         [
-            Slip("flag", "step differs", ("flag",), given(step("flag"), "threshold", 60.0),
-                 also=("operator-attribute", *stale())),
+            Slip(
+                "flag",
+                "step differs",
+                ("flag",),
+                given(step("flag"), "threshold", 60.0),
+                also=("operator-attribute", *stale()),
+            ),
         ],
     ),
 ]

@@ -330,13 +330,22 @@ def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
         explained,
         key=lambda entry: (-min(round(_share(case, entry), 2), ALL), entry.simplicity, entry.cause),
     )
-    once = {_told_of(entry): entry for entry in reversed(best)}
-    return [entry for entry in best if once[_told_of(entry)] is entry][:SHOWN]
+    told: list[Explained] = []
+    for entry in best:
+        if not any(_says_it(before, entry) for before in told):
+            told.append(entry)
+    return told[:SHOWN]
 
 
-def _told_of(entry: Explained) -> tuple[object, ...]:
-    """A cause and where it is, by which it is told once however many probes came upon it."""
-    return entry.cause, entry.culprit.nodes or str(entry.culprit)
+def _says_it(before: Explained, entry: Explained) -> bool:
+    """Does a better explanation say what this one does: the same cause of the same rows, or of the same place?"""
+    if before.cause != entry.cause:
+        return False
+    if (before.culprit.nodes or str(before.culprit)) == (entry.culprit.nodes or str(entry.culprit)):
+        return True
+    if before.covered is None or entry.covered is None:
+        return False
+    return not (entry.covered & ~before.covered).any()
 
 
 def _share(case: Case, entry: Explained) -> float:

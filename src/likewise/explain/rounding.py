@@ -182,7 +182,8 @@ GLANCE = 4096
 class RoundedWeight:
     """A stored array that has lost digits: what is left of them (`form`), and how much may be lost of each number.
 
-    `values` are those stored; once found, the reference's, and `owner` is what that calls them.
+    `values` are those stored; once found, the reference's, and `owner` is what that calls them, `lost` what the stored
+    ones have lost of it.
     """
 
     tensor: str
@@ -190,6 +191,7 @@ class RoundedWeight:
     values: Array
     within: Array
     owner: str = ""
+    lost: float = 0.0
 
 
 def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
@@ -237,8 +239,15 @@ def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, 
     for name, weight in weights.items():
         match = counterpart(weight.values, weight.within, arrays, alike=False)
         if match is not None:
-            found[name] = replace(weight, owner=match[0], values=match[1])
+            lost = distance(weight.values, match[1])
+            found[name] = replace(weight, owner=match[0], values=match[1], lost=lost)
     return found
+
+
+def distance(one: Array, other: Array) -> float:
+    """How far one is from the other, as a part of it."""
+    size = float(np.linalg.norm(other))
+    return float(np.linalg.norm(one - other)) / size if size else 0.0
 
 
 def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> ModelProto:

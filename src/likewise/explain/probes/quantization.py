@@ -44,7 +44,7 @@ MOST_PLACES = 40
 """Activations and weights that are tried one at a time, those first that lose most of what they hold."""
 
 MOST_SECOND = 8
-"""Places that are tried beside those that give most back."""
+"""Places that are tried beside those that give most back, and that are tried before one is clearly the culprit."""
 
 ALONE = 0.5
 """The culprit gives back twice as much as any other place does, or more."""
@@ -264,10 +264,10 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
     named = listed([str(part.place) for part in few], NAMED)
     if few and len(few) < len(graph.parts):
-        told += f"; with only {named} in floats {_gone(left)} of the difference goes and the answers are within limits"
+        told += f"; with only {named} in floats {100 * (1 - left):.0f}% of the difference goes and the answers are within limits"
     elif graph.ranked:
         gain, most = graph.ranked[0]
-        told += f"; {most.place} does most of it: in floats {_gone(1 - gain)} of the difference goes"
+        told += f"; {most.place} does most of it: in floats {100 * gain:.0f}% of the difference goes"
     for part in few[:FEW] if standing_out else ():
         told += f"; {part.told}" if part.told else ""
     # What costs nothing in size comes first.
@@ -281,10 +281,6 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
         simplicity=2 if standing_out else 4,
         fixes=fixes,
     )
-
-
-def _gone(left: float) -> str:
-    return f"{100 * (1 - left):.0f}%"
 
 
 def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float]:
@@ -304,6 +300,8 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
     for number, part in enumerate(experiment.searching(graph.case, graph.parts[:MOST_PLACES])):
         if (found := graph.tried(trial, [part])) is not None:
             tried[number] = found
+        if number >= MOST_SECOND and _clear(list(tried.values()), before, enough):
+            break
     order = sorted(tried, key=lambda number: (-round(tried[number][1].share, 1), tried[number][0]))
     graph.ranked = sorted(
         ((1 - tried[number][0] / before, graph.parts[number]) for number in order), key=lambda entry: -entry[0]
@@ -325,7 +323,12 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
         if best[1].share >= enough:
             break
     if best is None or best[1].share < enough:
-        few, best = _first_ones(graph, trial, enough)
+        # What loses most may do nothing alone: the next place loses the same again.
+        for few in (graph.parts[:count] for count in range(1, 1 + min(FEW, len(graph.parts) - 1))):
+            if (best := graph.tried(trial, few)) is not None and best[1].share >= enough:
+                break
+        else:
+            few, best = _first_ones(graph, trial, enough)
     if not few or best is None:
         return [], False, 1.0
     final = graph.tried(Trial.whole(graph.case), few)
@@ -336,6 +339,13 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
     together = 1 - best[0] / before
     out = len(few) <= FEW and others <= ALONE * max(together / len(few), max(gains[id(part)] for part in few))
     return few, out, best[0] / before
+
+
+def _clear(tried: Sequence[tuple[float, Effect]], before: float, enough: float) -> bool:
+    """Is one place enough alone, and does no other that loses as much give back half as much?"""
+    best, *others = sorted(tried, key=lambda given: given[0])
+    gain = before - best[0]
+    return best[1].share >= enough and all(before - left <= ALONE * gain for left, _ in others)
 
 
 def _first_ones(graph: Quantized, trial: Trial, enough: float) -> tuple[list[Part], tuple[float, Effect] | None]:
@@ -361,20 +371,27 @@ def _parts(graph: Quantized) -> Iterator[Part]:
     types = edits.tensor_types(floats)
     seen = trace.seen_inside(graph.case, "candidate", floats, names, positions, types=types) or {}
     given = trace.fed(graph.case, "candidate", graph.case.rows(positions))
+    together: dict[str, Part] = {}
     for site in graph.sites:
-        yield _activation(graph, site, seen.get(site.tensor, given.get(site.tensor)))
+        part = _activation(graph, site, seen.get(site.tensor, given.get(site.tensor)))
+        scale = quantized.scale_of(graph.proto, site) or site.tensor
+        before = together.get(scale)
+        # A scale that several share is one number: one of them alone in floats leaves it in force.
+        together[scale] = part if before is None else _joined(before, part)
+    yield from together.values()
     for node, values in graph.restored.items():
         weight = graph.weights[node]
         tensor, owner = weight.tensor, graph.names.get(node, "weight")
         place = Place(owner, (f"'{tensor}'",), path=owner, tensors=(tensor, _without(tensor)))
-        lost = _distance(weight.values, values)
+        lost = rounding.distance(weight.values, values)
         yield Part(place, (), (node,), lost, _of_weight(graph, node, values))
 
 
-def _distance(one: Array, other: Array) -> float:
-    """How far one is from the other, as a part of it."""
-    size = float(np.linalg.norm(other))
-    return float(np.linalg.norm(one - other)) / size if size else 0.0
+def _joined(one: Part, other: Part) -> Part:
+    """Two activations of one scale, told by the one that loses more."""
+    first = max(one, other, key=lambda part: part.lost)
+    tensors = dict.fromkeys([*first.place.tensors, *one.place.tensors, *other.place.tensors])
+    return replace(first, place=replace(first.place, tensors=tuple(tensors)), sites=(*one.sites, *other.sites))
 
 
 def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
@@ -390,7 +407,7 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     if not writes:
         low, high = min(float(wide.min(initial=0.0)), 0.0), max(float(wide.max(initial=0.0)), 0.0)
         step = (high - low) / 255 or 1.0
-        return Part(place, (site,), lost=_distance(np.round(wide / step) * step, wide))
+        return Part(place, (site,), lost=rounding.distance(np.round(wide / step) * step, wide))
     write = writes[0]
     (low, high), step = write.ends, float(write.scale.ravel()[0])
     # Where no integer is negative, a Relu before them was left out.
@@ -398,7 +415,7 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     numbers = np.round(np.clip(wide, low, high) / step)
     read = odd or write
     shift = float(write.zero.ravel()[0]) - float(read.zero.ravel()[0])
-    lost = _distance((numbers + shift) * float(read.scale.ravel()[0]), wide)
+    lost = rounding.distance((numbers + shift) * float(read.scale.ravel()[0]), wide)
     cut = float(((wide < low - step / 2) | (wide > high + step / 2)).mean())
     used = float(np.ptp(wide)) / step if wide.size else 0.0
     told = f"'{site.tensor}' loses {100 * lost:.1f}% by rounding"
@@ -421,10 +438,10 @@ def _of_weight(graph: Quantized, node: str, values: Array) -> str:
     wrong = np.abs(weight.values - values) > A_STEP * weight.half_step
     name = f"'{weight.tensor}'"
     if not wrong.any():
-        return f"{name} loses {100 * _distance(weight.values, values):.1f}% by rounding"
+        return f"{name} loses {100 * rounding.distance(weight.values, values):.1f}% by rounding"
     # Several of one channel may be off by one factor: then it is the scale.
     factor = float((weight.values * values).sum() / max(float((values * values).sum()), 1e-30))
-    if _distance(weight.values, factor * values) <= ALONE * _distance(weight.values, values):
+    if rounding.distance(weight.values, factor * values) <= ALONE * rounding.distance(weight.values, values):
         return f"{name} is {factor:.3g} times the reference's: its scale is wrong"
     return f"{int(wrong.sum()):,} of {wrong.size:,} numbers in {name} are no rounding of the reference's"
 

@@ -124,7 +124,7 @@ def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str])
 
 
 def miscounted(proto: ModelProto) -> list[NodeProto]:
-    """The operators whose stored bias counts in other steps than the products of their scales, as kernels take it to."""
+    """The operators whose bias counts in other steps than the products of their scales, as kernels take it to."""
     stored = edits.constants(proto.graph)
     scales = {
         node.output[0]: stored[node.input[1]].astype(np.float64)
@@ -242,6 +242,12 @@ def grids(proto: ModelProto, site: Site) -> tuple[list[Grid], list[Grid]]:
         if zero.dtype.kind in "iu":
             made[not writes].append(Grid(node, scale, zero))
     return made
+
+
+def scale_of(proto: ModelProto, site: Site) -> str | None:
+    """The stored scale by which an activation is written as integers."""
+    found = (node for node in proto.graph.node if node.name in site.nodes and node.op_type == "QuantizeLinear")
+    return next((node.input[1] for node in found), None)
 
 
 def reader_of(proto: ModelProto, node: NodeProto) -> NodeProto | None:
