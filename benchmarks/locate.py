@@ -1,8 +1,8 @@
 """How often the place and the cause of a planted fault are found: `make locate`, or `python benchmarks/locate.py`.
 
 The faults of benchmarks/locate_faults and, by other hands, benchmarks/locate_second and locate_third lie in networks of
-many architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some shipped
-in wheels) and in nested scikit-learn models. Each pair is checked as
+many architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some
+shipped in wheels) and in nested scikit-learn models. Each pair is checked as
 `likewise check` does; of the report the first diagnosis counts. The *place* is right where it names the faulty node or
 tensor, the module, or the step or nested estimator, and no more than three nodes; the *cause* is right where a fair
 reader would accept it. On sound pairs any diagnosis is a false alarm.

@@ -479,8 +479,8 @@ def plant(fault: Fault, store: bases.Store, place: Path) -> Built:
     if fault.against == "torch":
         options |= store.against_torch(name)
     return Built(
-        f"{store.label}-{fault.name}", f"{store.label}: networks", reference, str(path), str(store.rows(name)), fault.word,
-        (*WORDS[fault.word], *fault.also), tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)),
+        f"{store.label}-{fault.name}", f"{store.label}: networks", reference, str(path), str(store.rows(name)),
+        fault.word, (*WORDS[fault.word], *fault.also), tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)),
         tuple(sorted(truth.paths)), options, f"{fault.name}, {name} by {exporter} {fault.then}".strip(),
     )  # fmt: skip
 

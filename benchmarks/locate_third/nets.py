@@ -42,7 +42,7 @@ class Separable(nn.Module):
 
 
 class Painter(nn.Module):
-    """A U-shaped network of separable convolutions: group norm, pooling with a rounded-up size, transposed convolution."""
+    """A U-shaped network of separable convolutions: group norm, pooling rounded up, transposed convolution."""
 
     def __init__(self) -> None:
         super().__init__()

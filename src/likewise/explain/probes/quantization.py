@@ -1,10 +1,9 @@
 """Rounded to eight bits or fewer: computed in floats the candidate agrees, and which places that takes.
 
-A quantised graph rounds at its places: activations that become integers, weights that are stored as such. Each is put
-back into floats alone, and what that gives back of the difference is its blame; the shortest list of places that brings
-the answers within their limits is looked for from there. What is wrong at a place is read off its own numbers: values
-beyond the range of a scale, too few steps, integers that are read otherwise than they were written, weights that
-are no rounding of the reference's.
+Each activation that becomes integers and each weight that is stored as such is put back into floats alone: what that
+gives back of the difference is its blame, and from there the shortest list that brings the answers within their limits
+is looked for. What is wrong at a place is read off its numbers: values beyond the range of a scale, too few steps,
+integers that are read otherwise than they were written, weights that are no rounding of the reference's.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ FEW = 3
 """A culprit is so many places at most; where it takes more, it is the quantisation as a whole."""
 
 MOST_PLACES = 40
-"""Activations and weights that are tried one at a time, those first that lose most of what they hold."""
+"""Activations and weights that are tried alone, those first that lose most."""
 
 MOST_SECOND = 8
 """Places that are tried beside those that give most back, and that are tried before one is clearly the culprit."""
@@ -249,8 +248,8 @@ def _in_floats(graph: Quantized) -> Explained | None:
         "computed in floats with its weights moved within what the integers round off, the candidate's answers move "
         f"by as much as the difference on {effect.told}"
     )
-    remedy, fixes = _remedy(graph.case, ()), tuple(quantised_again(graph.case))
-    return effect.explained("quantization", WHOLE, told, remedy, simplicity=4, fixes=fixes)
+    again = tuple(quantised_again(graph.case))
+    return effect.explained("quantization", WHOLE, told, _remedy(graph.case, ()), simplicity=4, fixes=again)
 
 
 def _blamed(graph: Quantized, effect: Effect) -> Explained:
@@ -264,7 +263,8 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
     named = listed([str(part.place) for part in few], NAMED)
     if few and len(few) < len(graph.parts):
-        told += f"; with only {named} in floats {100 * (1 - left):.0f}% of the difference goes and the answers are within limits"
+        gone = f"{100 * (1 - left):.0f}% of the difference goes"
+        told += f"; with only {named} in floats {gone} and the answers are within limits"
     elif graph.ranked:
         gain, most = graph.ranked[0]
         told += f"; {most.place} does most of it: in floats {100 * gain:.0f}% of the difference goes"
@@ -342,7 +342,7 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
 
 
 def _clear(tried: Sequence[tuple[float, Effect]], before: float, enough: float) -> bool:
-    """Is one place enough alone, and does no other that loses as much give back half as much?"""
+    """Is one place enough alone, and does no other give back half as much?"""
     best, *others = sorted(tried, key=lambda given: given[0])
     gain = before - best[0]
     return best[1].share >= enough and all(before - left <= ALONE * gain for left, _ in others)
@@ -494,7 +494,8 @@ def _reading(case: Case, part: Part) -> Iterator[str]:
     for node in proto.graph.node:
         if set(part.place.tensors).intersection(node.input):
             behind = quantized.reader_of(proto, node) if node.op_type == "DequantizeLinear" else node
-            yield from () if behind is None else (behind.name,)
+            if behind is not None:
+                yield behind.name
 
 
 EXTENSIONS = (quantization,)
