@@ -59,7 +59,7 @@ atlas: $(READY)
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
 
-# Planted faults of two hands: how often place and cause are found. SET=second, FAMILY=fp16, ONLY=unet or EVERY=4 for a part;
+# Planted faults of three hands: how often place and cause are found. SET=second, FAMILY=fp16, ONLY=unet or EVERY=4 for a part;
 # WRITE=1 writes docs/locate.md
 locate: $(READY)
 	$(BIN)/python benchmarks/locate.py $(if $(SET),--set $(SET)) $(if $(FAMILY),--family "$(FAMILY)") $(if $(ONLY),--only "$(ONLY)") $(if $(EVERY),--every $(EVERY)) $(if $(WRITE),--write)

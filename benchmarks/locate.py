@@ -1,15 +1,15 @@
 """How often the place and the cause of a planted fault are found: `make locate`, or `python benchmarks/locate.py`.
 
-The faults of benchmarks/locate_faults and, by another hand, benchmarks/locate_second lie in networks of many
-architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some shipped
-in wheels) and in nested scikit-learn models. Each pair is checked as
+The faults of benchmarks/locate_faults and, by other hands, benchmarks/locate_second and locate_third lie in networks of
+many architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some
+shipped in wheels) and in nested scikit-learn models. Each pair is checked as
 `likewise check` does; of the report the first diagnosis counts. The *place* is right where it names the faulty node or
 tensor, the module, or the step or nested estimator, and no more than three nodes; the *cause* is right where a fair
 reader would accept it. On sound pairs any diagnosis is a false alarm.
 
     --only unet       pairs with this in their name
     --family fp16     one family
-    --set second      the first or the second set only
+    --set second      the first, the second or the third set only
     --every 4         one pair of four, for a quick look
     --write           write the figures to docs/locate.md
     --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--family", default="")
-    parser.add_argument("--set", choices=("first", "second", "both"), default="both")
+    parser.add_argument("--set", choices=("first", "second", "third", "all"), default="all")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--budget", default=None, help="seconds for each explanation; likewise's own rule otherwise")
@@ -120,9 +120,10 @@ def build(folder: Path, only: str, which: str) -> list[Any]:
     import locate_faults.build
     import locate_second.build
 
-    first = [] if which == "second" else locate_faults.build.corpus(folder, only)
-    second = [] if which == "first" else locate_second.build.corpus(folder, only)
-    return [*first, *second]
+    found = list(locate_faults.build.corpus(folder, only)) if which in ("first", "all") else []
+    for later in ("second", "third"):
+        found += locate_second.build.corpus(folder, later, only) if which in (later, "all") else []
+    return found
 
 
 class Worker:

@@ -35,7 +35,10 @@ def padded(rng: np.random.Generator, top: int, length: int, least: int = 2) -> n
     return np.where(np.arange(length) < rng.integers(least, length + 1, ROWS)[:, None], ids, 0)
 
 
-NETS: Mapping[str, tuple[type[nn.Module], Callable[[np.random.Generator], dict[str, np.ndarray]]]] = {
+Nets = Mapping[str, tuple[type[nn.Module], Callable[[np.random.Generator], dict[str, np.ndarray]]]]
+"""Classes of networks, and how their rows are drawn."""
+
+NETS: Nets = {
     "efficient": (nets.Efficient, lambda r: {"image": normal(r, 3, 20, 20)}),
     "residual": (nets.Residual, lambda r: {"image": normal(r, 1, 14, 14)}),
     "segmenter": (nets.Segmenter, lambda r: {"scan": normal(r, 2, 16, 16)}),
@@ -67,11 +70,10 @@ NETS: Mapping[str, tuple[type[nn.Module], Callable[[np.random.Generator], dict[s
 }
 
 
-@cache
-def module(name: str) -> nn.Module:
+def trained(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A network as after some training: nothing is zero or one by accident."""
-    torch.manual_seed(7 + len(name))
-    net = NETS[name][0]().eval()
+    torch.manual_seed(seed)
+    net = make().eval()
     with torch.no_grad():
         for value in net.parameters():
             value.add_(torch.randn_like(value) * (0.2 if value.dim() < 2 else 0.15))
@@ -82,11 +84,6 @@ def module(name: str) -> nn.Module:
             if isinstance(part, nn.Embedding) and part.padding_idx is not None:
                 part.weight[part.padding_idx] = 0
     return net
-
-
-@cache
-def data(name: str) -> Rows:
-    return NETS[name][1](np.random.default_rng(100 + len(name)))
 
 
 def optimised(path: Path, into: Path, how: str) -> onnx.ModelProto:
@@ -111,22 +108,34 @@ def optimised(path: Path, into: Path, how: str) -> onnx.ModelProto:
 
 
 class Store:
-    """References and sound exports, made once."""
+    """References and sound exports of the networks of a set, made once. `factory` is the file of their classes."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "second"
+    def __init__(self, folder: Path, label: str = "second", nets: Nets = NETS, factory: str = FACTORY) -> None:
+        self.folder, self.label, self.nets, self.factory = folder / label, label, nets, factory
         self.folder.mkdir(parents=True, exist_ok=True)
+
+    @cache  # noqa: B019 - a store lives as long as the run
+    def module(self, name: str) -> nn.Module:
+        return trained(self.nets[name][0], 7 + len(name))
+
+    @cache  # noqa: B019
+    def data(self, name: str) -> Rows:
+        return self.nets[name][1](np.random.default_rng(100 + len(name)))
+
+    def against_torch(self, name: str) -> dict[str, dict[str, str]]:
+        """The options of a check against the module itself."""
+        return {"reference_options": {"factory": f"{self.factory}:{self.nets[name][0].__name__}"}}
 
     def weights(self, name: str) -> Path:
         path = self.folder / f"{name}.pt"
         if not path.exists():
-            torch.save(module(name).state_dict(), path)
+            torch.save(self.module(name).state_dict(), path)
         return path
 
     def rows(self, name: str) -> Path:
         path = self.folder / f"{name}.npz"
         if not path.exists():
-            np.savez(path, **data(name))
+            np.savez(path, **self.data(name))
         return path
 
     def sound(self, base: str) -> Path:
@@ -134,5 +143,5 @@ class Store:
         name, exporter = base.split("/")
         path = self.folder / f"{name}.{exporter}.onnx"
         if not path.exists():
-            export(copy.deepcopy(module(name)), data(name), exporter, path)
+            export(copy.deepcopy(self.module(name)), self.data(name), exporter, path)
         return path

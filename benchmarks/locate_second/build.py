@@ -1,19 +1,24 @@
-"""The second set as folders, each made once."""
+"""The second and the third set as folders, each made once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import locate_third.networks
+import locate_third.reduced
+import locate_third.tabular
 from locate_faults.corpus import Built
 
 from locate_second import bases, networks, reduced, shipped, tabular
 
 
-def corpus(folder: Path, only: str = "") -> Iterator[Built]:
-    """Every pair, built where it is not there yet."""
-    store = bases.Store(folder)
-    for room in (networks, reduced, tabular, shipped):
+def corpus(folder: Path, which: str, only: str = "") -> Iterator[Built]:
+    """Every pair of a set, built where it is not there yet."""
+    second = networks, reduced, tabular, shipped
+    third = locate_third.networks, locate_third.reduced, locate_third.tabular
+    store = bases.Store(folder) if which == "second" else locate_third.networks.store(folder)
+    for room in second if which == "second" else third:
         for name, make in room.makers(store):
             if only not in name:
                 continue

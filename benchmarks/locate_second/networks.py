@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -434,21 +434,23 @@ CLEAN = [
 ]
 
 
-def makers(store: bases.Store) -> Iterator[tuple[str, Callable[[Path], Built]]]:
-    for fault in FAULTS:
-        yield f"second-{fault.name}", partial(plant, fault, store)
-    for base, then in CLEAN:
-        name = f"second-clean-{base.split('/')[0]}"
+def makers(
+    store: bases.Store, faults: Sequence[Fault] = FAULTS, sound: Sequence[tuple[str, str]] = CLEAN
+) -> Iterator[tuple[str, Callable[[Path], Built]]]:
+    for fault in faults:
+        yield f"{store.label}-{fault.name}", partial(plant, fault, store)
+    for base, then in sound:
+        name = f"{store.label}-clean-{base.split('/')[0]}"
         yield name, partial(clean, name, base, then, store)
 
 
 def plant(fault: Fault, store: bases.Store, place: Path) -> Built:
     """The pair and its truth."""
     name, exporter = fault.base.split("/")
-    sound, path, rows = store.sound(fault.base), place / "candidate.onnx", bases.data(name)
+    sound, path, rows = store.sound(fault.base), place / "candidate.onnx", store.data(name)
     truth = Truth(paths=set(fault.paths))
     if fault.module is not None:
-        net = copy.deepcopy(bases.module(name))
+        net = copy.deepcopy(store.module(name))
         fault.module(net)
         model = export(net, rows, exporter, path, training=fault.training)
         for part in fault.paths:
@@ -468,17 +470,17 @@ def plant(fault: Fault, store: bases.Store, place: Path) -> Built:
         truth.nodes |= {n.name for n in later.graph.node if set(n.output) & truth.tensors}
     assert truth.nodes | truth.tensors, f"{fault.name}: nothing differs"
     if fault.against == "torch":
-        expected, reference = answers(bases.module(name), rows), str(store.weights(name))
+        expected, reference = answers(store.module(name), rows), str(store.weights(name))
     else:
         expected, reference = run(sound, rows), str(sound)
     options = dict(fault.options)
     failing = beyond(expected, run(path, rows), options.get("abs_tol", 1e-4), options.get("rel_tol", 1e-3))
     assert failing, f"{fault.name}: no row is beyond the tolerance"
     if fault.against == "torch":
-        options["reference_options"] = {"factory": f"{bases.FACTORY}:{bases.NETS[name][0].__name__}"}
+        options |= store.against_torch(name)
     return Built(
-        f"second-{fault.name}", "second: networks", reference, str(path), str(store.rows(name)), fault.word,
-        (*WORDS[fault.word], *fault.also), tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)),
+        f"{store.label}-{fault.name}", f"{store.label}: networks", reference, str(path), str(store.rows(name)),
+        fault.word, (*WORDS[fault.word], *fault.also), tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)),
         tuple(sorted(truth.paths)), options, f"{fault.name}, {name} by {exporter} {fault.then}".strip(),
     )  # fmt: skip
 
@@ -491,6 +493,6 @@ def clean(name: str, base: str, then: str, store: bases.Store, place: Path) -> B
         bases.optimised(store.sound(base), path, then)
     else:
         path.write_bytes(store.sound(base).read_bytes())
-    assert not beyond(answers(bases.module(net), bases.data(net)), run(path, bases.data(net)))
-    options = {"reference_options": {"factory": f"{bases.FACTORY}:{bases.NETS[net][0].__name__}"}}
-    return Built(name, "clean", str(store.weights(net)), str(path), str(store.rows(net)), options=options)
+    assert not beyond(answers(store.module(net), store.data(net)), run(path, store.data(net)))
+    rows = str(store.rows(net))
+    return Built(name, "clean", str(store.weights(net)), str(path), rows, options=store.against_torch(net))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,23 @@ class Batches:
         return next(self.batches, None)
 
 
-def static(source: Path, into: Path, rows: Rows) -> onnx.ModelProto:
+def static(source: Path, into: Path, rows: Rows, kind: str) -> onnx.ModelProto:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
+    form = QuantFormat.QOperator if kind == "qoperator" else QuantFormat.QDQ
     quantize_static(
-        str(source), str(into), Batches(rows), quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
+        str(source), str(into), Batches(rows), quant_format=form, activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8, per_channel=kind == "qdq", reduce_range=True,
     )  # fmt: skip
     return onnx.load(str(into))
 
 
 def pair(
     name: str, kind: str, net: str, word: str, reference: Path, sound: list[np.ndarray], truth: Truth, place: Path,
-    also: tuple[str, ...] = (),
+    store: bases.Store, also: tuple[str, ...] = (),
 ) -> Built:  # fmt: skip
     """Under a tolerance of twice what the sound file costs."""
-    rows = dict(bases.data(net))
+    rows = dict(store.data(net))
     expected, candidate = run(reference, rows), place / "candidate.onnx"
     cost = max(float(np.abs(a - b).max()) for a, b in zip(expected, sound, strict=True))
     tolerance = float(f"{max(2 * cost, 1e-3):.1g}")
@@ -57,7 +58,7 @@ def pair(
         return Built(name, "clean", *paths, options=options)
     assert failing, f"{name}: nothing beyond {tolerance}"
     return Built(
-        name, "second: reduced", *paths, word, (*WORDS[word], *also), tuple(sorted(truth.nodes)),
+        name, f"{store.label}: reduced", *paths, word, (*WORDS[word], *also), tuple(sorted(truth.nodes)),
         tuple(sorted(truth.tensors)), tuple(sorted(truth.paths)), options, f"{name}, {net}, {kind}",
     )  # fmt: skip
 
@@ -67,15 +68,15 @@ def integers(
 ) -> Built:
     net = base.split("/")[0]
     reference, path = stripped(store.sound(base), place / "reference.onnx"), place / "candidate.onnx"
-    rows = dict(bases.data(net))
-    sound = dynamic(reference, path) if kind == "dynamic" else static(reference, path, rows)
+    rows = dict(store.data(net))
+    sound = dynamic(reference, path) if kind == "dynamic" else static(reference, path, rows, kind)
     answers, truth = run(path, rows), Truth()
     if edit is not None:
         faulty = copy.deepcopy(sound)
         edit(faulty)
         onnx.save(faulty, str(path))
         truth = around(faulty, truth_of(sound, faulty))
-    return pair(name, kind, net, "quantisation" if edit else "", reference, answers, truth, place, also)
+    return pair(name, kind, net, "quantisation" if edit else "", reference, answers, truth, place, store, also)
 
 
 def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, store: bases.Store, place: Path) -> Built:
@@ -87,14 +88,14 @@ def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, st
     path = place / "candidate.onnx"
     stripped(store.sound(base), place / "quiet.onnx")
     onnx.save(convert_float_to_float16(onnx.load(str(place / "quiet.onnx")), keep_io_types=True), str(path))
-    rows = dict(bases.data(net))
+    rows = dict(store.data(net))
     cost = run(path, rows)
     if loud is None:
-        return pair(name, "fp16", net, "", place / "quiet.onnx", cost, Truth(), place)
-    other = copy.deepcopy(bases.module(net))
+        return pair(name, "fp16", net, "", place / "quiet.onnx", cost, Truth(), place, store)
+    other = copy.deepcopy(store.module(net))
     with torch.no_grad():
         loud(other)
-    export(other, bases.data(net), exporter, place / "float.onnx")
+    export(other, store.data(net), exporter, place / "float.onnx")
     reference = stripped(place / "float.onnx", place / "reference.onnx")
     model = convert_float_to_float16(onnx.load(str(reference)), keep_io_types=True)
     onnx.save(model, str(path))
@@ -104,7 +105,7 @@ def half(name: str, base: str, loud: Callable[[Any], None] | None, told: str, st
     expected = run(reference, rows)
     quiet = [e + (c - q) for e, c, q in zip(expected, cost, run(place / "quiet.onnx", rows), strict=True)]
     truth = Truth(nodes | near, tensors, {told.strip("/").replace("/", ".")})
-    return pair(name, "fp16", net, "half overflow", reference, quiet, truth, place, ("integer-overflow",))
+    return pair(name, "fp16", net, "half overflow", reference, quiet, truth, place, store, ("integer-overflow",))
 
 
 def louder(path: str, factor: float, back: str) -> Callable[[Any], None]:
@@ -118,7 +119,8 @@ def louder(path: str, factor: float, back: str) -> Callable[[Any], None]:
     return change
 
 
-CASES: list[tuple[str, str, str, Edit | None, tuple[str, ...]]] = [
+Case = tuple[str, str, str, Edit | None, tuple[str, ...]]
+CASES: list[Case] = [
     ("range-too-narrow", "qdq", "residual/legacy", taken_by("Conv", 7, 0, lambda s: s * 0.2), ()),
     ("zero-point-shifted", "qdq", "residual/legacy", one_side("Conv", 4, 0, lambda z: z + 30), ()),
     (
@@ -142,11 +144,17 @@ CASES: list[tuple[str, str, str, Edit | None, tuple[str, ...]]] = [
 ]
 
 
-def makers(store: bases.Store) -> Iterator[tuple[str, Callable[[Path], Built]]]:
-    for name, kind, base, edit, also in CASES:
-        yield f"second-{name}", partial(integers, f"second-{name}", kind, base, edit, also, store)
-    yield (
-        "second-half-loud",
-        partial(half, "second-half-loud", "residual/legacy", louder("entry", 1e5, "blocks.0.reduce"), "/entry/", store),
-    )
-    yield "second-clean-half", partial(half, "second-clean-half", "boxes/dynamo", None, "", store)
+Loud = tuple[str, str, Callable[[Any], None] | None, str]
+HALVES: list[Loud] = [
+    ("half-loud", "residual/legacy", louder("entry", 1e5, "blocks.0.reduce"), "/entry/"),
+    ("clean-half", "boxes/dynamo", None, ""),
+]
+
+
+def makers(
+    store: bases.Store, cases: Sequence[Case] = CASES, halves: Sequence[Loud] = HALVES
+) -> Iterator[tuple[str, Callable[[Path], Built]]]:
+    for name, kind, base, edit, also in cases:
+        yield f"{store.label}-{name}", partial(integers, f"{store.label}-{name}", kind, base, edit, also, store)
+    for name, base, loud, told in halves:
+        yield f"{store.label}-{name}", partial(half, f"{store.label}-{name}", base, loud, told, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeClassifier
+
+from locate_second import bases
 
 NUMBERS = ["km", "year", "power", "weight", "owners"]
 
@@ -764,15 +766,19 @@ CONSTRUCTIONS = [
 ]
 
 
-def makers(store: Any) -> Iterator[tuple[str, Callable[[Path], Built]]]:
-    for case in CONSTRUCTIONS:
+def makers(
+    store: bases.Store, constructions: Sequence[Construction] = CONSTRUCTIONS
+) -> Iterator[tuple[str, Callable[[Path], Built]]]:
+    for case in constructions:
         for slip in case.slips:
-            yield f"second-{case.name}-{slip.name}", partial(plant, case, slip)
-    for case in CONSTRUCTIONS[::3]:
-        yield f"second-clean-{case.name}", partial(plant, case, None)
+            name = f"{store.label}-{case.name}-{slip.name}"
+            yield name, partial(plant, name, store.label, case, slip)
+    for case in constructions[::3]:
+        name = f"{store.label}-clean-{case.name}"
+        yield name, partial(plant, name, store.label, case, None)
 
 
-def plant(case: Construction, slip: Slip | None, place: Path) -> Built:
+def plant(name: str, label: str, case: Construction, slip: Slip | None, place: Path) -> Built:
     """The model as a joblib file, its rows, and a file that differs from a sound export by one slip."""
     import joblib
 
@@ -795,7 +801,7 @@ def plant(case: Construction, slip: Slip | None, place: Path) -> Built:
     paths = str(place / "model.joblib"), str(path), str(place / "rows.parquet")
     if slip is None:
         (place / "sound.onnx").rename(path)
-        return Built(f"second-clean-{case.name}", "clean", *paths)
+        return Built(name, "clean", *paths)
     if slip.model is not None:
         other = copy.deepcopy(model)
         slip.model(other)
@@ -805,13 +811,13 @@ def plant(case: Construction, slip: Slip | None, place: Path) -> Built:
         faulty = copy.deepcopy(sound)
         slip.file(faulty)
         onnx.save(faulty, str(path))
-    assert beyond(expected, ask(path, rows)), f"{case.name}-{slip.name}: no row is beyond the tolerance"
+    assert beyond(expected, ask(path, rows)), f"{name}: no row is beyond the tolerance"
     truth = truth_of(sound, faulty)
     if len(truth.nodes) > 12:  # names have moved: the place is told by the model's own names
         truth.nodes.clear()
         truth.tensors.clear()
     return Built(
-        f"second-{case.name}-{slip.name}", "second: scikit-learn", *paths, slip.word, (*WORDS[slip.word], *slip.also),
+        name, f"{label}: scikit-learn", *paths, slip.word, (*WORDS[slip.word], *slip.also),
         tuple(sorted(truth.nodes)), tuple(sorted(truth.tensors)), slip.tells, {},
         f"{slip.name} in {case.name}, reference scikit-learn",
     )  # fmt: skip

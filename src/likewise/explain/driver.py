@@ -277,7 +277,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
     likely = _suspected(case)
     hypotheses: list[Probe] = sorted(
-        extensions("explain.probes"), key=lambda found: (not likely & set(found.causes), bool(found.slow))
+        extensions("explain.probes"), key=lambda found: (bool(found.slow), not likely & set(found.causes))
     )
     began, end = time.monotonic(), case.deadline
     for hypothesis in hypotheses:
@@ -339,13 +339,22 @@ def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
         explained,
         key=lambda entry: (-min(round(_share(case, entry), 2), ALL), entry.simplicity, entry.cause),
     )
-    once = {_told_of(entry): entry for entry in reversed(best)}
-    return [entry for entry in best if once[_told_of(entry)] is entry][:SHOWN]
+    told: list[Explained] = []
+    for entry in best:
+        if not any(_says_it(before, entry) for before in told):
+            told.append(entry)
+    return told[:SHOWN]
 
 
-def _told_of(entry: Explained) -> tuple[object, ...]:
-    """A cause and where it is, by which it is told once however many probes came upon it."""
-    return entry.cause, entry.culprit.nodes or str(entry.culprit)
+def _says_it(before: Explained, entry: Explained) -> bool:
+    """Does a better explanation say what this one does: the same cause of the same rows, or of the same place?"""
+    if before.cause != entry.cause:
+        return False
+    if (before.culprit.nodes or str(before.culprit)) == (entry.culprit.nodes or str(entry.culprit)):
+        return True
+    if before.covered is None or entry.covered is None:
+        return False
+    return not (entry.covered & ~before.covered).any()
 
 
 def _share(case: Case, entry: Explained) -> float:

@@ -22,8 +22,9 @@ import numpy as np
 from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
+from likewise.contracts.report import Place
 from likewise.data.columns import numpy_dtype
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Effect
 from likewise.explain.weights import reference_parameters
 from likewise.models.onnx import describe, edits, widen
@@ -164,6 +165,9 @@ def _rounded_array(array: Array, *, dtype: str, clip: float | None) -> Array:
     return np.where(np.isfinite(narrow), narrow, bounded)
 
 
+CUT_OFF = (65_504.0, 10_000.0)
+"""Where converters to float16 cut numbers off: at its largest, or before."""
+
 FEWEST = 3
 """Numbers that it takes to tell a type from what they have in common."""
 
@@ -178,7 +182,8 @@ GLANCE = 4096
 class RoundedWeight:
     """A stored array that has lost digits: what is left of them (`form`), and how much may be lost of each number.
 
-    `values` are those stored; once found, the reference's, and `owner` is what that calls them.
+    `values` are those stored; once found, the reference's, and `owner` is what that calls them, `lost` what the stored
+    ones have lost of it.
     """
 
     tensor: str
@@ -186,6 +191,7 @@ class RoundedWeight:
     values: Array
     within: Array
     owner: str = ""
+    lost: float = 0.0
 
 
 def rounded_weights(proto: ModelProto) -> dict[str, RoundedWeight]:
@@ -218,9 +224,12 @@ def _form(wide: Array) -> tuple[str, Array] | None:
 
 
 def _steps(array: Array) -> Array:
-    """How far the numbers of a half type may be from what was rounded to them."""
+    """How far the numbers of a half type may be from what was rounded to them; anything, where they are cut off."""
+    size = np.abs(array)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.maximum(np.abs(np.spacing(array).astype(np.float64)) * HALF_A_STEP, 1e-7)
+        # The next number away from zero: below a power of two the distance is half of that above.
+        steps = np.maximum(np.spacing(size).astype(np.float64) * HALF_A_STEP, 1e-7)
+        return np.where(np.isin(size.astype(np.float64), CUT_OFF), np.inf, steps)
 
 
 def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, RoundedWeight]:
@@ -230,8 +239,15 @@ def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, 
     for name, weight in weights.items():
         match = counterpart(weight.values, weight.within, arrays, alike=False)
         if match is not None:
-            found[name] = replace(weight, owner=match[0], values=match[1])
+            lost = distance(weight.values, match[1])
+            found[name] = replace(weight, owner=match[0], values=match[1], lost=lost)
     return found
+
+
+def distance(one: Array, other: Array) -> float:
+    """How far one is from the other, as a part of it."""
+    size = float(np.linalg.norm(other))
+    return float(np.linalg.norm(one - other)) / size if size else 0.0
 
 
 def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> ModelProto:
@@ -241,6 +257,12 @@ def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> Mode
         if name in tensors:
             edits.set_constant(copy.graph, name, tensors[name].values.astype(dtype))
     return copy
+
+
+@made_once
+def located(case: Case) -> list[Place]:
+    """The places whose rounding was found to be all that is wrong, once they are found: nobody else has to look."""
+    return []
 
 
 PROPORTIONAL = 0.02
@@ -270,9 +292,9 @@ def counterpart(
     centred = values - values.mean()
     size = float(np.linalg.norm(centred))
     for name, array in arrays:
-        for form in _laid_out(array, values.shape):
+        for form in laid_out(array, values.shape):
             gap = np.abs(form - values)
-            if (gap <= within).all():
+            if (gap <= within).all() and np.isfinite(within).any():
                 found.append(((False, float(gap.mean())), name, form))
             elif alike and values.size >= FEWEST_CORRELATED:
                 other = form - form.mean()
@@ -292,19 +314,21 @@ def proportional(values: Array, arrays: Sequence[tuple[str, Array]]) -> tuple[st
         wide = np.asarray(array, dtype=np.float64)
         power = float((wide * wide).sum())
         if wide.shape == values.shape and power and size:
-            left = float(np.linalg.norm(values - (values * wide).sum() / power * wide)) / size
+            # Of one or two numbers any array is a multiple.
+            factor = (values * wide).sum() / power if values.size >= FEWEST else 1.0
+            left = float(np.linalg.norm(values - factor * wide)) / size
             if left <= PROPORTIONAL:
                 found.append((left, name, wide))
     best = min(found, key=lambda entry: entry[0], default=None)
     return None if best is None else best[1:]
 
 
-def _laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+def laid_out(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     wide = np.asarray(array, dtype=np.float64)
     if wide.shape == shape:
         yield wide
-    if wide.ndim == 2 and wide.T.shape == shape and wide.shape[0] > 1:
-        yield wide.T
+    if wide.ndim in (2, 3) and np.swapaxes(wide, -1, -2).shape == shape and wide.shape[-2] > 1:
+        yield np.swapaxes(wide, -1, -2)
     if wide.size == int(np.prod(shape)) and wide.shape != shape and wide.T.shape != shape:
         yield wide.reshape(shape)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.explain.case import Case
+from likewise.explain.case import Case, made_once
 from likewise.explain.weight_arrays import (
     Form,
     Match,
@@ -60,14 +60,18 @@ WHOLE_NUMBERS |= {"SVMClassifier", "SVMRegressor"}
 """Operators whose whole numbers are learnt; those of others are shapes, axes and counts."""
 
 
+@made_once
 def twin(case: Case) -> ModelProto | None:
-    """The graph that the reference gives today, or None."""
+    """The graph that the reference gives today, or None. A conversion cannot be stopped, and takes nobody's time."""
     if case.framework("reference") == "onnx":
         graph: ModelProto | None = case.graph("reference")
         return graph
     candidate, native = case.graph("candidate"), case.native("reference")
     ready = candidate is not None and hasattr(native, "get_params") and case.seconds_left() > SECONDS
-    return _converted(native, candidate) if ready else None
+    if not ready:
+        return None
+    with case.waiting():
+        return _converted(native, candidate)
 
 
 def _converted(model: Any, candidate: ModelProto) -> ModelProto | None:

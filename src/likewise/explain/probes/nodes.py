@@ -21,17 +21,17 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain import answers, graph_diff, splice, trace
+from likewise.explain import answers, graph_diff, rounding, splice, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.counterparts import parts_of
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.features import innermost, input_of_last_step
 from likewise.explain.splice import Culprit
-from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx import edits, rewrites, widen
 from likewise.models.onnx.grafts import Differing
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 SHOWN = 3
 """Differences and nodes that are told one by one."""
@@ -62,6 +62,7 @@ CAUSES = {
 INTEGER = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "MatMulIntegerToFloat"}
 """Operators that multiply integers."""
 
+KEPT = Remedy("Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)")
 AGAIN = Remedy(again="Export again from this reference, and check the export before it is changed")
 
 
@@ -73,6 +74,7 @@ AGAIN = Remedy(again="Export again from this reference, and check the export bef
     "weight-corruption",
     "traced-branch",
     "approximation",
+    "precision-reduction",
     when=lambda case: case.graph() is not None and case.native("reference") is not None and _quantised_alike(case),
     slow=True,  # after the weights, which are read off the files however large they are
 )
@@ -95,6 +97,7 @@ def nodes(case: Case) -> Explained | None:
         case.graph() is not None
         and case.framework("reference") in ("onnx", "torch")
         and case.comparison.quantized_nodes > 0
+        and not rounding.located(case)
     ),
     slow=True,
 )
@@ -150,6 +153,8 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
     if graft.how == "inserted":
         missing = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
         return "model-part-dropped", f"before {here} the reference has {missing}, and the candidate has not", AGAIN
+    if graft.how == "bypassed" and any(_narrows(graph.node(index)) for index in graft.nodes):
+        return "precision-reduction", f"{here} leave half precision of what the reference keeps in full", KEPT
     if graft.how == "bypassed":
         return "operator-semantics", f"the reference has nothing in the place of {here}", AGAIN
     differences = culprit.differing
@@ -169,6 +174,10 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
         f"{here} stands where the reference has {instead}",
         AGAIN,
     )
+
+
+def _narrows(node: NodeProto) -> bool:
+    return node.op_type == "Cast" and edits.attribute(node, "to") in (widen.HALF, widen.BRAIN)
 
 
 def _wanted(culprit: Culprit) -> str:

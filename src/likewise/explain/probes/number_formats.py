@@ -1,10 +1,8 @@
-"""Numbers that a type does not hold: rounded to eight bits or fewer, NaN and Inf on one side, integers that wrap."""
+"""Numbers that a type does not hold: NaN and Inf on one side, integers that wrap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +10,10 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.data.cells import listed
-from likewise.explain import experiment, rounding, trace
+from likewise.explain import experiment, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
-from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.remedies import quantised_again
-from likewise.models.onnx import dequantize, edits, widen
-from likewise.models.onnx.dequantize import Site, Weight
+from likewise.explain.experiment import Change, Effect
+from likewise.models.onnx import widen
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -36,25 +31,6 @@ WIDER = (
 
 ROWS_SEEN = 256
 """Rows whose integers are looked at inside the graph."""
-
-WHOLE = Place("model")
-
-UNSATURATED = "Quantise with 7-bit weights (likewise quantize --reduce-range) or unsigned ones (--weights uint8)"
-
-NAMED = 4
-"""Places kept in float that are named."""
-
-MOST_PLACES = 40
-"""Activations and weights that are tried one at a time."""
-
-DOMINATES = 0.8
-"""A single place is the culprit if this part of the difference goes with its quantisation."""
-
-ALONE = 0.5
-"""... and no more than this with that of any other."""
-
-A_STEP = 2.0
-"""Half steps that an integer may be off: some quantisers cut off what others round."""
 
 
 @probe(
@@ -202,199 +178,4 @@ def _wrapping(
     return None
 
 
-@dataclass(slots=True)
-class _Quantized:
-    """A graph in one form for all quantisers, the places where it rounds, and the weights it should have.
-
-    `ranked` are these places as far as each was tried alone, those first that do most of the difference.
-    """
-
-    case: Case
-    proto: ModelProto
-    sites: list[Site]
-    weights: dict[str, Weight]
-    restored: dict[str, Array] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    biases: dict[str, Array] = field(default_factory=dict)
-    bounded: str = "relu"
-    optimised: bool = False
-    ranked: list[tuple[Place, list[Site], list[str]]] = field(default_factory=list)
-
-    @staticmethod
-    def of(case: Case, proto: ModelProto) -> _Quantized:
-        plain = dequantize.written_out(proto)
-        found = {weight.node: weight for weight in (*dequantize.weights(plain), *dequantize.packed(proto))}
-        graph = _Quantized(case, plain, dequantize.activations(plain), found)
-        arrays = rounding.arrays_of(case)
-        for node, weight in found.items():
-            match = rounding.counterpart(weight.values, A_STEP * weight.half_step, arrays)
-            if match is not None:
-                graph.names[node], graph.restored[node] = match
-        for name, values in edits.constants(plain.graph).items():
-            bias = rounding.proportional(values.astype(np.float64), arrays) if name.endswith(dequantize.BIAS) else None
-            if bias is not None:
-                graph.biases[name] = bias[1].astype(values.dtype)
-        return graph
-
-    def floating(self, sites: Sequence[Site], weights: Sequence[str]) -> ModelProto:
-        """The graph in floats at some of its places."""
-        chosen = {name: self.restored[name] for name in weights if name in self.restored}
-        changed = dequantize.with_weights(self.proto, chosen)
-        for name in dequantize.biases(self.proto, sites, weights) & self.biases.keys():
-            edits.set_constant(changed.graph, name, self.biases[name])
-        return dequantize.without(changed, sites, bounded=self.bounded) if sites else changed
-
-    def jittered(self, seed: int) -> ModelProto:
-        """The graph in floats, its weights moved at random within what the integers round off."""
-        generator = np.random.default_rng(seed)
-        moved = {
-            name: weight.values + generator.uniform(-1, 1, weight.values.shape) * weight.half_step
-            for name, weight in self.weights.items()
-        }
-        return dequantize.without(dequantize.with_weights(self.proto, moved), self.sites)
-
-    def left(self, sites: Sequence[Site], weights: Sequence[str]) -> float | None:
-        """The mean difference that is left with some places in floats. Without fusions, which would quantise again."""
-        trial = Trial.whole(self.case)
-        options = {} if self.optimised else {"optimization": "disable"}
-        answers = trial.ask(Change(target=self.floating(sites, weights), options=options))
-        return None if answers is None else trial.gap(candidate=answers)
-
-    def fixes(self) -> Iterator[Fix]:
-        """The places that do most kept in float, more and more of them, and at last all."""
-        count, every = 1, len(list(self.places()))
-        while self.ranked and count < every:
-            kept = self.ranked[:count]
-            sites = [site for _, some, _ in kept for site in some]
-            weights = [weight for _, _, some in kept for weight in some]
-            named = listed([str(place) for place, _, _ in kept], NAMED)
-            told = f"{count} of {every} quantised places kept in float: {named}"
-            yield Fix(told, partial(self.floating, sites, weights))
-            count += max(1, count // 2)
-        yield Fix(
-            "all quantised places kept in float: nothing of the quantisation is left",
-            partial(self.floating, self.sites, list(self.weights)),
-        )
-
-    def places(self) -> Iterator[tuple[Place, list[Site], list[str]]]:
-        """Where it rounds: activations, and the weights that can be put back."""
-        for site in self.sites:
-            yield _read_by(site.tensor, site.reader), [site], []
-        for node in self.restored:
-            tensor, owner = self.weights[node].tensor, self.names.get(node, "weight")
-            yield Place(owner, (f"'{tensor}'",), path=owner, tensors=(tensor,)), [], [node]
-
-
-@probe("quantization", when=lambda case: case.graph() is not None and case.comparison.quantized_nodes > 0)
-def quantization(case: Case) -> Explained | None:
-    """Compute in floats, with the reference's own weights; then let one place at a time be quantised or not."""
-    proto = case.editable()
-    if proto is None:
-        return None
-    trial = Trial.whole(case)
-    unsigned = dequantize.unsigned(proto)
-    saturating = None if unsigned is None else trial.ask(Change(target=unsigned))
-    if saturating is not None and (effect := trial.effect(candidate=saturating)).explains:
-        return _saturated(effect, Change(target=unsigned))
-    unfused = experiment.unoptimised(case)
-    if unfused is not None and unfused.explains:
-        return None
-    found = _in_floats(_Quantized.of(case, proto))
-    if found is None or saturating is None:
-        return found
-    gone = 1 - trial.gap(candidate=saturating) / trial.gap()
-    told = (
-        f"; {100 * gone:.0f}% of the difference goes with the same weights stored unsigned: sums of signed 8-bit "
-        "products saturate on this processor"
-    )
-    return replace(found, evidence=found.evidence + told, remedy=UNSATURATED) if gone > ALONE else found
-
-
-def _saturated(effect: Effect, change: Change) -> Explained:
-    """The same weights, unsigned, are multiplied by other instructions, and that is all that changes."""
-    return effect.explained(
-        "quantization",
-        Place("model", ("8-bit products saturate on this processor",)),
-        "the same weights stored unsigned, which only changes the instructions, agree with the reference on "
-        f"{effect.told}: sums of signed 8-bit products saturate on processors without VNNI",
-        UNSATURATED,
-        simplicity=1,
-        fixes=change.fixes("8-bit weights stored unsigned, which the kernels of this processor do not saturate"),
-    )
-
-
-def _in_floats(graph: _Quantized) -> Explained | None:
-    """What is left of the difference without any quantisation, and where it comes from."""
-    for bounded in ("relu", "none", "clip"):
-        graph.bounded = bounded
-        effect = Trial.whole(graph.case).run(Change(target=graph.floating(graph.sites, list(graph.weights))))
-        if effect is not None and effect.explains:
-            place, more = _culprit(graph)
-            with_weights = " and with the weights of the reference" if graph.restored else ""
-            told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}{more}"
-            # What costs nothing in size comes first.
-            remedy, fixes = _remedy(graph.case, place), (*quantised_again(graph.case), *graph.fixes())
-            simplicity = 4 if place is WHOLE else 2
-            return effect.explained("quantization", place, told, remedy, simplicity=simplicity, fixes=fixes)
-    # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
-    graph.bounded = "relu"
-    centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
-    if centre is None or not graph.weights:
-        return None
-    effect = rounding.within_draws(graph.case, centre, (graph.jittered(seed) for seed in range(rounding.DRAWS)))
-    if effect is None or not effect.explains:
-        return None
-    told = (
-        "computed in floats with its weights moved within what the integers round off, the candidate's answers move "
-        f"by as much as the difference on {effect.told}"
-    )
-    remedy, fixes = _remedy(graph.case, WHOLE), tuple(quantised_again(graph.case))
-    return effect.explained("quantization", WHOLE, told, remedy, simplicity=4, fixes=fixes)
-
-
-def _culprit(graph: _Quantized) -> tuple[Place, str]:
-    """The place that dominates, if one does, and what else there is to say of it."""
-    places = list(graph.places())
-    if len(places) == 1:
-        return places[0][0], ""
-    before, actual = graph.left([], []), Trial.whole(graph.case).gap()
-    if before is not None and before < ALONE * actual:
-        # The fused kernels do something else than the graph says; then it is these that have to be looked at.
-        graph.optimised, before = True, actual
-    if not before:
-        return WHOLE, ""
-    measured = [
-        (left / before, entry)
-        for entry in experiment.searching(graph.case, places[:MOST_PLACES])
-        if (left := graph.left(*entry[1:])) is not None
-    ]
-    measured.sort(key=lambda one: one[0])
-    graph.ranked = [entry for _, entry in measured]
-    if measured and measured[0][0] <= 1 - DOMINATES and all(rest >= ALONE for rest, _ in measured[1:]):
-        rest, (place, _, _) = measured[0]
-        return place, f"; without the quantisation of {place} alone the difference falls by {100 * (1 - rest):.0f}%"
-    activations, stored = graph.left(graph.sites, []), graph.left([], list(graph.restored))
-    if activations is None or stored is None:
-        return WHOLE, ""
-    more = "activations" if activations < stored else "weights"
-    return WHOLE, f"; the quantisation of the {more} does more than the rest"
-
-
-def _read_by(tensor: str, reader: NodeProto | None) -> Place:
-    if reader is None:
-        return Place(f"'{tensor}'", tensors=(tensor,))
-    place = trace.place_of(reader)
-    return Place(f"'{tensor}', read by {place}", path=place.path, nodes=place.nodes, tensors=(tensor,))
-
-
-def _remedy(case: Case, place: Place) -> str:
-    if place == WHOLE:
-        # The verdict says whether its limits are those of a quantised model already.
-        if any(finding.code == "quantized-candidate" for finding in case.verdict.findings):
-            return "If INT8 is intended, judge it as such: --preset quantized; else deploy the float model"
-        return "Deploy the float model, or quantise fewer nodes (likewise quantize --exclude NODE)"
-    node = place.nodes[0].removesuffix("_quant") if place.nodes else "NODE"
-    return f"Leave this node out (likewise quantize --exclude {node}), or calibrate on rows like these"
-
-
-EXTENSIONS = (nonfinite, integer_overflow, quantization)
+EXTENSIONS = (nonfinite, integer_overflow)

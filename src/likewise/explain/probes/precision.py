@@ -364,29 +364,57 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
     effect = effect_of(found) if found else None
     if effect is None or not effect.explains:
         return None
-    bar = experiment.AS_MUCH * effect.share
-    few = experiment.searching(wide.case, found if 1 < len(found) <= MOST_NODES else ())
-    alone = next((name for name in few if (one := effect_of([name])) and one.explains and one.share >= bar), None)
-    decisive = list(found) if alone is None else [alone]
-    weight = found[decisive[0]]
+    few = _few_weights(wide, found, experiment.AS_MUCH * effect.share)
+    cut_off = [found[name] for name in few if not np.isfinite(found[name].within).all()]
+    weight = next(iter(found.values()))
+    told = (
+        f"{len(found)} stored arrays are rounded to {weight.form}; with the reference's own in their place the "
+        f"candidate agrees on {effect.told}"
+    )
+    if few:
+        lost = ", ".join(f"{found[name].owner} has lost {100 * found[name].lost:.2g}%" for name in few)
+        told += (
+            f"; {'that' if len(few) == 1 else 'those'} of {listed([found[n].owner for n in few])} are enough: {lost}"
+        )
+    if cut_off:
+        told += f", with {sum(int((~np.isfinite(w.within)).sum()) for w in cut_off)} numbers cut off"
     return effect.explained(
         "precision-reduction",
-        WHOLE
-        if len(decisive) > 1
-        else Place(weight.owner, (f"'{weight.tensor}'",), path=weight.owner, tensors=(weight.tensor,)),
-        f"{len(found)} stored arrays are rounded to {weight.form}; with the reference's own in their place the "
-        f"candidate agrees on {effect.told}",
-        KEPT if len(decisive) == 1 else ACCEPTED,
+        _weights_in_half([found[name] for name in few]) if few else WHOLE,
+        told,
+        KEPT if few else ACCEPTED,
         simplicity=1,
-        fixes=tuple(_restored(wide, found, alone)),
+        fixes=tuple(_restored(wide, found, few)),
     )
 
 
-def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], alone: str | None) -> Iterator[Fix]:
-    """The reference's own weights in float32: the one that decides, then all."""
-    if alone is not None:
-        told = f"the reference's own {found[alone].owner} in float32"
-        yield Fix(told, lambda: rounding.with_arrays(wide.wide, {alone: found[alone]}))
+def _few_weights(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], enough: float) -> list[str]:
+    """The fewest weights that do it when they are put back, of those that have lost most; none where it takes many."""
+    ranked = sorted(found, key=lambda name: -found[name].lost)
+    trial = Trial.few(wide.case)
+
+    def does(names: Sequence[str]) -> bool:
+        target = rounding.with_arrays(wide.wide, {name: found[name] for name in names})
+        effect = trial.run(Change(target=target))
+        return effect is not None and effect.share >= enough
+
+    for count in experiment.searching(wide.case, range(1, min(trace.MOST_NAMED + 1, len(ranked)))):
+        if does(ranked[:count]):
+            return list(experiment.smallest(ranked[:count], does))
+    few = experiment.searching(wide.case, ranked[:MOST_NODES] if len(ranked) > 1 else ())
+    return next(([name] for name in few if does([name])), ranked if len(ranked) == 1 else [])
+
+
+def _weights_in_half(weights: Sequence[rounding.RoundedWeight]) -> Place:
+    owners, tensors = [weight.owner for weight in weights], tuple(weight.tensor for weight in weights)
+    return Place(listed(owners), (listed([f"'{name}'" for name in tensors]),), path=owners[0], tensors=tensors)
+
+
+def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], few: Sequence[str]) -> Iterator[Fix]:
+    """The reference's own weights in float32: those that decide, then all."""
+    if few:
+        told = f"the reference's own {listed([found[name].owner for name in few])} in float32"
+        yield Fix(told, lambda: rounding.with_arrays(wide.wide, {name: found[name] for name in few}))
     yield Fix("the reference's own weights in float32", lambda: rounding.with_arrays(wide.wide, found))
 
 

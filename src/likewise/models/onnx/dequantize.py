@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.contracts.values import dataclass
 from likewise.models.onnx import edits
 from likewise.models.onnx.edits import Writer
-from likewise.models.onnx.open import unpacked
+from likewise.models.onnx.quantized import PRODUCTS, WEIGHT_PLACES, Site, Stored, limits, packed_weights, weights
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -32,8 +31,6 @@ UNARY = (
 BIAS = "__bias"
 """How the names of biases end that were integers before."""
 
-Stored = Mapping[str, Array]
-
 Form = Callable[[Writer, "NodeProto", Stored], bool]
 """Writes a node on integers as nodes on floats; False where that is not known."""
 
@@ -47,15 +44,39 @@ def written_out(proto: ModelProto) -> ModelProto:
     for node in copy.graph.node:
         write, form = Writer(copy.graph, node), FORMS.get(node.op_type)
         nodes.extend(write.nodes if form is not None and form(write, node, stored) else [node])
-    edits.replace_nodes(copy.graph, nodes)
+    edits.replace_nodes(copy.graph, _tables_in_floats(copy.graph, nodes, stored))
     if not any(entry.domain == "" for entry in copy.opset_import):
         copy.opset_import.add().version = 17
     return copy
 
 
-def _given(node: NodeProto, *places: int) -> list[str]:
-    """The inputs at some places; those that are not there have no name."""
-    return [node.input[place] if place < len(node.input) else "" for place in places]
+def _tables_in_floats(graph: GraphProto, nodes: Sequence[NodeProto], stored: Stored) -> list[NodeProto]:
+    """Tables that are looked up as integers become floats before, as all other weights do."""
+    readers: dict[str, list[NodeProto]] = {}
+    for node in nodes:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    kept: list[NodeProto] = []
+    for node in nodes:
+        behind = readers.get(node.output[0], []) if node.op_type == "Gather" and node.input[0] in stored else []
+        alike = len({(other.op_type, *other.input[1:]) for other in behind}) == 1
+        if not alike or behind[0].op_type != "DequantizeLinear" or not _one_scale(behind[0], stored):
+            kept.append(node)
+            continue
+        write = Writer(graph, node)
+        floats = write("DequantizeLinear", node.input[0], *behind[0].input[1:])
+        kept += write.nodes
+        node.input[0] = floats
+        kept.append(node)
+        for other in behind:
+            other.op_type = "Identity"
+            del other.input[1:]
+            del other.attribute[:]
+    return kept
+
+
+def _one_scale(node: NodeProto, stored: Stored) -> bool:
+    return node.input[1] in stored and stored[node.input[1]].size == 1
 
 
 def _in_floats(write: Writer, given: Sequence[str], stored: Stored, axis: int | None = None) -> str:
@@ -84,8 +105,8 @@ def _behind(write: Writer, node: NodeProto, operator: str, result: str, *more: s
 
 def _binary(write: Writer, node: NodeProto, stored: Stored) -> bool:
     gemm = node.op_type == "QGemm"
-    a, a_scale, a_zero, b, b_scale, b_zero = _given(node, *range(6))
-    bias, y_scale, y_zero = _given(node, *((6, 7, 8) if gemm else (8, 6, 7)))
+    a, a_scale, a_zero, b, b_scale, b_zero = edits.inputs_at(node, *range(6))
+    bias, y_scale, y_zero = edits.inputs_at(node, *((6, 7, 8) if gemm else (8, 6, 7)))
     channel = _last_axis(stored, b)
     if gemm:
         channel = 0 if edits.attribute(node, "transB", 0) else 1
@@ -114,20 +135,20 @@ def _last_axis(stored: Stored, name: str) -> int:
 
 
 def _unary(write: Writer, node: NodeProto, stored: Stored) -> bool:
-    x = _in_floats(write, _given(node, 0, 1, 2), stored)
+    x = _in_floats(write, edits.inputs_at(node, 0, 1, 2), stored)
     plain = _plain(write, node, _float_name(node), [x], leave=("opset", "channels_last"))
-    return _behind(write, node, "QuantizeLinear", plain, *_given(node, 3, 4))
+    return _behind(write, node, "QuantizeLinear", plain, *edits.inputs_at(node, 3, 4))
 
 
 def _concat(write: Writer, node: NodeProto, stored: Stored) -> bool:
     starts = range(2, len(node.input), 3)
-    floats = [_in_floats(write, _given(node, start, start + 1, start + 2), stored) for start in starts]
+    floats = [_in_floats(write, edits.inputs_at(node, start, start + 1, start + 2), stored) for start in starts]
     return _behind(write, node, "QuantizeLinear", _plain(write, node, "Concat", floats), *node.input[:2])
 
 
 def _dynamic_matmul(write: Writer, node: NodeProto, stored: Stored) -> bool:
     """The activations are quantised and multiplied in one operator: written out they are quantised before."""
-    a, b, b_scale, b_zero, bias = _given(node, *range(5))
+    a, b, b_scale, b_zero, bias = edits.inputs_at(node, *range(5))
     quantised = write("DynamicQuantizeLinear", a)
     write.nodes[-1].output.extend([f"{quantised}_scale", f"{quantised}_zero"])
     first = _in_floats(write, list(write.nodes[-1].output), stored)
@@ -143,40 +164,22 @@ def _few_bits(write: Writer, node: NodeProto, stored: Stored) -> bool:
         return False
     inputs = [node.input[0], write.number(found[0])]
     product = _plain(write, node, "MatMul", inputs, leave=[entry.name for entry in node.attribute])
-    return _behind(write, node, "Add", product, *_given(node, 5))
-
-
-def packed_weights(node: NodeProto, stored: Stored) -> tuple[Array, Array] | None:
-    """What a MatMulNBits multiplies with, and half the distance of the values it can hold; None if not known."""
-    packed, scales, zeros = map(stored.get, _given(node, 1, 2, 3))
-    width, size, bits = (edits.attribute(node, name) for name in ("N", "K", "bits"))
-    block = edits.attribute(node, "block_size")
-    if packed is None or scales is None or bits not in (2, 4, 8) or (zeros is None and any(_given(node, 3))):
-        return None
-    if zeros is not None and zeros.dtype != np.uint8:
-        return None
-    blocks = -(-size // block)
-    numbers = unpacked(packed.reshape(width, blocks, -1), bits)[..., :block].astype(np.float64)
-    zero = (
-        np.full((width, blocks, 1), float(1 << (bits - 1)))
-        if zeros is None
-        else unpacked(zeros.reshape(width, -1), bits)[:, :blocks, None].astype(np.float64)
-    )
-    steps = scales.reshape(width, blocks, 1).astype(np.float64)
-    weights = (numbers - zero) * steps
-    half = np.broadcast_to(steps / 2, weights.shape)
-    return tuple(np.ascontiguousarray(each.reshape(width, -1)[:, :size].T) for each in (weights, half))  # type: ignore[return-value]
+    return _behind(write, node, "Add", product, *edits.inputs_at(node, 5))
 
 
 def _lstm(write: Writer, node: NodeProto, stored: Stored) -> bool:
+    """Weights of an LSTM lie transposed, with a scale for every direction, or for every column of the only one."""
     inputs = list(node.input[:8])
     for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
-        weights, factor, offset = map(stored.get, _given(node, index, scale, zero))
+        weights, factor, offset = map(stored.get, edits.inputs_at(node, index, scale, zero))
         if weights is None or factor is None or offset is None:
             return False
-        shape = (weights.shape[0], 1, -1)
-        floats = (weights.astype(np.float64) - offset.reshape(shape)) * factor.reshape(shape)
-        inputs[index] = write.number(np.ascontiguousarray(np.swapaxes(floats, 1, 2)))
+        directions = weights.shape[0]
+        if factor.size not in (1, directions) and directions > 1:
+            return False
+        flat = [write.number(array.reshape(() if array.size == 1 else (-1,))) for array in (factor, offset)]
+        floats = _in_floats(write, [node.input[index], *flat], {flat[0]: factor}, 0 if directions > 1 else 2)
+        inputs[index] = write("Transpose", floats, perm=[0, 2, 1])
     _plain(write, node, "LSTM", inputs)
     del write.nodes[-1].output[:]
     write.nodes[-1].output.extend(node.output)
@@ -191,168 +194,6 @@ FORMS: Mapping[str, Form] = {
     "MatMulNBits": _few_bits,
     "DynamicQuantizeLSTM": _lstm,
 }
-
-WEIGHT_PLACES = {
-    "DequantizeLinear": (0, 2),
-    "MatMulInteger": (1, 3),
-    "ConvInteger": (1, 3),
-    "DynamicQuantizeMatMul": (1, 3),
-    "MatMulIntegerToFloat": (1, 5),
-    "QLinearMatMul": (3, 5),
-    "QLinearConv": (3, 5),
-    "QGemm": (3, 5),
-}
-"""Where the weights and their zeros stand among the inputs."""
-
-
-PRODUCTS = ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One place where numbers become integers: an activation that is quantised.
-
-    `tensor` is the float that is quantised, `nodes` are the quantising nodes, `integers` what they give,
-    moved about or not; `reader` is the first operator on floats behind.
-    """
-
-    tensor: str
-    nodes: frozenset[str]
-    integers: frozenset[str]
-    reader: NodeProto | None
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """A stored integer weight: what it stands for, and half the distance of the values it can hold."""
-
-    tensor: str
-    values: Array
-    half_step: Array
-    divisor: Array
-    node: str
-
-
-def activations(proto: ModelProto) -> list[Site]:
-    """The activations that are quantised, those that meet in one integer tensor together."""
-    groups: list[tuple[set[str], set[str], list[str]]] = []
-    for node in proto.graph.node:
-        if node.op_type not in ("QuantizeLinear", "DynamicQuantizeLinear") or not node.output[0]:
-            continue
-        tensors = _integers_behind(proto, node.output[0])
-        merged = ({node.name}, tensors, [node.input[0]])
-        for other in [group for group in groups if group[1] & tensors]:
-            groups.remove(other)
-            merged = (merged[0] | other[0], merged[1] | other[1], other[2] + merged[2])
-        groups.append(merged)
-    stored = set(edits.constants(proto.graph))
-    found = []
-    for nodes, tensors, names in groups:
-        if names[0] not in stored:
-            found.append(Site(names[0], frozenset(nodes), frozenset(tensors), _reader(proto, tensors)))
-    return found
-
-
-def _integers_behind(proto: ModelProto, tensor: str) -> set[str]:
-    """The integer tensors that hold what one holds, moved about or not."""
-    found = {tensor}
-    for node in proto.graph.node:
-        stays = node.op_type not in ("DequantizeLinear", *PRODUCTS)
-        read = set(node.input if node.op_type == "Concat" else node.input[:1])
-        if stays and found & read:
-            found.update(node.output)
-    return found
-
-
-def _restored(proto: ModelProto, tensors: Collection[str], nodes: Collection[str] = ()) -> set[str]:
-    """The floats that integers are turned into again, by their tensors or by the nodes that do it."""
-    return {
-        name
-        for node in proto.graph.node
-        if node.op_type == "DequantizeLinear" and (node.input[0] in tensors or node.name in nodes)
-        for name in node.output
-    }
-
-
-def _reader(proto: ModelProto, tensors: set[str]) -> NodeProto | None:
-    held = (tensors | _restored(proto, tensors)) - {""}
-    computing = (node for node in proto.graph.node if node.op_type not in ("DequantizeLinear", "QuantizeLinear"))
-    return next((node for node in computing if held.intersection(node.input)), None)
-
-
-def biases(proto: ModelProto, sites: Collection[Site], weights: Collection[str]) -> set[str]:
-    """The stored biases of the operators behind some activations and weights, counted in the scales of both."""
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    floats = _restored(proto, {name for site in sites for name in site.integers}, weights)
-    return {
-        node.input[2]
-        for node in proto.graph.node
-        if node.op_type in ("Conv", "Gemm") and floats.intersection(node.input[:2]) and node.input[2:3]
-        if node.input[2] in stored
-    }
-
-
-def weights(proto: ModelProto) -> list[Weight]:
-    """The weights stored as integers, with what they stand for."""
-    stored = edits.constants(proto.graph)
-    found = []
-    for node in proto.graph.node:
-        data, zero = WEIGHT_PLACES.get(node.op_type, (0, 0))
-        if node.op_type not in ("DequantizeLinear", "MatMulInteger", "ConvInteger") or node.input[data] not in stored:
-            continue
-        numbers = stored[node.input[data]].astype(np.float64)
-        restored = node.op_type == "DequantizeLinear"
-        if restored:
-            unknown = not numbers.ndim or edits.attribute(node, "block_size", 0)
-            scale = None if unknown else stored.get(node.input[1])
-            axis = edits.attribute(node, "axis", 1)
-        else:
-            scale = _scale_behind(proto.graph, node, stored)
-            axis = 0 if node.op_type == "ConvInteger" else numbers.ndim - 1
-        if scale is None:
-            continue
-        step = _along(scale.astype(np.float64), numbers.ndim, axis)
-        offset = stored.get(node.input[zero]) if len(node.input) > zero else None
-        if offset is not None:
-            numbers = numbers - _along(offset.astype(np.float64), numbers.ndim, axis)
-        divisor = np.ones((1,) * numbers.ndim) if restored else step
-        found.append(Weight(node.input[data], numbers * step, step / 2, divisor, node.name))
-    return found
-
-
-def packed(proto: ModelProto) -> list[Weight]:
-    """The weights that are packed into a few bits, of a graph as it is stored."""
-    stored = edits.constants(proto.graph)
-    found = []
-    for node in proto.graph.node:
-        if node.op_type == "MatMulNBits" and (both := packed_weights(node, stored)) is not None:
-            found.append(Weight(node.input[1], *both, np.ones((1, 1)), node.name))
-    return found
-
-
-def _along(values: Array, ndim: int, axis: int) -> Array:
-    shape = [1] * ndim
-    if values.size > 1:
-        shape[axis] = values.size
-    return values.reshape(shape)
-
-
-def _scale_behind(graph: GraphProto, node: NodeProto, stored: Stored) -> Array | None:
-    """The stored scale of the weights, found where it is multiplied with that of the activations."""
-    scales = [other.output[1] for other in graph.node if other.op_type == "DynamicQuantizeLinear"
-              and other.output[0] == node.input[0]]  # fmt: skip
-    for other in graph.node:
-        if other.op_type == "Mul" and scales and scales[0] in other.input:
-            constant = [name for name in other.input if name in stored]
-            if constant and _meets(graph, node.output[0], other.output[0]):
-                return stored[constant[0]]
-    return None
-
-
-def _meets(graph: GraphProto, product: str, scale: str) -> bool:
-    """Is this product multiplied with this scale, before anything else happens to it?"""
-    cast = {name for node in graph.node if node.op_type == "Cast" and node.input[0] == product for name in node.output}
-    return any(node.op_type == "Mul" and scale in node.input and cast.intersection(node.input) for node in graph.node)
 
 
 def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu") -> ModelProto:
@@ -388,26 +229,14 @@ def _bypassed(node: NodeProto, graph: GraphProto, stored: Stored, bounded: str) 
     if node.op_type == "DynamicQuantizeLinear":
         edits.set_constant(graph, node.output[1], np.array(1.0, dtype=np.float32))
         edits.set_constant(graph, node.output[2], np.array(0, dtype=np.uint8))
-    elif bounded != "none" and (limits := _limits(node, stored)) is not None:
+    elif bounded != "none" and (ends := limits(node, stored)) is not None:
         if bounded == "clip":
             operator, inputs = "Clip", [*inputs, f"{target}__low", f"{target}__high"]
-            for name, limit in zip(inputs[1:], limits, strict=True):
+            for name, limit in zip(inputs[1:], ends, strict=True):
                 edits.set_constant(graph, name, np.array(limit, dtype=np.float32))
-        elif limits[0] == 0:
+        elif ends[0] == 0:
             operator = "Relu"
     return edits.make_node(operator, inputs, [target], name=node.name)
-
-
-def _limits(node: NodeProto, stored: Stored) -> tuple[float, float] | None:
-    """The least and the largest number that integers can stand for; None if not known, or not the same for all."""
-    scale = stored.get(node.input[1])
-    zero = stored.get(node.input[2]) if len(node.input) > 2 else np.array(0, dtype=np.uint8)
-    if scale is None or zero is None or scale.size != 1:
-        return None
-    if zero.dtype.name not in ("uint8", "int8", "uint16", "int16"):
-        return None
-    kind, step, middle = np.iinfo(zero.dtype), float(scale.reshape(-1)[0]), float(zero.reshape(-1)[0])
-    return (kind.min - middle) * step, (kind.max - middle) * step
 
 
 def _operand(write: Writer, node: NodeProto, index: int, zero: int, floats: Collection[str]) -> str:
@@ -416,7 +245,7 @@ def _operand(write: Writer, node: NodeProto, index: int, zero: int, floats: Coll
     if name in floats:
         return str(name)
     result = write("Cast", name, to=1)
-    [offset] = _given(node, zero)
+    [offset] = edits.inputs_at(node, zero)
     return write("Sub", result, write("Cast", offset, to=1)) if offset else result
 
 
@@ -431,7 +260,7 @@ def _float_product(write: Writer, node: NodeProto, floats: Collection[str], weig
         write.nodes[-1].attribute.extend(node.attribute)
         return write.written()
     result = write("Mul", product, write("Mul", node.input[2], node.input[3]))
-    [bias] = _given(node, 6)
+    [bias] = edits.inputs_at(node, 6)
     if bias:
         write("Add", result, bias)
     return write.written()

@@ -82,6 +82,11 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default if found is None else helper.get_attribute_value(found)
 
 
+def inputs_at(node: NodeProto, *places: int) -> list[str]:
+    """The inputs at some places; those that are not there have no name."""
+    return [node.input[place] if place < len(node.input) else "" for place in places]
+
+
 def set_attribute(node: NodeProto, name: str, value: Any) -> None:
     """Put an attribute in place; None takes it away."""
     from onnx import helper
