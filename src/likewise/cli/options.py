@@ -344,6 +344,12 @@ repro_option = click.option(
 gate_options = _stacked(
     data_options, policy_options, comparison_options, trust_option, report_options, repro_option, gate_timeout_option
 )
+trust_config_option = click.option(
+    "--trust-config",
+    is_flag=True,
+    envvar="LIKEWISE_TRUST_CONFIG",
+    help="Run the code that the configuration names, and write where it says.  [env: LIKEWISE_TRUST_CONFIG=1]",
+)
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 
 

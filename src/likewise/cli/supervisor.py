@@ -19,21 +19,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 import click
 
+from likewise.cli import starting
 from likewise.cli.messages import AHEAD, Message, Tail, read
 from likewise.data.files import remove, replacing
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
-from likewise.models.remote import Copy, Process, python, surroundings
+from likewise.models.remote import Process
 from likewise.report.console import Pace, plain
 
-WORKER = "likewise.cli.worker"
 WRITING = ("export", "fix", "quantize", "record", "stress")
 """Jobs that make a file."""
 
@@ -121,7 +120,7 @@ def _install(job: Mapping[str, Any]) -> None:
 @contextmanager
 def _worker() -> Iterator[Process]:
     """A process for a job; whatever happens, it is gone afterwards with all that it started."""
-    worker = Copy(lambda: import_module(WORKER).main(), apart=True) if _light() else _started()
+    worker = starting.begin()
     previous = _on_termination(lambda: _kill(worker))
     try:
         yield worker
@@ -212,22 +211,6 @@ def _put_in_place(made: Path, output: Path) -> None:
             with replacing(output.parent / path.name) as place:
                 path.chmod(place.stat().st_mode)
                 path.replace(place)
-
-
-def _started() -> Process:
-    return subprocess.Popen(
-        python("-m", WORKER),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=surroundings(),
-        start_new_session=os.name == "posix",
-    )
-
-
-def _light() -> bool:
-    """May this process be copied? No thread of a library is lost, and no framework has begun to work in it."""
-    return sys.platform == "linux" and threading.active_count() == 1 and "numpy" not in sys.modules
 
 
 def _follow(

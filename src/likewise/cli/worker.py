@@ -105,11 +105,16 @@ def _confine(job: dict[str, Any]) -> str:
         confinement.enclose()
         first = openers[0] if openers else None
         free = first is not None and not first.holds_interpreter and not table.get("reference_options")
-        spares = {"check": int(remote.worthwhile() and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
+        spares = {"check": int(_apart(job) and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
         if (crew := table.get("workers", 1)) > 1:
             spares = crew
         remote.keep_spares(spares, lambda: confinement.confine(walls))
     return confinement.confine(walls)
+
+
+def _apart(job: Mapping[str, Any]) -> bool:
+    """May the reference have a process of its own? Not where other gates have the other cores."""
+    return bool(job.get("apart", True)) and remote.worthwhile()
 
 
 def _options(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -197,7 +202,7 @@ def _end_like(code: int) -> None:
 
 
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    apart = remote.worthwhile()
+    apart = _apart(job)
     if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
     from likewise.report import render
@@ -221,6 +226,20 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     report = complete(report)
     return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found)}
+
+
+def _keep(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    """A stored report, drawn again, if a run of the gate would be made from the same; else what has changed."""
+    from likewise.cli.gates import drawn
+    from likewise.report import load
+    from likewise.tasks.settings import settings_from
+    from likewise.tasks.verify import changed
+
+    settings = settings_from(job["settings"], where="the command")
+    assert settings.report is not None
+    if why := changed(settings.report, settings):
+        return {"changed": why}
+    return asdict(drawn(load(settings.report), job["look"], job["formats"]))
 
 
 def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]:
@@ -285,6 +304,7 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
     "fix": _fix,
+    "keep": _keep,
     "narrow": _narrow,
     "quantize": _quantize,
     **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress", "verify"), _task),

@@ -25,12 +25,7 @@ FILES = ("data", "baseline", "report", "formats")
 @click.option(
     "--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml, here or above]"
 )
-@click.option(
-    "--trust-config",
-    is_flag=True,
-    envvar="LIKEWISE_TRUST_CONFIG",
-    help="Run the code that the configuration names, and write where it says.  [env: LIKEWISE_TRUST_CONFIG=1]",
-)
+@options.trust_config_option
 @click.option("--reports", metavar="FOLDER", help="Write every gate's report there too, in every format.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
