@@ -481,9 +481,8 @@ def summary(
         table.add_row(Text(name, "bold"), *marked, Text(shown))
     told = told or gates_told({name: outcome for name, outcome, _ in found})
     where = [Line(f"Report: {saved}", style="dim")] if saved else []
-    return drawn(
-        [*([table, ""] if found else []), Line(sentence(told), style="bold"), *where], width=width, colour=colour
-    )
+    parts: list[Part] = [Line(sentence(told), style="bold"), *where]
+    return drawn([table, "", *parts] if found else parts, width=width, colour=colour)
 
 
 EXTENSION = TerminalRenderer()
