@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from likewise.cli import INCONCLUSIVE, starting
+from likewise.cli import INCONCLUSIVE, starting, supervisor
 from likewise.cli.gates import Carried, answered, carry_out, colour, could_not_carry_out, plain_settings, width, write
-from likewise.cli.supervisor import WorkerError, supervise
+from likewise.cli.supervisor import WorkerError
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data.files import replacing, require_writable
@@ -166,7 +166,7 @@ class Fleet:
 
         tick()
         own = {"apart": False} if self._jobs > 1 else {}
-        return supervise({**job, **own}, timeout=timeout, on_tick=tick, on_progress=lambda _: tick(), debug=debug)
+        return supervisor.supervise({**job, **own}, timeout=timeout, on_tick=tick, on_progress=lambda _: tick(), debug=debug)
 
     def _end(self, name: str, carried: Carried, *, kept: bool) -> None:
         from likewise.report.formats import junit
