@@ -166,7 +166,9 @@ class Fleet:
 
         tick()
         own = {"apart": False} if self._jobs > 1 else {}
-        return supervisor.supervise({**job, **own}, timeout=timeout, on_tick=tick, on_progress=lambda _: tick(), debug=debug)
+        return supervisor.supervise(
+            {**job, **own}, timeout=timeout, on_tick=tick, on_progress=lambda _: tick(), debug=debug
+        )
 
     def _end(self, name: str, carried: Carried, *, kept: bool) -> None:
         from likewise.report.formats import junit

@@ -102,6 +102,7 @@ def carry_out(
     fixed: str | None = None,
     repro: str | None = None,
     watch: Callable[..., Any] = watched,
+    checkpoint: Mapping[str, Any] | None = None,
 ) -> Carried:
     """One gate in a worker of its own, its report written where the settings say.
 
@@ -109,6 +110,7 @@ def carry_out(
     `seen_from` is the folder that paths are shown from; without `summary`, that of a job is somebody else's to write.
     `fixed` is where a repaired copy of the candidate goes, and the report is then that of this file; `repro` the folder
     for a piece of the candidate that shows the difference. `watch` follows a job, as `watched` does.
+    `checkpoint` says how often what was reached is kept beside the report, and whether to go on from there.
     """
     settings.policy()
     settings = _writable(settings)
@@ -125,6 +127,8 @@ def carry_out(
     }
     job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
     job |= {"repro": repro is not None}
+    if checkpoint is not None and settings.report not in (None, "-"):
+        job |= {"checkpoint": {**checkpoint, "place": f"{settings.report}.checkpoint"}}
     pieces: dict[str, bytes] = {}
     if repro is not None:
         from likewise.tasks.own_files import require_outputs
@@ -134,6 +138,7 @@ def carry_out(
     try:
         found = watch(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
         carried, pieces = answered(found, formats)
+        _end_checkpoint(job, found)
     except UsageError:
         raise
     except LikewiseError as error:
@@ -148,6 +153,17 @@ def carry_out(
         carried = replace(carried, code=carried.exit_code or INCONCLUSIVE)
     _annotate(carried.outcome, carried.headline if settings.gate is None else f"{settings.gate}: {carried.headline}")
     return carried
+
+
+def _end_checkpoint(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """What was reached is all that there was: say what became of an old checkpoint, and remove it."""
+    if "checkpoint" in job:
+        from likewise.data.files import is_checkpoint
+
+        if found.get("said"):
+            click.echo(printable(str(found["said"])), err=True)
+        if is_checkpoint(place := Path(job["checkpoint"]["place"])):
+            place.unlink()
 
 
 def answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, bytes]]:

@@ -87,6 +87,11 @@ def patience(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     return 0.0 if value == "none" else seconds(ctx, parameter, value)
 
 
+def interval(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """A time, or `none` for never."""
+    return None if value == "none" else seconds(ctx, parameter, value)
+
+
 def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """`20%` or `20` as a number."""
     if value is None:

@@ -12,6 +12,7 @@ import os
 import platform
 import queue
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +27,8 @@ from typing import Any
 import click
 
 from likewise.cli import starting
-from likewise.cli.messages import AHEAD, Message, Tail, read
-from likewise.data.files import remove, replacing
+from likewise.cli.messages import AHEAD, CHECKPOINT, Message, Tail, read
+from likewise.data.files import is_checkpoint, remove, replacing
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
 from likewise.models.remote import Process
@@ -213,6 +214,15 @@ def _put_in_place(made: Path, output: Path) -> None:
                 path.replace(place)
 
 
+def _put_checkpoint(made: Path, place: str) -> None:
+    """Put what a worker has reached beside its report, if that can be done; a run does not end for it."""
+    with contextlib.suppress(OSError, LikewiseError):
+        if made.is_file() and not made.is_symlink() and (not os.path.lexists(place) or is_checkpoint(Path(place))):
+            with replacing(Path(place)) as file:
+                shutil.copyfile(made, file)
+        made.unlink()
+
+
 def _follow(
     worker: Process,
     job: Mapping[str, Any],
@@ -279,6 +289,8 @@ def _follow(
                 if not confined:
                     tell(message["told"])
                 confined = True
+            elif message["type"] == "checkpoint" and job.get("checkpoint") and job["own"]:
+                _put_checkpoint(Path(job["own"][0]) / f"{CHECKPOINT}{message['number']}", job["checkpoint"]["place"])
             elif message["type"] == "judged":
                 known[:] = [(message["result"], message["before"])]
                 doing.clear()

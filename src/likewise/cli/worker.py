@@ -6,7 +6,9 @@ Whatever a model prints goes to standard error, so that it can never be mistaken
 from __future__ import annotations
 
 import glob
+import itertools
 import json
+import math
 import os
 import sys
 import threading
@@ -18,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from likewise.cli.messages import CHECKPOINT
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import PLACES
 from likewise.data import files
@@ -28,6 +31,8 @@ from likewise.registry import opener
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
+    from likewise.tasks.checkpoints import Checkpoint
+    from likewise.tasks.settings import Settings
 
 WITHOUT_POOLS = ("onnx", "openvino", "recorded", "torch")
 """Frameworks that share no locks between processes."""
@@ -91,7 +96,8 @@ def _confine(job: dict[str, Any]) -> str:
     openers = [None if elsewhere(options) else opener(model) for model, options in sides]
     urls = [model for model, _ in sides if _served(model)]
     shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
-    walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
+    needed = (*_needed(table), *([job["checkpoint"]["place"]] if job.get("checkpoint") else []))
+    walls = confinement.Walls(tuple(folders), needed, tuple(_listed(table)), shared)
     if any(elsewhere(options) for _, options in sides):
         # Imported where used: most runs need no other Python.
         from likewise.models.environments import place
@@ -221,11 +227,35 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
     settings = settings_from(job["settings"], where="the command")
-    report, found = check.investigate(settings, progress=channel.progress, judged=judged, apart=apart)
+    checkpoint = _checkpoint(job, settings, channel)
+    report, found = check.investigate(
+        settings, progress=channel.progress, judged=judged, apart=apart, checkpoint=checkpoint
+    )
     from likewise.cli.gates import drawn
 
     report = complete(report)
-    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found)}
+    said = "" if checkpoint is None else checkpoint.said
+    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found), "said": said}
+
+
+def _checkpoint(job: Mapping[str, Any], settings: Settings, channel: Channel) -> Checkpoint | None:
+    """Where the run keeps what it has reached: in a file of its own that the parent puts in its place."""
+    if not job.get("checkpoint"):
+        return None
+    from likewise.tasks.checkpoints import Checkpoint
+
+    place, every, resume = (job["checkpoint"][name] for name in ("place", "every", "resume"))
+    own, numbers = job["own"], itertools.count()
+
+    def write(content: bytes) -> None:
+        if not own:
+            files.atomically(Path(place), content)
+            return
+        number = next(numbers)
+        (Path(own[0]) / f"{CHECKPOINT}{number}").write_bytes(content)
+        channel.send(type="checkpoint", number=number)
+
+    return Checkpoint(settings, write, every=math.inf if every is None else every, old=Path(place) if resume else None)
 
 
 def _keep(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
