@@ -45,6 +45,7 @@ ILLUSTRATIONS = (
 
 QUICKLY = {
     "check": {"--edge=off": "--edge", "--no-explain": "--no-explain", "--batch-sizes=none": "batch|beside|thorough"},
+    "fleet": {"--edge=off": "--edge", "--no-explain": "--no-explain", "--batch-sizes=none": "$^", "--jobs=1": "--jobs"},
     "quantize": {"--no-speed": "--no-speed"},
     "bench": {"--budget=0.5s": "$^"},  # also where it names a longer one: the last word counts
 }

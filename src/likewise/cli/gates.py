@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,13 +101,16 @@ def carry_out(
     summary: bool = True,
     fixed: str | None = None,
     repro: str | None = None,
+    watch: Callable[..., Any] = watched,
+    checkpoint: Mapping[str, Any] | None = None,
 ) -> Carried:
     """One gate in a worker of its own, its report written where the settings say.
 
     Whatever happens to the worker, there is a report. The worker also draws it, so that this process stays light.
     `seen_from` is the folder that paths are shown from; without `summary`, that of a job is somebody else's to write.
     `fixed` is where a repaired copy of the candidate goes, and the report is then that of this file; `repro` the folder
-    for a piece of the candidate that shows the difference.
+    for a piece of the candidate that shows the difference. `watch` follows a job, as `watched` does.
+    `checkpoint` says how often what was reached is kept beside the report, and whether to go on from there.
     """
     settings.policy()
     settings = _writable(settings)
@@ -118,12 +121,14 @@ def carry_out(
     formats = [*settings.formats.items(), *for_job]
     job: dict[str, Any] = {
         "do": "check",
-        "settings": _plain(settings),
+        "settings": plain_settings(settings),
         "formats": formats,
         "look": None if for_machines else look,
     }
     job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
     job |= {"repro": repro is not None}
+    if checkpoint is not None and settings.report not in (None, "-"):
+        job |= {"checkpoint": {**checkpoint, "place": f"{settings.report}.checkpoint"}}
     pieces: dict[str, bytes] = {}
     if repro is not None:
         from likewise.tasks.own_files import require_outputs
@@ -131,13 +136,14 @@ def carry_out(
         read = {name: getattr(settings, name) for name in ("reference", "candidate", "data", "baseline")}
         require_outputs(read, *(os.path.join(repro, name) for name in REPRO))
     try:
-        found = watched(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
-        carried, pieces = _answered(found, formats)
+        found = watch(job, shown=not (quiet or for_machines), timeout=settings.timeout, debug=debug)
+        carried, pieces = answered(found, formats)
+        _end_checkpoint(job, found)
     except UsageError:
         raise
     except LikewiseError as error:
         if isinstance(error, CrashError) and error.judged is None and error.rows is not None:
-            error.message += _narrowed(settings, error.side or "candidate", *error.rows)
+            error.message += _narrowed(settings, error.side or "candidate", *error.rows, watch=watch)
         carried = drawn(_without_worker(settings, error), None if for_machines else look, formats)
     if repro is not None:
         _put_pieces(Path(repro), pieces, passed=carried.outcome == Outcome.PASS and not carried.fixed)
@@ -149,7 +155,18 @@ def carry_out(
     return carried
 
 
-def _answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, bytes]]:
+def _end_checkpoint(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """What was reached is all that there was: say what became of an old checkpoint, and remove it."""
+    if "checkpoint" in job:
+        from likewise.data.files import is_checkpoint
+
+        if found.get("said"):
+            click.echo(printable(str(found["said"])), err=True)
+        if is_checkpoint(place := Path(job["checkpoint"]["place"])):
+            place.unlink()
+
+
+def answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, bytes]]:
     """What a worker answered, and the folder that shows a difference. Only what was asked for, whatever it says."""
     try:
         text = {**{name: found[name] for name in ("headline", "json", "shown")}, "remedy": found.get("remedy", "")}
@@ -176,10 +193,10 @@ def _put_pieces(folder: Path, pieces: Mapping[str, bytes], *, passed: bool) -> N
 def _writable(settings: Settings) -> Settings:
     """The settings, if what is asked for can be written; a report that nobody asked for is left out, and said so."""
     from likewise.data.files import REPLACE, another, require_writable, unwritable
-    from likewise.tasks.settings import REPORT
+    from likewise.tasks.settings import REPORT, default_report
 
     require_writable(settings.formats.values())
-    unasked = (REPORT, f"parity_report.{settings.gate}.json")
+    unasked = (REPORT, default_report(str(settings.gate)))
     if settings.report not in unasked:
         require_writable([settings.report])
     elif why := unwritable(Path(settings.report)) or (
@@ -296,10 +313,7 @@ def carry_out_all(
             )
         except UsageError as error:
             # The others are carried out all the same: what makes no sense is told as one of the verdicts.
-            from likewise.tasks.check import could_not_run
-
-            look = {"width": width(), "colour": colour(), "quiet": quiet}
-            carried = replace(drawn(could_not_run(gate, error), look), code=USAGE)
+            carried = could_not_carry_out(gate, error, {"width": width(), "colour": colour(), "quiet": quiet})
         found[name] = carried
         if not (for_machines or quiet):
             click.echo(f"{printable(name)}:\n{styled(carried.shown)}")
@@ -313,6 +327,14 @@ def carry_out_all(
     if not for_machines:
         _show_table(found, quiet=quiet, saved=_seen(together.values(), seen_from))
     return code
+
+
+def could_not_carry_out(gate: Settings, error: LikewiseError, look: Mapping[str, Any] | None = None) -> Carried:
+    """A gate of several that never got as far as a worker: what it asks for may make no sense."""
+    from likewise.tasks.check import could_not_run
+
+    code = USAGE if isinstance(error, UsageError) else INCONCLUSIVE
+    return replace(drawn(could_not_run(gate, error), look), code=code)
 
 
 def _seen(paths: Iterable[str | None], folder: str) -> str:
@@ -356,7 +378,7 @@ def write(files: Mapping[str, str]) -> None:
             atomically(Path(path), text.encode())
 
 
-def _narrowed(settings: Settings, side: str, first: int, last: int) -> str:
+def _narrowed(settings: Settings, side: str, first: int, last: int, *, watch: Callable[..., Any]) -> str:
     """Which of the rows that a model crashed on are enough for it, as far as that is found in time; in words."""
     if not settings.explain:
         return ""
@@ -365,9 +387,9 @@ def _narrowed(settings: Settings, side: str, first: int, last: int) -> str:
     while last > first and pieces and time.monotonic() < until:
         size = max(1, -((first - last - 1) // pieces[0]))
         arguments = {"side": side, "first": first, "last": last, "size": size}
-        job = {"do": "narrow", "settings": _plain(settings), "arguments": arguments}
+        job = {"do": "narrow", "settings": plain_settings(settings), "arguments": arguments}
         try:
-            supervise(job, timeout=max(1.0, until - time.monotonic()))
+            watch(job, shown=False, timeout=max(1.0, until - time.monotonic()), debug=False)
             pieces.pop(0)
         except CrashError as again:
             if again.rows is None:
@@ -436,6 +458,6 @@ def colour() -> bool:
     return sys.stdout.isatty() and not plain()
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
+def plain_settings(settings: Settings) -> dict[str, Any]:
     values = {entry.name: getattr(settings, entry.name) for entry in fields(settings)}
     return {name: value for name, value in values.items() if value is not None}

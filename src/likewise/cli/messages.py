@@ -42,11 +42,15 @@ KINDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "finished": (bool,),
     },
     "confined": {"told": TEXT},
+    "checkpoint": {"number": COUNT},
     "judged": {"result": TEXT, "before": TEXT, "outcome": TEXT, "within": (int, float, *OPTIONAL)},
     "result": {"result": (object,)},
     "error": {"code": TEXT, "message": TEXT},
 }
 """What a message of each kind holds, and what that has to be."""
+
+CHECKPOINT = "checkpoint."
+"""How a worker calls what it has reached, before a number, in the folder that is its own."""
 
 SHOWN = ("phase", "told", "outcome", "before", "traceback")
 """What is shown as it comes; the rest is shown by those who write reports and errors."""

@@ -87,6 +87,11 @@ def patience(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     return 0.0 if value == "none" else seconds(ctx, parameter, value)
 
 
+def interval(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """A time, or `none` for never."""
+    return None if value == "none" else seconds(ctx, parameter, value)
+
+
 def percent(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """`20%` or `20` as a number."""
     if value is None:
@@ -355,6 +360,12 @@ repro_option = click.option(
 )
 gate_options = _stacked(
     data_options, policy_options, comparison_options, trust_option, report_options, repro_option, gate_timeout_option
+)
+trust_config_option = click.option(
+    "--trust-config",
+    is_flag=True,
+    envvar="LIKEWISE_TRUST_CONFIG",
+    help="Run the code that the configuration names, and write where it says.  [env: LIKEWISE_TRUST_CONFIG=1]",
 )
 debug_option = click.option("--debug", is_flag=True, help="Show tracebacks and what the models print.")
 

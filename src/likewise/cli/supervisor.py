@@ -12,6 +12,7 @@ import os
 import platform
 import queue
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,21 +20,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 import click
 
-from likewise.cli.messages import AHEAD, Message, Tail, read
-from likewise.data.files import remove, replacing
+from likewise.cli import starting
+from likewise.cli.messages import AHEAD, CHECKPOINT, Message, Tail, read
+from likewise.data.files import is_checkpoint, remove, replacing
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
-from likewise.models.remote import Copy, Process, python, surroundings
+from likewise.models.remote import Process
 from likewise.report.console import Pace, plain
 
-WORKER = "likewise.cli.worker"
 WRITING = ("export", "fix", "quantize", "record", "stress")
 """Jobs that make a file."""
 
@@ -121,7 +121,7 @@ def _install(job: Mapping[str, Any]) -> None:
 @contextmanager
 def _worker() -> Iterator[Process]:
     """A process for a job; whatever happens, it is gone afterwards with all that it started."""
-    worker = Copy(lambda: import_module(WORKER).main(), apart=True) if _light() else _started()
+    worker = starting.begin()
     previous = _on_termination(lambda: _kill(worker))
     try:
         yield worker
@@ -214,20 +214,13 @@ def _put_in_place(made: Path, output: Path) -> None:
                 path.replace(place)
 
 
-def _started() -> Process:
-    return subprocess.Popen(
-        python("-m", WORKER),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=surroundings(),
-        start_new_session=os.name == "posix",
-    )
-
-
-def _light() -> bool:
-    """May this process be copied? No thread of a library is lost, and no framework has begun to work in it."""
-    return sys.platform == "linux" and threading.active_count() == 1 and "numpy" not in sys.modules
+def _put_checkpoint(made: Path, place: str) -> None:
+    """Put what a worker has reached beside its report, if that can be done; a run does not end for it."""
+    with contextlib.suppress(OSError, LikewiseError):
+        if made.is_file() and not made.is_symlink() and (not os.path.lexists(place) or is_checkpoint(Path(place))):
+            with replacing(Path(place)) as file:
+                shutil.copyfile(made, file)
+        made.unlink()
 
 
 def _follow(
@@ -296,6 +289,8 @@ def _follow(
                 if not confined:
                     tell(message["told"])
                 confined = True
+            elif message["type"] == "checkpoint" and job.get("checkpoint") and job["own"]:
+                _put_checkpoint(Path(job["own"][0]) / f"{CHECKPOINT}{message['number']}", job["checkpoint"]["place"])
             elif message["type"] == "judged":
                 known[:] = [(message["result"], message["before"])]
                 doing.clear()

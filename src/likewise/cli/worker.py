@@ -6,7 +6,9 @@ Whatever a model prints goes to standard error, so that it can never be mistaken
 from __future__ import annotations
 
 import glob
+import itertools
 import json
+import math
 import os
 import sys
 import threading
@@ -18,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from likewise.cli.messages import CHECKPOINT
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import PLACES
 from likewise.data import files
@@ -28,6 +31,8 @@ from likewise.registry import opener
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
+    from likewise.tasks.checkpoints import Checkpoint
+    from likewise.tasks.settings import Settings
 
 WITHOUT_POOLS = ("onnx", "openvino", "recorded", "torch")
 """Frameworks that share no locks between processes."""
@@ -91,7 +96,8 @@ def _confine(job: dict[str, Any]) -> str:
     openers = [None if elsewhere(options) else opener(model) for model, options in sides]
     urls = [model for model, _ in sides if _served(model)]
     shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
-    walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
+    needed = (*_needed(table), *([job["checkpoint"]["place"]] if job.get("checkpoint") else []))
+    walls = confinement.Walls(tuple(folders), needed, tuple(_listed(table)), shared)
     if any(elsewhere(options) for _, options in sides):
         # Imported where used: most runs need no other Python.
         from likewise.models.environments import place
@@ -105,11 +111,16 @@ def _confine(job: dict[str, Any]) -> str:
         confinement.enclose()
         first = openers[0] if openers else None
         free = first is not None and not first.holds_interpreter and not table.get("reference_options")
-        spares = {"check": int(remote.worthwhile() and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
+        spares = {"check": int(_apart(job) and not free), "bench": 2, "quantize": 1}.get(job["do"], 0)
         if (crew := table.get("workers", 1)) > 1:
             spares = crew
         remote.keep_spares(spares, lambda: confinement.confine(walls))
     return confinement.confine(walls)
+
+
+def _apart(job: Mapping[str, Any]) -> bool:
+    """May the reference have a process of its own? Not where other gates have the other cores."""
+    return bool(job.get("apart", True)) and remote.worthwhile()
 
 
 def _options(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -197,7 +208,7 @@ def _end_like(code: int) -> None:
 
 
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    apart = remote.worthwhile()
+    apart = _apart(job)
     if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
     from likewise.report import render
@@ -216,11 +227,49 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
     settings = settings_from(job["settings"], where="the command")
-    report, found = check.investigate(settings, progress=channel.progress, judged=judged, apart=apart)
+    checkpoint = _checkpoint(job, settings, channel)
+    report, found = check.investigate(
+        settings, progress=channel.progress, judged=judged, apart=apart, checkpoint=checkpoint
+    )
     from likewise.cli.gates import drawn
 
     report = complete(report)
-    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found)}
+    said = "" if checkpoint is None else checkpoint.said
+    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found), "said": said}
+
+
+def _checkpoint(job: Mapping[str, Any], settings: Settings, channel: Channel) -> Checkpoint | None:
+    """Where the run keeps what it has reached: in a file of its own that the parent puts in its place."""
+    if not job.get("checkpoint"):
+        return None
+    from likewise.tasks.checkpoints import Checkpoint
+
+    place, every, resume = (job["checkpoint"][name] for name in ("place", "every", "resume"))
+    own, numbers = job["own"], itertools.count()
+
+    def write(content: bytes) -> None:
+        if not own:
+            files.atomically(Path(place), content)
+            return
+        number = next(numbers)
+        (Path(own[0]) / f"{CHECKPOINT}{number}").write_bytes(content)
+        channel.send(type="checkpoint", number=number)
+
+    return Checkpoint(settings, write, every=math.inf if every is None else every, old=Path(place) if resume else None)
+
+
+def _keep(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
+    """A stored report, drawn again, if a run of the gate would be made from the same; else what has changed."""
+    from likewise.cli.gates import drawn
+    from likewise.report import load
+    from likewise.tasks.settings import settings_from
+    from likewise.tasks.verify import changed
+
+    settings = settings_from(job["settings"], where="the command")
+    assert settings.report is not None
+    if why := changed(settings.report, settings):
+        return {"changed": why}
+    return asdict(drawn(load(settings.report), job["look"], job["formats"]))
 
 
 def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]:
@@ -285,6 +334,7 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 JOBS: Mapping[str, Callable[[Mapping[str, Any], Channel, list[str]], Any]] = {
     "check": _check,
     "fix": _fix,
+    "keep": _keep,
     "narrow": _narrow,
     "quantize": _quantize,
     **dict.fromkeys(("bench", "demo", "export", "inspect", "noise", "record", "stress", "verify"), _task),

@@ -356,6 +356,18 @@ class Progress:
     finished: bool = False
 
 
+class Checkpoint(Protocol):
+    """Keeps what a run has reached: a value that its engine gives and takes."""
+
+    def load(self, details: Mapping[str, Json], fingerprint: Callable[[], str | None]) -> Any:
+        """What an earlier run of the same question had reached, or None; `fingerprint` is the hash of the data."""
+        ...
+
+    def save(self, state: Any) -> None:
+        """Keep this, if it is time for that."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All an engine needs to compare two models; a description, so that any worker can carry it out.
@@ -384,6 +396,8 @@ class Plan:
     """Processes that compare at the same time."""
     address: str | None = None
     """Of the cluster that they belong to."""
+    checkpoint: Checkpoint | None = None
+    """Where what was reached is kept, for a run that goes on after a kill."""
 
     @property
     def nothing(self) -> Comparison:

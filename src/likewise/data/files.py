@@ -58,6 +58,9 @@ KINDS = {
 }
 """How models and rows begin: a file that is named for them takes the place of one of its kind only."""
 
+CHECKPOINT = b"likewise checkpoint 1\n"
+"""Begins the file in which a run keeps what it has reached."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
@@ -123,6 +126,13 @@ def another(path: Path) -> str | None:
     kind = KINDS.get(path.suffix.lower())
     known = re.match(kind, start) is not None if kind is not None else OURS.search(whole) is not None
     return None if known else "what it holds was not written by likewise"
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Is this a file of ours that holds what a run has reached?"""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return not path.is_symlink() and file.read(len(CHECKPOINT)) == CHECKPOINT
+    return False
 
 
 def written_at(path: Path) -> Path:

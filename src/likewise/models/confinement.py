@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Collection, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 from likewise import errors
@@ -126,19 +127,20 @@ SOCKETPAIR, CLONE, PRLIMIT, SETPRIORITY = (53, 199), (56, 220), (302, 261), (141
 SCHEDULING = {"sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)}
 NEW_NAMESPACES, STREAM = 0x7E020000, 1
 
-_told = "none: the models ran in the caller's own process"
+_TOLD: ContextVar[str] = ContextVar("walls", default="none: the models ran in the caller's own process")
+"""What is in force, for the gate that this thread is about: others may have other walls."""
+
 _kept: list[int] = []
 
 
 def in_force() -> str:
     """What confined the models of this process, in the words of a report."""
-    return _told
+    return _TOLD.get()
 
 
 def tell(what: str) -> None:
     """Note what is in force, in this process or in the one that works for it."""
-    global _told
-    _told = what
+    _TOLD.set(what)
 
 
 def enclose() -> None:
@@ -173,7 +175,7 @@ def confine(walls: Walls) -> str:
     limited = _limit()
     if sys.platform != "linux":
         tell(f"none: {sys.platform} has none that is known here{limited}")
-        return _told
+        return in_force()
     os.environ.update(dict.fromkeys(CACHES, own[0]))
     tempfile.tempdir = own[0]
     _libc().prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -192,7 +194,7 @@ def confine(walls: Walls) -> str:
         parts.append(f"network and exec open: no seccomp ({error.strerror})")
     tell(", ".join(parts))
     errors.confined = own[0]
-    return _told
+    return in_force()
 
 
 def beside(path: str) -> Iterator[str]:

@@ -42,20 +42,30 @@ class Copy:
     """A process that is a copy of this one, as `subprocess.Popen` is a new one: what is imported, it has.
 
     `work` is what it does, and all it does. `apart`: with a standard error of its own, and in a group of its own.
+    `fork` makes it in another way: given the ends of its pipes, the number of a child that does that work.
     """
 
-    def __init__(self, work: Callable[[], None], *, apart: bool = False) -> None:
+    def __init__(
+        self, work: Callable[[], None], *, apart: bool = False, fork: Callable[[Sequence[int]], int] | None = None
+    ) -> None:
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = (os.pipe() for _ in range(3))
         self.returncode: int | None = None
-        self.pid = os.fork()
-        if not self.pid:
-            _work(work, (theirs_in, theirs_out, *([theirs_error] if apart else [])), apart=apart)
+        pipes = (theirs_in, theirs_out, *([theirs_error] if apart else []))
+        try:
+            self.pid = os.fork() if fork is None else fork(pipes)
+            if not self.pid:
+                become(work, pipes, apart=apart)
+        except OSError:
+            for ours in (ours_in, ours_out, ours_error):
+                os.close(ours)
+            raise
+        finally:
+            for theirs in (theirs_in, theirs_out, theirs_error):
+                os.close(theirs)
         if apart:
             # On both sides, so that neither has to wait for the other.
             with contextlib.suppress(OSError):
                 os.setpgid(self.pid, self.pid)
-        for theirs in (theirs_in, theirs_out, theirs_error):
-            os.close(theirs)
         self.stdin: IO[bytes] | None = os.fdopen(ours_in, "wb")
         self.stdout: IO[bytes] | None = os.fdopen(ours_out, "rb")
         self.stderr: IO[bytes] | None = os.fdopen(ours_error, "rb")
@@ -81,7 +91,7 @@ class Copy:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _work(work: Callable[[], None], pipes: Sequence[int], *, apart: bool) -> NoReturn:
+def become(work: Callable[[], None], pipes: Sequence[int], *, apart: bool, kept: Sequence[int] = ()) -> NoReturn:
     """What a copy does: it never returns to what this process was at, and keeps nothing that was open here."""
     try:
         if apart:
@@ -89,7 +99,7 @@ def _work(work: Callable[[], None], pipes: Sequence[int], *, apart: bool) -> NoR
         for number, pipe in enumerate(pipes):
             os.dup2(pipe, number)
         for open_here in os.listdir("/proc/self/fd"):
-            if int(open_here) > 2:
+            if int(open_here) > 2 and int(open_here) not in kept:
                 with contextlib.suppress(OSError):
                     os.close(int(open_here))
         # Not closed with the object: a copy of a copy has others in their place.

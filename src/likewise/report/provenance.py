@@ -46,8 +46,8 @@ def origin(
         candidate=model_artefact(targets["candidate"], models.get("candidate"), facts.details.get("candidate")),
         data=_data_artefact(targets["data"], source),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"python": sys.version.split()[0], **versions(LIBRARIES)},
-        machine={"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()},
+        versions=tools(),
+        machine=machine(),
         settings=dict(stated),
         run={
             "call_sizes": dict(facts.batch_size),
@@ -55,6 +55,16 @@ def origin(
             "confinement": in_force(),
         },
     )
+
+
+def tools() -> dict[str, str]:
+    """The version of Python, and of every package that a verdict may depend on."""
+    return {"python": sys.version.split()[0], **versions(LIBRARIES)}
+
+
+def machine() -> dict[str, Any]:
+    """What a report says of the machine."""
+    return {"system": platform.system(), "processor": platform.machine(), "cores": cpu_count()}
 
 
 def model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] | None) -> Artefact:
@@ -106,8 +116,10 @@ def _content(target: Any) -> Path | bytes | None:
 
 def _data_artefact(target: Any, source: Source | None) -> Artefact:
     if source is None:
+        # Of rows that nobody got to read, the file is known all the same.
+        stored = isinstance(target, str | PathLike) and Path(target).is_file()
         name = str(target) if isinstance(target, str | PathLike) else type(target).__name__
-        return Artefact(name, "unknown")
+        return Artefact(name, "unknown", files.hash_file(str(target)) if stored else None)
     return Artefact(source.location, str(source.provenance), fingerprint_of(source))
 
 

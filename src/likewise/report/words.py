@@ -58,6 +58,15 @@ def gates_told(outcomes: Mapping[str, Outcome]) -> str:
     return f"{passing} of {len(outcomes)} gates {'passes' if passing == 1 else 'pass'}: {', '.join(others)}"
 
 
+def gates_counted(outcomes: Mapping[str, Outcome]) -> str:
+    """What very many gates come to: how many of each."""
+    found = list(outcomes.values())
+    if all(outcome is Outcome.PASS for outcome in found):
+        return gates_told(outcomes)
+    counts = [(found.count(outcome), outcome) for outcome in Outcome]
+    return f"{len(found)} gates: " + ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
+
+
 def titled(report: Report, gate: str | None = None) -> str:
     """Both models, behind the name of the gate where it has one."""
     name = gate or report.origin.settings.get("gate") or ""

@@ -19,7 +19,16 @@ from likewise.compare import variations
 from likewise.compare.call import Side, SingleAnswerError, answers, open_side
 from likewise.compare.engines import Engine, Run, Session
 from likewise.compare.variations import batches, lengths
-from likewise.contracts.comparison import Comparison, Incident, Plan, Progress, RunFacts, SuiteFacts, Untried
+from likewise.contracts.comparison import (
+    Checkpoint,
+    Comparison,
+    Incident,
+    Plan,
+    Progress,
+    RunFacts,
+    SuiteFacts,
+    Untried,
+)
 from likewise.contracts.data import Source
 from likewise.contracts.models import MADE_FROM, Model
 from likewise.contracts.report import Explanation, Report
@@ -124,9 +133,10 @@ def investigate(
     progress: Follower | None = None,
     judged: Callable[[Report, str], None] | None = None,
     apart: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Report, Investigation | None]:
     """`run`, and what was found where a cause was looked for: the models are closed, the rows and answers are kept."""
-    gate = _Gate(settings, settings.policy(), judged)
+    gate = _Gate(settings, settings.policy(), judged, checkpoint)
     opened: tuple[Plan, Session] | None = None
     with ExitStack() as stack:
         try:
@@ -197,6 +207,7 @@ class _Gate:
     settings: Settings
     policy: Policy
     judged: Callable[[Report, str], None] | None = None
+    checkpoint: Checkpoint | None = None
     models: dict[str, Model] = field(default_factory=dict)
     source: selection.Selection | None = None
     hashing: threading.Thread | None = None
@@ -250,6 +261,7 @@ class _Gate:
             decided=partial(judging.decided, policy=self.policy) if settings.fail_fast else None,
             workers=settings.workers,
             address=settings.address,
+            checkpoint=self.checkpoint,
         )
 
     def vary(self, plan: Plan, ran: Run) -> Run:

@@ -411,9 +411,14 @@ def _require_types(settings: Settings, *, where: str) -> Settings:
         raise UsageError(f"{where}: {place}: {first['msg'].lower()}, got {first['input']!r}") from error
 
 
+def default_report(gate: str) -> str:
+    """Where the report of a gate goes that says nothing else."""
+    return f"parity_report.{gate}.json"
+
+
 def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
     where = f"{path.name}, gate {name!r}"
-    settings = settings_from({"report": f"parity_report.{name}.json", **table, "gate": name}, where=where)
+    settings = settings_from({"report": default_report(name), **table, "gate": name}, where=where)
     return _require_types(settings, where=where)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from os import PathLike
@@ -17,12 +18,12 @@ from likewise.data import files
 from likewise.errors import DataError, UsageError, one_line
 from likewise.judge import verdict as judging
 from likewise.models.onnx.describe import EXTERNAL_DATA
-from likewise.registry import open_source
+from likewise.registry import describe_model, open_source
 from likewise.report import provenance
 from likewise.report.formats import json as json_report
 from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources
 from likewise.report.words import worst
-from likewise.tasks.settings import Settings, settings_from
+from likewise.tasks.settings import Settings, settings_from, stated
 
 MODELS = ("reference", "candidate")
 UNDECIDED = ("explanation", "diagnoses", "bench", "provenance")
@@ -30,6 +31,12 @@ UNDECIDED = ("explanation", "diagnoses", "bench", "provenance")
 
 SUMMED_UP = ("samples", "max_abs_diff", "mean_abs_diff", "abs_tol", "mean_tol", "passed")
 """What a report says first, and what follows from the rest of it."""
+
+WHOLE = ("catboost", "lightgbm", "onnx", "recorded", "sklearn", "torch", "xgboost")
+"""Frameworks whose models are one file, and what that names."""
+
+NAMES = (*MODELS, "data", "report", "formats", "gate")
+"""Settings that name files: what is in them is hashed, and where a report goes does not change it."""
 
 LATER = re.compile(r"generated\b|[^:]+:\w+")
 """What has no bytes to hash and can be opened again all the same: generated rows, an attribute of a module."""
@@ -81,6 +88,38 @@ def verify(
     if statement is not None:
         points += _stated(statement, content, stored)
     return Verified(stored.outcome, stored.headline, tuple(points))
+
+
+def changed(report: str | PathLike[str], settings: Settings) -> str:
+    """What keeps a stored report from being that of a run with these settings, here and now; empty if nothing does.
+
+    What cannot be told has changed: code that may read other files, models that answer from elsewhere.
+    """
+    for side in MODELS:
+        model, options = getattr(settings, side), getattr(settings, f"{side}_options")
+        framework = describe_model(model, options, side=side).framework
+        if framework not in WHOLE:
+            return f"the {side} is not told by the hash of a file"
+        if any(isinstance(value, str) and os.path.exists(value) for value in options.values()):
+            return f"an option of the {side} names a file"
+    if settings.trusted or settings.baseline:
+        return "it depends on code" if settings.trusted else "it is held against a baseline"
+    given = {name: getattr(settings, name) for name in (*MODELS, "data")}
+    for point in verify(report, **given).points:
+        if not point.holds:
+            return point.told
+    stored = json_report.loads(_read(report), name=str(report)).origin
+    said = (json.loads(json_report.dumps(table)) for table in (stored.settings, stated(settings)))
+    before, now = ({name: value for name, value in table.items() if name not in NAMES} for table in said)
+    if other := _unequal(before, now):
+        return f"other settings: {', '.join(other)}"
+    other = _unequal({**stored.versions, **stored.machine}, {**provenance.tools(), **provenance.machine()})
+    return f"another version or machine: {', '.join(other)}" if other else ""
+
+
+def _unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names under which two tables hold different values."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def fingerprint(data: Any) -> str | None:

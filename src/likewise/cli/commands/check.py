@@ -25,13 +25,16 @@ FILES = ("data", "baseline", "report", "formats")
 @click.option(
     "--config", metavar="FILE", help="Gates to run.  [default: likewise.toml or pyproject.toml, here or above]"
 )
-@click.option(
-    "--trust-config",
-    is_flag=True,
-    envvar="LIKEWISE_TRUST_CONFIG",
-    help="Run the code that the configuration names, and write where it says.  [env: LIKEWISE_TRUST_CONFIG=1]",
-)
+@options.trust_config_option
 @click.option("--reports", metavar="FOLDER", help="Write every gate's report there too, in every format.")
+@click.option(
+    "--checkpoint",
+    callback=options.interval,
+    metavar="TIME",
+    default="60s",
+    help="How often a long run keeps what it has reached, beside the report; `none`: never.  [default: 60s]",
+)
+@click.option("--resume", is_flag=True, help="Go on from what a run that was killed had reached.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
@@ -53,6 +56,8 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     shown = {name: given.pop(name) for name in ("as_json", "quiet", "debug")}
     names = ("config", "gates", "reports", "trust_config", "repro")
     path, chosen, folder, trusting, repro = (given.pop(name) for name in names)
+    every, resume = (given.pop(name) for name in ("checkpoint", "resume"))
+    checkpoint = {"every": every, "resume": resume} if resume or every is not None else None
     stated = options.stated(**given)
     together: dict[str, str] = {}
     started = os.getcwd()
@@ -88,10 +93,14 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     require_own_reports(settings, together)
     if len(settings) > 1 and repro is not None:
         raise UsageError("--repro shows one difference, and there are several gates", remedy="Choose one: --gate NAME")
+    if len(settings) > 1 and resume:
+        raise UsageError(
+            "--resume goes on with one gate", remedy="Choose one: --gate NAME, or `likewise fleet --resume`"
+        )
     if len(settings) > 1:
         ctx.exit(carry_out_all(settings, together, seen_from=started, **shown))
     (gate,) = settings.values()
-    carried = carry_out(gate, seen_from=started, repro=repro, **shown)
+    carried = carry_out(gate, seen_from=started, repro=repro, checkpoint=checkpoint, **shown)
     if gate.gate is not None and carried.shown:
         click.echo(f"{gate.gate}:")
     show(carried, as_json=shown["as_json"])

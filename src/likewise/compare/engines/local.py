@@ -134,6 +134,7 @@ class LocalRun:
     head: Head | None = None
     decided: bool = False
     begun: int = 0
+    done: int = 0
     here: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -142,6 +143,7 @@ class LocalRun:
     def carry_out(self, details: Mapping[str, Json]) -> Run:
         began = time.perf_counter()
         try:
+            self._resume(details)
             self._compare()
         except UsageError:
             raise
@@ -156,9 +158,13 @@ class LocalRun:
         with ThreadPoolExecutor(self.crew.size if self.crew else 2, thread_name_prefix="likewise") as pool:
             pending: deque[_Answers | Future[Observed]] = deque()
             paces: list[float] = []
+            resumed = self.done
             try:
                 for number, work in enumerate(self._work()):
                     began = time.perf_counter()
+                    if number < resumed:
+                        self.begun += len(work) if isinstance(work, Batch) else 0
+                        continue
                     if isinstance(work, Batch):
                         pending.append(self._begin(pool, work) if number == 0 else self._start(pool, work))
                         self.begun += len(work)
@@ -167,15 +173,36 @@ class LocalRun:
                     while len(pending) > self._ahead():
                         pending[0].result()
                         self._reduce(pending.popleft())
+                        self._keep_reached()
                     if self._enough():
                         break
                     # Two chunks go one step after the other and two all at once; the faster way stays.
-                    if 1 <= number <= 4 and not self.apart and isinstance(work, Batch) and not self.crew:
+                    turn = number - resumed
+                    if 1 <= turn <= 4 and not self.apart and isinstance(work, Batch) and not self.crew:
                         paces.append((time.perf_counter() - began) / len(work))
-                        self.concurrent = number in (2, 3) or (number == 4 and _faster_at_once(paces))
+                        self.concurrent = turn in (2, 3) or (turn == 4 and _faster_at_once(paces))
+                while pending:
+                    pending[0].result()
+                    self._reduce(pending.popleft())
+                    self._keep_reached()
             finally:
                 for answered in pending:
                     self._reduce(answered)
+
+    def _resume(self, details: Mapping[str, Json]) -> None:
+        """Go on from what an earlier run had reached: the work it had done, and what came of that."""
+        if self.plan.checkpoint is None:
+            return
+        state = self.plan.checkpoint.load(details, lambda: self.plan.source.fingerprint)
+        if state is not None:
+            self.done, self.partial, self.kept, self.head, self.seconds, self.row_seconds = state
+
+    def _keep_reached(self) -> None:
+        """What is reduced is done, in its order: what was begun beside it is begun again after a kill."""
+        self.done += 1
+        if self.plan.checkpoint is not None:
+            reached = self.done, self.partial, self.kept, self.head, self.seconds, self.row_seconds
+            self.plan.checkpoint.save(reached)
 
     def _work(self) -> Iterator[Work]:
         """The chunks; or the first of them, and parts of the data that others read where each can."""

@@ -67,7 +67,9 @@ def require_stored(models: Iterable[Model]) -> None:
 
 def told_to_others(plan: Plan) -> Plan:
     """The plan without what only this process can read or call."""
-    return replace(plan, source=ArraySource(plan.source.location, {}, stop=0), progress=None, decided=None)
+    return replace(
+        plan, source=ArraySource(plan.source.location, {}, stop=0), progress=None, decided=None, checkpoint=None
+    )
 
 
 def parts_of(source: Source, workers: int, size: int) -> Sequence[Source]:

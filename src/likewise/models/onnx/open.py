@@ -313,6 +313,7 @@ class OnnxAdapter(Adapter):
 
     framework = "onnx"
     holds_interpreter = False
+    modules = ("onnx", "onnxruntime")
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | PathLike):

@@ -27,32 +27,33 @@ class JunitRenderer:
     format = "junit"
 
     def render(self, report: Report, **options: Any) -> str:
-        return _document(_suites(report, titled(report)))
+        return document(suites(report, titled(report)))
 
     def render_gates(self, reports: Mapping[str, Report]) -> str:
-        return _document([suite for name, report in reports.items() for suite in _suites(report, titled(report, name))])
+        return document([suite for name, report in reports.items() for suite in suites(report, titled(report, name))])
 
 
-def _document(suites: list[ET.Element]) -> str:
+def document(found: list[ET.Element]) -> str:
+    """The file that holds these suites."""
     root = ET.Element("testsuites", name="likewise")
-    root.extend(suites)
+    root.extend(found)
     for total in ("tests", "failures", "errors"):
-        root.set(total, str(sum(int(suite.get(total, "0")) for suite in suites)))
+        root.set(total, str(sum(int(suite.get(total, "0")) for suite in found)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suites(report: Report, name: str) -> list[ET.Element]:
+def suites(report: Report, name: str) -> list[ET.Element]:
     """What a report holds: the limits on all rows, those at other batch sizes, and every kind of suite."""
     checks = report.verdict.checks
-    suites = [_whole(report, name, [check for check in checks if check.batch_size is None])]
+    all_of_them = [_whole(report, name, [check for check in checks if check.batch_size is None])]
     swept = [check for check in checks if check.batch_size is not None]
     if swept:
-        suites.append(_at_other_sizes(report, f"{name} at other batch sizes", swept))
+        all_of_them.append(_at_other_sizes(report, f"{name} at other batch sizes", swept))
     for kind in dict.fromkeys(suite.kind for suite in report.verdict.suites):
         found = [suite for suite in report.verdict.suites if suite.kind == kind]
-        suites.append(_of_kind(report, f"{name}, {kind} suites", found))
-    return suites
+        all_of_them.append(_of_kind(report, f"{name}, {kind} suites", found))
+    return all_of_them
 
 
 def _suite(report: Report, name: str, *, seconds: float = 0.0) -> ET.Element:

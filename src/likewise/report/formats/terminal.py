@@ -459,7 +459,13 @@ def _inputs(inputs: Mapping[str, Any]) -> str:
 
 
 def summary(
-    gates: Iterable[tuple[str, Outcome, str]], *, width: int, colour: bool, saved: str = "", whole: bool = False
+    gates: Iterable[tuple[str, Outcome, str]],
+    *,
+    width: int,
+    colour: bool,
+    saved: str = "",
+    whole: bool = False,
+    told: str = "",
 ) -> str:
     """Many gates in one table, a line each unless `whole`: name, outcome, what it says; then what they come to."""
     from rich.text import Text
@@ -473,9 +479,10 @@ def summary(
         marked = Text(MARKS[outcome], COLOURS[outcome]), Text(str(outcome), COLOURS[outcome])
         shown = sentence(headline) if whole else cut(sentence(headline), max(room, 20))
         table.add_row(Text(name, "bold"), *marked, Text(shown))
-    told = gates_told({name: outcome for name, outcome, _ in found})
+    told = told or gates_told({name: outcome for name, outcome, _ in found})
     where = [Line(f"Report: {saved}", style="dim")] if saved else []
-    return drawn([table, "", Line(sentence(told), style="bold"), *where], width=width, colour=colour)
+    parts: list[Part] = [Line(sentence(told), style="bold"), *where]
+    return drawn([table, "", *parts] if found else parts, width=width, colour=colour)
 
 
 EXTENSION = TerminalRenderer()

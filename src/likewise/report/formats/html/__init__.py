@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.results import BenchResult, Latency
-from likewise.contracts.verdict import Finding, Severity, figure
+from likewise.contracts.values import dataclass
+from likewise.contracts.verdict import Finding, Outcome, Severity, figure
 from likewise.report.console import printable
 from likewise.report.formats.html import charts as drawing
 from likewise.report.formats.html import tables
-from likewise.report.formats.html.cells import TONES, Cell, Table, count, share, shown, table, words
+from likewise.report.formats.html.cells import TONES, Cell, Table, count, outcome_cell, share, shown, table, words
 from likewise.report.words import (
     MARKS,
     batches_told,
@@ -29,6 +30,7 @@ from likewise.report.words import (
     duration,
     faster,
     footprints,
+    gates_counted,
     remedy_of,
     remedy_told,
     repair_told,
@@ -36,6 +38,7 @@ from likewise.report.words import (
     sentence,
     size,
     titled,
+    worst,
 )
 
 if TYPE_CHECKING:
@@ -66,19 +69,57 @@ class HtmlRenderer:
 
     def render(self, report: Report, **options: Any) -> str:
         page = _context(report)
-        text = _template().render(
+        text = template("page.html").render(
             **page,
             data=drawing.embedded(_data(report, page["charts"])),
             style=_joined(STYLES),
             early=_joined(EARLY_SCRIPTS),
             script=_joined(SCRIPTS),
-            policy=_policy(),
+            policy=_policy(EARLY_SCRIPTS, SCRIPTS),
         )
         return text.rstrip() + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A gate in an index of many: what came of it, and the page that tells more."""
+
+    name: str
+    outcome: Outcome
+    headline: str
+    page: str
+    note: str = ""
+
+
+def index(entries: Sequence[Entry]) -> str:
+    """A page that names every gate and links its own, those that do not pass first."""
+    outcomes = {entry.name: entry.outcome for entry in entries}
+    outcome = worst(outcomes.values())
+    ordered = sorted(entries, key=lambda entry: entry.outcome is Outcome.PASS)
+    gates = table(
+        "Gates",
+        ("Gate", "Verdict", "What it says", ""),
+        (
+            (Cell(e.name, link=e.page), outcome_cell(e.outcome), words(sentence(e.headline)), words(e.note or " "))
+            for e in ordered
+        ),
+        stacks=True,
+    )
+    text = template("index.html").render(
+        outcome=str(outcome),
+        mark=MARKS[outcome],
+        tone=TONES[outcome],
+        headline=sentence(gates_counted(outcomes)),
+        gates=gates,
+        style=_joined(STYLES),
+        policy=_policy(),
+    )
+    return text.rstrip() + "\n"
+
+
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """One of our pages, ready to be filled in."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -90,7 +131,7 @@ def _template() -> Template:
         # What is marked as safe is ours; all other text comes from models and data.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 @cache
@@ -99,11 +140,11 @@ def _joined(names: tuple[str, ...]) -> str:
 
 
 @cache
-def _policy() -> str:
-    """Nothing is loaded, and only the scripts and styles of this package run, by their hashes."""
-    scripts = " ".join(_hash(_joined(names)) for names in (EARLY_SCRIPTS, SCRIPTS))
+def _policy(*scripts: tuple[str, ...]) -> str:
+    """Nothing is loaded, and only these scripts and the styles of this package run, by their hashes."""
+    allowed = " ".join(_hash(_joined(names)) for names in scripts) or "'none'"
     return (
-        f"default-src 'none'; script-src {scripts}; style-src {_hash(_joined(STYLES))}; img-src data:; "
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(_joined(STYLES))}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -24,7 +24,7 @@ TONES = {Outcome.PASS: "good", Outcome.FAIL: "bad", Outcome.INCONCLUSIVE: "unsur
 class Cell:
     """One value: what is shown, what sorting goes by, a mark in front of it, and why it has one.
 
-    `tone` names how it looks; it never says what the mark or the text does not.
+    `tone` names how it looks; it never says what the mark or the text does not. `link` is a file beside the page.
     """
 
     text: str
@@ -33,6 +33,7 @@ class Cell:
     mark: str = ""
     why: str = ""
     title: str = ""
+    link: str = ""
 
     @property
     def long(self) -> bool:

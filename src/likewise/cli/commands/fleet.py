@@ -1,0 +1,131 @@
+"""`likewise fleet`: hundreds of gates in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from likewise.cli import options
+from likewise.errors import DataError, UsageError
+
+
+@click.command(short_help="Hundreds of gates in one run.")
+@click.argument("gates", metavar="FOLDER|TOML")
+@click.option("--reference", metavar="NAME", help="How references are called below FOLDER.  [default: *.joblib, …]")
+@click.option("--candidate", metavar="NAME", help="How candidates are called below FOLDER.  [default: *.onnx]")
+@options.data_options
+@options.policy_options
+@options.comparison_options
+@options.trust_option
+@options.force_option
+@options.gate_timeout_option
+@options.trust_config_option
+@click.option(
+    "--reports", metavar="FOLDER", default="likewise-fleet", show_default=True, help="Where all reports are written."
+)
+@click.option("--jobs", type=int, metavar="N", help="Gates at a time at most.  [default: as many as cores]")
+@click.option("--resume", is_flag=True, help="Keep what is in --reports already, of files that have not changed.")
+@click.option(
+    "--changed-since",
+    metavar="FLEET.json",
+    help="Run only gates whose models, data, settings or versions are not those of that report, by their hashes, and "
+    "those that were inconclusive.",
+)
+@options.explain_options
+@options.output_options(json="Print all reports as JSON.", quiet="Print the table only.")
+@click.pass_context
+def fleet(ctx: click.Context, /, *, gates: str, **given: Any) -> None:
+    """Run the gates of a TOML file, or of all models below a FOLDER, several at a time.
+
+    In a folder, a candidate lies beside its reference, and rows beside both or in a folder above;
+    the gate is called after where it lies. Every gate has a process and walls of its own: what happens
+    to one touches no other. The reports folder gets index.html, fleet.json, fleet.junit.xml, and
+    the report and the page of every gate; options hold for all gates.
+
+    \b
+    likewise fleet models --data test.parquet --jobs 4
+    likewise fleet gates.toml --changed-since yesterday/fleet.json
+    """
+    from likewise.cli.fleet import Fleet
+    from likewise.models.remote import cores
+    from likewise.tasks.fleet import require_stems, stem
+    from likewise.tasks.settings import overridden, require_own_reports
+
+    names = ("reference", "candidate", "reports", "jobs", "resume", "changed_since", "trust_config")
+    reference, candidate, reports, jobs, resume, since, trusting = (given.pop(name) for name in names)
+    as_json, quiet, debug = (given.pop(name) for name in ("as_json", "quiet", "debug"))
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs is {jobs}", remedy="Give a number above zero")
+    folder = Path(os.path.abspath(reports))
+    before = None if since is None else os.path.abspath(since)
+    stated = options.stated(**given)
+    found = _found(gates, stated, reference=reference, candidate=candidate, trusting=trusting)
+    found = {name: overridden(gate, stated) for name, gate in found.items()}
+    require_stems(found)
+    require_own_reports(found, {})
+    folder = Path(os.path.relpath(folder))
+    with _stored(before, found) as old:
+        if resume:
+            there = {name: folder / f"{stem(name)}.json" for name in found}
+            kept = {name: path for name, path in there.items() if path.is_file()}
+            if not kept and not quiet:
+                click.echo(f"There is nothing to resume in {folder}: all gates are run.", err=True)
+            old |= kept
+        ran = Fleet(found, folder, old, retry=not resume, jobs=jobs or cores())
+        try:
+            ran.carry_out(quiet=quiet or as_json, debug=debug, tell=lambda text: click.echo(text, err=True))
+        except (KeyboardInterrupt, SystemExit):
+            click.echo(f"{len(ran.ended)} of {len(found)} gates have ended; --resume goes on from there.", err=True)
+            raise
+        ctx.exit(ran.conclude(as_json=as_json))
+
+
+def _found(
+    gates: str, stated: dict[str, Any], *, reference: str | None, candidate: str | None, trusting: bool
+) -> dict[str, Any]:
+    """The gates of a file, in whose folder we are from now on, or those below a folder."""
+    from likewise.tasks.fleet import find
+    from likewise.tasks.settings import load_gates, require_harmless
+
+    if os.path.isdir(gates):
+        return find(Path(gates), reference=reference, candidate=candidate, data=stated.pop("data", None))
+    if reference is not None or candidate is not None or "data" in stated:
+        raise UsageError("names of files beside a list of gates", remedy="Write them into the list, or give a folder")
+    path = Path(gates)
+    found = load_gates(path)
+    os.chdir(path.parent)
+    if not trusting:
+        require_harmless(found, trusted="trusted" in stated)
+    return found
+
+
+@contextmanager
+def _stored(path: str | None, gates: Iterable[str]) -> Iterator[dict[str, Path]]:
+    """The reports of an earlier fleet, each in a file of its own, by the gates that there still are."""
+    if path is None:
+        yield {}
+        return
+    from likewise.tasks.fleet import stem
+
+    try:
+        stored = json.loads(Path(path).read_bytes())
+        found = {name: stored["gates"][name] for name in gates if name in stored["gates"]}
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", remedy="Name the fleet.json of a run") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is no report of a fleet", remedy="Name the fleet.json of a run") from error
+    with tempfile.TemporaryDirectory(prefix="likewise-fleet.") as folder:
+        places = {name: Path(folder) / f"{stem(name)}.json" for name in found}
+        for name, place in places.items():
+            place.write_text(json.dumps(found[name]), encoding="utf-8")
+        yield places
+
+
+EXTENSION = fleet

@@ -1,0 +1,114 @@
+"""What a long check has reached, kept beside its report: after a kill, the rows that were compared are not asked again.
+
+A checkpoint belongs to one question: models, data and settings by their hashes, versions and machine. It is read like
+a stranger's file: nothing in it is made but our own summaries, arrays and columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from likewise.contracts.comparison import Json
+from likewise.data.columns import ArrayColumns, CaseColumns
+from likewise.data.files import CHECKPOINT, is_checkpoint
+from likewise.data.readers.arrays import StoredArrays
+from likewise.errors import one_line
+from likewise.report import provenance
+from likewise.report.formats.json import dumps
+from likewise.tasks.settings import Settings, stated
+
+OURS = ("likewise.compare.", "likewise.contracts.", "likewise.data.")
+NAMED = {
+    *(("likewise.data.columns", "_arrow_columns"), ("pyarrow.lib", "py_buffer"), ("numpy", "dtype")),
+    *(("numpy", "ndarray"), ("numpy._core.numeric", "_frombuffer"), ("numpy._core.multiarray", "_reconstruct")),
+    *(("numpy._core.multiarray", "scalar"), ("numpy.core.numeric", "_frombuffer")),
+    *(("numpy.core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "scalar")),
+    *(("builtins", name) for name in ("bytearray", "complex", "frozenset", "set", "slice")),
+}
+"""What a checkpoint may name beside our own values."""
+
+WRITTEN = ("report", "formats", "gate")
+"""Settings that say where a report goes, and nothing about it."""
+
+
+class Checkpoint:
+    """Where a run keeps what it has reached, at most every so many seconds; `said` tells what became of an old one."""
+
+    def __init__(
+        self, settings: Settings, write: Callable[[bytes], None], *, every: float, old: Path | None = None
+    ) -> None:
+        self._settings, self._write, self._every, self._old = settings, write, every, old
+        self._last = time.monotonic()
+        self._key: str | None = None
+        self.said = ""
+
+    def load(self, details: Mapping[str, Json], fingerprint: Callable[[], str | None]) -> Any:
+        """What an earlier run of the same question had reached, if it is to be gone on from; None for nothing."""
+        self._question = details, fingerprint
+        if self._old is None:
+            return None
+        told = f"{self._old} is not used"
+        if not self._old.is_file():
+            self.said = f"There is no {self._old}: all rows are compared."
+            return None
+        try:
+            found = self._old.read_bytes()
+            key, body = (found := found.removeprefix(CHECKPOINT))[:64], found[64:]
+            if not is_checkpoint(self._old):
+                self.said = f"{told}: it is no checkpoint of this version."
+            elif self._asked() is None or key.decode("ascii", "replace") != self._asked():
+                self.said = f"{told}: it belongs to other files, settings or versions."
+            else:
+                state = _Unpickler(io.BytesIO(body)).load()
+                self.said = f"Resumed from {self._old}: {state[1].rows:,} rows were compared already."
+                return state
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, all rows are compared
+            self.said = f"{told}: it is damaged ({one_line(error)})."
+        return None
+
+    def save(self, state: Any) -> None:
+        """Keep what the run has reached, if it is time for that."""
+        if time.monotonic() - self._last >= self._every and (key := self._asked()) is not None:
+            self._write(CHECKPOINT + key.encode() + pickle.dumps(state, protocol=5))
+            self._last = time.monotonic()
+
+    def _asked(self) -> str | None:
+        """The hash of the question; None where a model or the data have none, and nobody could tell whether it is new.
+
+        Known once: files that change meanwhile make another question of the next run, not of this one.
+        """
+        if self._key is None:
+            details, fingerprint = self._question
+            targets = {side: getattr(self._settings, side) for side in ("reference", "candidate")}
+            hashes = {side: provenance.sha256_of(target) for side, target in targets.items()}
+            hashes["data"] = fingerprint()
+            weights = {side: provenance.weights_beside(target, details.get(side)) for side, target in targets.items()}
+            said = {name: value for name, value in stated(self._settings).items() if name not in WRITTEN}
+            asked = [hashes, weights, json.loads(dumps(said)), provenance.tools(), provenance.machine()]
+            if None not in hashes.values():
+                self._key = hashlib.sha256(dumps(asked).encode()).hexdigest()
+        return self._key
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes our own summaries, arrays and columns, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in NAMED:
+            return super().find_class(module, name)
+        if module.startswith(OURS) and "." not in name:
+            found = getattr(import_module(module), name, None)
+            plain = isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum))
+            if plain or found in (ArrayColumns, CaseColumns, StoredArrays):
+                return found
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
