@@ -17,7 +17,7 @@ from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
-from likewise.errors import UsageError, nearest
+from likewise.errors import UsageError, nearest, require_file
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
@@ -419,6 +419,7 @@ def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    require_file(path, UsageError)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
