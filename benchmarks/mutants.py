@@ -1,9 +1,10 @@
 """Would the tests notice if the gate judged otherwise? `make mutants`, or `python benchmarks/mutants.py`.
 
 One place of a module that judges, pairs, feeds, lays out, observes or measures is changed: a comparison, a boundary, a
-condition, a constant, an argument, a statement, what is returned. A part of the tests is run on it, in a process of its
-own that gets the changed module from memory; the files of the source stay as they are. A mutant that no test kills is
-printed with its line: a test is missing, or the line makes no difference.
+condition, a constant, an argument, a statement, what is returned. The tests that come to the changed line are run on
+it, the quickest first, in a copy of a process that has collected them all and gets the changed function from memory;
+the files of the source stay as they are. A mutant that no test kills is printed with its line: a test is missing, or
+the line makes no difference.
 
     --sample 200      mutants, drawn with --seed from all that there are
     --only compare    modules with this in their path
@@ -14,19 +15,26 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import importlib.abc
 import importlib.util
+import json
 import os
 import random
+import resource
 import select
+import signal
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "likewise"
@@ -41,15 +49,21 @@ TESTS = (
     *("tests/gate/test_numbers.py", "tests/gate/test_whole_numbers.py", "tests/gate/test_nothing_compared.py"),
     *("tests/gate/test_outputs.py", "tests/gate/test_forms.py", "tests/gate/test_rows.py", "tests/gate/test_inputs.py"),
     *("tests/gate/test_labels.py", "tests/gate/test_logits.py", "tests/gate/test_data_as_it_is.py"),
-    *("tests/compare/metrics", "tests/data", "tests/gate/test_oracle.py"),
+    *("tests/gate/test_own_copies.py", "tests/gate/test_batches.py", "tests/gate/test_fail_fast.py"),
+    *("tests/compare/metrics", "tests/compare/test_session.py", "tests/compare/test_samples.py", "tests/data"),
+    *("tests/gate/test_oracle.py",),
 )
-"""Quick ones first: a mutant is done with at the first test that fails."""
+"""Which of them are asked about a mutant is found out by running them all once."""
 
 PRELOADED = ("numpy", "pandas", "pyarrow", "onnx", "onnxruntime", "pytest", "psutil", "pydantic", "scipy")
 """Imported once, before the process is copied for every mutant. Nothing of likewise is among them."""
 
-FORBEARANCE = 4.0
-"""A mutant that takes so many times as long as the tests do is taken to hang, which is noticed too."""
+FORBEARANCE, WAITING = 4.0, 30.0
+"""A mutant that takes so many times as long as the tests do, and that again by the clock, is taken to hang, which is
+noticed too."""
+
+ELSEWHERE_MADE = 77
+"""How a copy says that it is no function that changed."""
 
 OTHER_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt),
@@ -183,6 +197,38 @@ def mutated(mutant: Mutant) -> CodeType:
     return compile(ast.fix_missing_locations(tree), str(mutant.path), "exec", dont_inherit=True)
 
 
+def place_of(code: CodeType) -> tuple[str, int]:
+    return code.co_qualname, code.co_firstlineno
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from nested(constant)
+
+
+def put_in(mutant: Mutant) -> bool:
+    """Give the functions of a module that is loaded their changed code; False where it is no function that changed."""
+    found = {place_of(code): code for code in nested(mutated(mutant))}
+    functions = [
+        function
+        for function in gc.get_objects()
+        if isinstance(function, FunctionType) and function.__code__.co_filename == str(mutant.path)
+    ]
+    changed = [function for function in functions if differs(function.__code__, found.get(place_of(function.__code__)))]
+    try:
+        for function in changed:
+            function.__code__ = found[place_of(function.__code__)]
+    except (KeyError, ValueError):  # other names from around it
+        return False
+    return bool(changed)
+
+
+def differs(code: CodeType, other: CodeType | None) -> bool:
+    return other is None or code.replace(co_filename=other.co_filename) != other
+
+
 class FromMemory(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives the changed module to whoever imports it."""
 
@@ -198,40 +244,175 @@ class FromMemory(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(mutated(self.mutant), module.__dict__)
 
 
-def tested(mutant: Mutant | None, tests: Sequence[str], seconds: float) -> str:
-    """`survived`, `killed` or `hangs`: the tests in a copy of this process."""
+def copied(work: Callable[[], int], seconds: float) -> str:
+    """What becomes of a copy of this process that does the work in so many seconds of the processor."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.close(reading)
-        run_tests(mutant, tests)
+        code = 99
+        try:
+            os.close(reading)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+            code = work()
+        finally:
+            os._exit(code)
     os.close(writing)
-    try:
-        if not select.select([reading], [], [], seconds)[0]:  # readable when the child ends, which closes its side
-            os.kill(child, 9)
-            return "hangs"
-    finally:
-        os.close(reading)
-        _, status = os.waitpid(child, 0)
-    return "survived" if status == 0 else "killed"
+    # Readable when the child ends, which closes its side. One that waits for nothing uses no processor.
+    ended = select.select([reading], [], [], WAITING * seconds)[0]
+    os.close(reading)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not ended or code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "hangs"
+    return {0: "survived", ELSEWHERE_MADE: "made elsewhere"}.get(code, "killed")
 
 
-def run_tests(mutant: Mutant | None, tests: Sequence[str]) -> None:
-    """In the copy; does not return."""
-    code = 99
-    try:
-        quiet = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(quiet, stream)
+def tested(mutant: Mutant | None, tests: Sequence[str], seconds: float) -> str:
+    """`survived`, `killed` or `hangs`: the tests in a copy of this process, which has not loaded likewise."""
+
+    def work() -> int:
         if mutant:
             sys.meta_path.insert(0, FromMemory(mutant))
-        os.chdir(ROOT)
-        import pytest
+        return run_pytest(tests)
 
-        # Plain: pytest would otherwise load the modules of every plugin's package itself, those of likewise too.
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", *tests]))
-    finally:
-        os._exit(code)
+    return copied(work, seconds)
+
+
+def run_pytest(tests: Sequence[str], *plugins: object) -> int:
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(quiet, stream)
+    os.chdir(ROOT)
+    import pytest
+
+    plugins = (Unhurried(), *plugins)
+    # Plain: pytest would otherwise load the modules of every plugin's package itself, those of likewise too.
+    words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", *tests]
+    return int(pytest.main(words, plugins=list(plugins)))
+
+
+class Unhurried:
+    """A plugin: no example of hypothesis has to be done in time, on whatever machine and traced."""
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import settings
+
+        settings.register_profile("mutants", settings.default, deadline=None, database=None)
+        settings.load_profile("mutants")
+
+
+class Reach:
+    """A plugin: which lines of the modules every test comes to, and how long it takes."""
+
+    def __init__(self, told: IO[str]) -> None:
+        self.told = told
+        self.files = {str(path) for path in modules()}
+        self.seen: set[tuple[str, int]] = set()
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename not in self.files:
+            return None
+        self.seen.add((frame.f_code.co_filename, frame.f_lineno))
+        return self.trace
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        self.seen.clear()
+        self.began = time.process_time()
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        spent = time.process_time() - self.began
+        self.told.write(json.dumps([nodeid, spent, sorted(self.seen)]) + "\n")
+
+
+@dataclass(frozen=True)
+class Test:
+    name: str
+    seconds: float
+    lines: frozenset[tuple[str, int]]
+
+
+def reach(tests: Sequence[str]) -> list[Test]:
+    """Every test with what it comes to, the quickest first."""
+    with tempfile.TemporaryFile("w+") as told:
+
+        def work() -> int:
+            code = run_pytest(tests, Reach(told))
+            told.flush()
+            return code
+
+        if copied(work, 3600.0) != "survived":
+            sys.exit("The tests do not pass on the source as it is.")
+        told.seek(0)
+        found = [json.loads(line) for line in told]
+    known = [Test(name, seconds, frozenset(map(tuple, lines))) for name, seconds, lines in found]
+    return sorted(known, key=lambda test: test.seconds)
+
+
+def coming_to(mutant: Mutant, known: Sequence[Test]) -> list[Test]:
+    return [test for test in known if (str(mutant.path), mutant.line) in test.lines]
+
+
+def coming_near(mutant: Mutant, known: Sequence[Test]) -> list[Test]:
+    return [test for test in known if any(path == str(mutant.path) for path, _ in test.lines)]
+
+
+def patience(tests: Sequence[Test]) -> float:
+    return 20 + FORBEARANCE * sum(test.seconds for test in tests)
+
+
+class Loop:
+    """A plugin: collects the tests once, and asks a copy of that process about every mutant."""
+
+    def __init__(self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str], None]) -> None:
+        self.picked, self.known, self.told = picked, known, told
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for mutant in self.picked:
+            tests = coming_to(mutant, self.known)
+            session.items = [items[test.name] for test in tests]
+            self.told(mutant, copied(lambda mutant=mutant: self.ask(session, mutant), patience(tests)))  # type: ignore[misc]
+        return True
+
+    def ask(self, session: Any, mutant: Mutant) -> int:
+        """In the copy: 0 if all tests that come to the place pass."""
+        if not put_in(mutant):
+            return ELSEWHERE_MADE
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.testsfailed:
+                return 1
+        return 0
+
+
+def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str]) -> Counter[str]:
+    """How many mutants had which end; the survivors are printed."""
+    counted: Counter[str] = Counter()
+    shown = os.dup(1)
+    with tempfile.TemporaryFile("w+") as kept:
+
+        def told(mutant: Mutant, outcome: str) -> None:
+            if outcome == "survived":
+                os.write(shown, f"  survived: {mutant.text}\n".encode())
+            kept.write(f"{picked.index(mutant)} {outcome}\n")
+            kept.flush()
+
+        copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6)
+        kept.seek(0)
+        ends = {int(number): outcome for number, _, outcome in (line.strip().partition(" ") for line in kept)}
+    for number, outcome in ends.items():
+        if outcome == "made elsewhere":  # constants and classes, when their module is imported
+            near = coming_near(picked[number], known)
+            outcome = tested(picked[number], [test.name for test in near], 60 + patience(near))
+            if outcome == "survived":
+                print(f"  survived: {picked[number].text}", flush=True)
+        counted[outcome] += 1
+    assert counted.total() == len(picked), "the tests could not be collected"
+    return counted
 
 
 def prepare() -> None:
@@ -265,16 +446,9 @@ def main() -> None:
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"})
     prepare()
     picked, began = drawn(chosen.sample, chosen.seed, chosen.only), time.perf_counter()
-    if tested(None, chosen.tests, 600.0) != "survived":
-        sys.exit("The tests do not pass on the source as it is.")
-    usual = time.perf_counter() - began
-    print(f"{len(picked)} mutants of {len(modules(chosen.only))} modules; the tests take {usual:.0f} s", flush=True)
-    counted: Counter[str] = Counter()
-    for mutant in picked:
-        outcome = tested(mutant, chosen.tests, 10 + FORBEARANCE * usual)
-        counted[outcome] += 1
-        if outcome == "survived":
-            print(f"  survived: {mutant.text}", flush=True)
+    known = reach(chosen.tests)
+    print(f"{len(picked)} mutants of {len(modules(chosen.only))} modules, {len(known)} tests", flush=True)
+    counted = ask_all(picked, known, chosen.tests)
     noticed = counted["killed"] + counted["hangs"]
     print(f"{noticed} of {len(picked)} noticed ({noticed / max(1, len(picked)):.0%}), {counted['hangs']} by a hang; "
           f"{time.perf_counter() - began:.0f} s, seed {chosen.seed}")  # fmt: skip

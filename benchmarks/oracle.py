@@ -85,6 +85,10 @@ TOP = {"label_flips": "top1_flips", "flip_rate": "top1_flip_rate"}
 
 LARGEST = sys.float_info.max
 
+ENOUGH, FOLLOWS = 10, 0.25
+"""Rows from which a preset is doubted that would pass any constant, and how far apart, of the reference's range, the
+answers of a candidate are that does not follow it."""
+
 ABOVE = 1.0079
 """How far a quantile may be above the true one."""
 
@@ -134,15 +138,15 @@ class Numbers:
             }
             if reference.dtype.kind == "f" == candidate.dtype.kind:
                 coarser = min(reference.dtype, candidate.dtype, key=lambda dtype: dtype.itemsize)
+                both = np.isfinite(reference) & np.isfinite(candidate)  # in their own types
                 with np.errstate(all="ignore"):
                     reference, candidate = reference.astype(coarser), candidate.astype(coarser)
-                both = np.isfinite(reference) & np.isfinite(candidate)
                 steps = [abs(place(c) - place(r)) for r, c in zip(reference[both], candidate[both], strict=True)]
                 self.measures["max_ulp_diff"] = float(max(steps, default=0))
             else:
                 self.measures["max_ulp_diff"] = float(max(self.differences) > 0)
-        if pair.wide and len(self.finite) == self.count:
-            moved = sum(pair.reference.argmax(axis=1) != pair.candidate.argmax(axis=1))
+        if pair.wide and self.count:
+            moved = sum(best(r) != best(c) for r, c in zip(*map(np.ndarray.tolist, pair.sides), strict=True))
             self.measures |= {"label_flips": moved, "flip_rate": moved / len(pair.reference)}
 
     def mismatch_rate(self, absolute: float, relative: float) -> float:
@@ -151,6 +155,11 @@ class Numbers:
             for (r, _), d in zip(self.finite, self.differences, strict=True)
         )
         return (far + self.odd) / self.count if self.count else 0.0
+
+
+def best(row: list[float]) -> int:
+    """The place of the largest number; NaN is never it."""
+    return max(range(len(row)), key=lambda place: -math.inf if row[place] != row[place] else row[place])
 
 
 def exactly(absolute: float, relative: float, reference: float) -> Fraction:
@@ -238,7 +247,14 @@ def expected(pair: Pair, asked: Asked, *, labels: bool) -> set[str]:
         return {FAIL}
     if numbers.count and not numbers.finite:
         return {INCONCLUSIVE}
-    return outcomes | {INCONCLUSIVE} if varies_little(pair, absolute, relative) else outcomes
+    chosen = asked.keys() & {"abs_tol", "rel_tol", "mean_tol"} or mine_of_numbers(asked)
+    doubtful = not chosen and len(pair.reference) >= ENOUGH and varies_little(pair, absolute, relative)
+    return outcomes | {INCONCLUSIVE} if doubtful else outcomes
+
+
+def mine_of_numbers(asked: Asked) -> set[str]:
+    """Limits of one's own on numbers."""
+    return asked.get("limits", {}).keys() - {"label_flips", "flip_rate"}
 
 
 def has(pair: Pair, name: str, *, labels: bool) -> bool:
@@ -261,11 +277,13 @@ def quantile(values: list[float | Fraction], share: float) -> tuple[float, float
 
 
 def varies_little(pair: Pair, absolute: float, relative: float) -> bool:
-    """Would a model that always answers the same pass, in some column? That is told, and may be INCONCLUSIVE."""
+    """Would a model that always answers the same pass, in some column which the candidate does not follow?"""
     columns = (side.reshape(len(side), -1).astype(np.float64).T for side in pair.sides)
     for ours, theirs in zip(*columns, strict=True):
-        known = ours[np.isfinite(ours) & np.isfinite(theirs)].tolist()
-        if known and max(known) - min(known) <= 2 * (absolute + relative * max(map(abs, known))):
+        both = np.isfinite(ours) & np.isfinite(theirs)
+        known, furthest = ours[both].tolist(), max(abs(ours[both] - theirs[both]).tolist(), default=0.0)
+        spread = max(known, default=0.0) - min(known, default=0.0)
+        if known and spread <= absolute + relative * max(map(abs, known)) and furthest > FOLLOWS * spread:
             return True
     return False
 
@@ -445,8 +463,12 @@ def disagreements(report: likewise.Report, pairs: Mapping[str, Pair], asked: Ask
         wanted = expected(pair, asked, labels=labels)
         if gate not in wanted and not (gate == INCONCLUSIVE and unknown == {"undecided"}):
             found[name] = f"the oracle says {' or '.join(sorted(wanted))}, the gate {gate} {sorted(failed | unknown)}"
+    wanted_measures = [*asked.get("limits", {})]
+    if any(not pair.labels and same_shape(pair) and pair.reference.size for pair in judged.values()):
+        options = {"mean_tol": "mean_abs_diff", **({} if "rel_tol" in asked else {"abs_tol": "max_abs_diff"})}
+        wanted_measures += [measure for option, measure in options.items() if option in asked]
     unmeasured = [
-        name for name in asked.get("limits", {}) if not any(has(pair, name, labels=labels) for pair in judged.values())
+        name for name in wanted_measures if not any(has(pair, name, labels=labels) for pair in judged.values())
     ]
     if bool(unmeasured) != ((None, "inconclusive") in codes):
         found[""] = f"nothing was measured against {unmeasured}, and the gate says {codes.get((None, 'inconclusive'))}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -90,6 +92,22 @@ class RowCountError(LikewiseError):
 
 ALIKE = 0.7
 """From this share of common letters on, a name is taken for a misspelt other one: a slip in four letters is 0.75."""
+
+
+def require_file(target: object, kind: type[LikewiseError]) -> None:
+    """An error for the path of a pipe, a device or a socket: who reads it may wait, or read, without an end."""
+    if not isinstance(target, str | os.PathLike):
+        return
+    try:
+        mode = os.stat(os.path.expanduser(target)).st_mode
+    except (OSError, ValueError):
+        return  # what is not there is told where it is missed
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = next((word for is_one, word in _NO_FILES if is_one(mode)), "special file")
+        raise kind(f"{os.fspath(target)} is a {what}", remedy="Write what it gives into a file, and name that")
+
+
+_NO_FILES = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISCHR, "device"), (stat.S_ISBLK, "device"))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

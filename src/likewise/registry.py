@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from likewise.errors import DataError, LikewiseError, ModelError, foreign
+from likewise.errors import DataError, LikewiseError, ModelError, foreign, require_file
 
 if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
@@ -189,6 +189,7 @@ def describe_model(
     if any(options.get(place) for place in PLACES):
         return Model("environments", target, options, batch_axis)
     try:
+        require_file(target, ModelError)
         return Model(_framework(target, options.pop("framework", None)), target, options, batch_axis)
     except LikewiseError as error:
         error.side = side or error.side
@@ -211,6 +212,7 @@ def _framework(target: object, named: object) -> str:
 
 def open_source(target: object) -> Source:
     """Find the reader of a path, a glob, a folder, a DataFrame or arrays."""
+    require_file(target, DataError)
     readers: Iterator[Reader] = each("data.readers")
     name = str(target) if isinstance(target, str) or hasattr(target, "__fspath__") else type(target).__name__
     for reader in readers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import warnings
 import zlib
@@ -343,3 +344,52 @@ def test_a_broken_report_cannot_be_judged(tmp_path):
     path.write_text('{"samples": 10, "passed": true}')
     with pytest.raises(DataError, match="is not a parity report"):
         likewise.load(path)
+
+
+@pytest.fixture(scope="module")
+def pipes(tmp_path_factory):
+    """A pipe that nobody writes to under every name that is read, and folders that hold one."""
+    folder = tmp_path_factory.mktemp("pipes")
+    for name in ("m.onnx", "m.joblib", "m.pt", "m.txt", "m.jsonl", "d.csv", "d.parquet", "d.npz", "d.csv.gz", "r.json"):
+        os.mkfifo(folder / name)
+    for name in ("tables/a.csv", "arrays/a.npz", "case/input_0.pb"):
+        (folder / name).parent.mkdir()
+        os.mkfifo(folder / name)
+    (folder / "linked.csv").symlink_to(folder / "d.csv")
+    return folder
+
+
+def same(x):
+    return x
+
+
+def also(x):
+    return x + 0.0
+
+
+NO_FILES = ("d.csv", "linked.csv", "d.parquet", "d.npz", "d.csv.gz", "m.jsonl", "d.*", "tables", "arrays", "case")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+class TestAPipeIsNoFile:
+    """Whoever opened one would wait for ever: these tests would."""
+
+    @pytest.mark.parametrize("name", NO_FILES)
+    def test_as_data(self, pipes, name):
+        expect(data_only.check(same, also, pipes / name), "INCONCLUSIVE", "is a pipe")
+
+    @pytest.mark.parametrize("name", ["m.onnx", "m.joblib", "m.pt", "m.txt", "m.jsonl", "d.parquet"])
+    def test_as_a_model(self, pipes, name):
+        expect(data_only.check(same, pipes / name, {"x": np.arange(4.0)}), "INCONCLUSIVE", "is a pipe")
+
+    def test_as_anything_else(self, pipes):
+        for read in (likewise.load, likewise.verify, likewise.inspect):
+            with pytest.raises(likewise.LikewiseError, match="is a pipe"):
+                read(pipes / "r.json")
+        with pytest.raises(likewise.LikewiseError, match="m.onnx is a pipe"):
+            likewise.quantize(pipes / "m.onnx", pipes / "q.onnx")
+        expect(data_only.check(same, also, "/dev/zero"), "INCONCLUSIVE", "/dev/zero is a device")
+
+    def test_a_report_is_not_waited_with_for_a_reader(self, pipes):
+        with pytest.warns(UserWarning, match="the report is not in"):
+            data_only.check(same, also, {"x": np.arange(4.0)}, report=str(pipes / "r.json"))

@@ -331,3 +331,12 @@ def test_figures_that_are_not_finite_survive_the_file(tmp_path):
     assert measures(report, "value")["sqnr_db"] == math.inf
     assert measures(stored(report, tmp_path), "value")["sqnr_db"] == math.inf
     assert codes(stored(report, tmp_path)) == codes(report)
+
+
+def test_a_relative_tolerance_of_zero_is_a_rule_for_single_values_too():
+    """A limit on how far takes the place of `--abs-tol`, and not of the rule that no value fails to be close."""
+    table = {"x": np.arange(4.0)}
+    off = data_only.check(lambda x: x, lambda x: x + 0.5, table)
+    for relative in (0.0, 1e-12):
+        expect(likewise.judge(off, abs_tol=0.1, rel_tol=relative, limits={"max_abs_diff": 3.0}), "FAIL")
+    expect(likewise.judge(off, abs_tol=0.1, limits={"max_abs_diff": 3.0}), "PASS")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.data.columns import decoded, series_to_arrow, without_views
-from likewise.errors import DataError, UsageError
+from likewise.errors import DataError, UsageError, require_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,11 @@ def atomically(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves either the old one or the new one; a device or a pipe is written to."""
     if path.exists() and not path.is_file():
         try:
-            path.write_bytes(content)
+            # A pipe that nobody reads would be waited for without an end.
+            with open(os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0)), "wb") as file:
+                if os.name == "posix":
+                    os.set_blocking(file.fileno(), True)
+                file.write(content)
         except OSError as error:
             raise DataError(f"{path} cannot be written: {error.strerror}") from error
         return
@@ -234,7 +238,19 @@ def each_once(paths: Iterable[str]) -> list[str]:
         return os.path.basename(place) != os.path.basename(path), len(path), path
 
     found = sorted(((os.path.realpath(path), path) for path in paths), key=plainness, reverse=True)
-    return sorted(dict(found).values())
+    once = sorted(dict(found).values())
+    for path in once:
+        require_file(path, DataError)
+    return once
+
+
+def content_of(path: str | os.PathLike[str]) -> bytes:
+    """All of a file; an error that says why it cannot be read."""
+    require_file(path, DataError)
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 SETTLED = 2 * 10**9
@@ -243,6 +259,7 @@ SETTLED = 2 * 10**9
 
 def hash_file(path: str) -> str:
     """What `sha256sum FILE` prints; a file that has not changed since is not read again."""
+    require_file(path, DataError)
     told = os.stat(path)
     if time.time_ns() - told.st_mtime_ns < SETTLED:
         return _hash_of.__wrapped__(path)

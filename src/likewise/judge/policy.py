@@ -70,7 +70,7 @@ def make_policy(
     mean = chosen.mean if mean_tol is None else _tolerance("mean-tol", mean_tol)
     explicit = abs_tol is not None or rel_tol is not None
     bounds = [Limit("mismatch_rate", 0.0, explicit=explicit, of_numbers=True)]
-    if relative == 0:
+    if relative == 0 and rel_tol is None:
         bounds = [Limit("max_abs_diff", absolute, explicit=explicit, of_numbers=True)]
     if mean is not None:
         bounds.append(Limit("mean_abs_diff", mean, explicit=mean_tol is not None, of_numbers=True))

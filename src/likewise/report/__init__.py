@@ -13,7 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.errors import DataError, UsageError, nearest
+from likewise.data.files import content_of
+from likewise.errors import UsageError, nearest
 from likewise.registry import each, extensions
 
 if TYPE_CHECKING:
@@ -32,28 +33,21 @@ def load(path: str | PathLike[str], gate: str | None = None) -> Report:
     """A report from its file; of one that holds many gates, that of the gate of this name."""
     from likewise.report.formats import json
 
-    return json.loads(_content(path), name=str(path), gate=gate)
+    return json.loads(content_of(path), name=str(path), gate=gate)
 
 
 def load_gates(path: str | PathLike[str], only: str | None = None) -> dict[str, Report]:
     """The reports of a file that holds many gates, by their names; of a file of one gate that one."""
     from likewise.report.formats import json
 
-    return json.loads_gates(_content(path), name=str(path), only=only)
+    return json.loads_gates(content_of(path), name=str(path), only=only)
 
 
 def load_bench(path: str | PathLike[str]) -> BenchResult:
     """The result that `likewise bench -o` wrote."""
     from likewise.report.formats import json
 
-    return json.loads_bench(_content(path), name=str(path))
-
-
-def _content(path: str | PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    return json.loads_bench(content_of(path), name=str(path))
 
 
 def render(report: Report, format: str, **options: Any) -> str:

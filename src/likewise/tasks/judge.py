@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.verdict import Policy
+from likewise.data.files import content_of
 from likewise.errors import DataError
 from likewise.judge import verdict as judging
 from likewise.judge.policy import make_policy
@@ -75,11 +75,10 @@ def held_to_baseline(report: Report) -> Report:
     if path is None:
         return report
     try:
-        content = Path(path).read_bytes()
+        content = content_of(path)
         gates = json_report.loads_gates(content, name=str(path))
-    except (OSError, DataError) as error:
-        told = error.message if isinstance(error, DataError) else f"{path} cannot be read: {error.strerror}"
-        return judging.baseline_undecided(report, told)
+    except DataError as error:
+        return judging.baseline_undecided(report, error.message)
     gate = report.origin.settings.get("gate")
     if len(gates) > 1 and gate not in gates:
         named = f"no gate {gate!r}" if gate else "many gates, and this one has no name"

@@ -16,7 +16,7 @@ from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
-from likewise.errors import UsageError, nearest
+from likewise.errors import UsageError, nearest, require_file
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
@@ -426,6 +426,7 @@ def _parse(path: Path) -> dict[str, Any]:
     # Most commands read no file of settings, and start no faster than their imports.
     import tomllib
 
+    require_file(path, UsageError)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

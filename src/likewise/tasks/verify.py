@@ -15,6 +15,7 @@ from likewise.contracts.report import Artefact, Report
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data import files
+from likewise.data.files import content_of
 from likewise.errors import DataError, UsageError, one_line
 from likewise.judge import verdict as judging
 from likewise.models.onnx.describe import EXTERNAL_DATA
@@ -76,7 +77,7 @@ def verify(
     gate: str | None = None,
 ) -> Verified:
     """Hold a stored report against itself, and against the files that are given."""
-    content = _read(report)
+    content = content_of(report)
     stored = json_report.loads(content, name=str(report), gate=gate)
     points = [_unedited(content, gate), _follows(stored), *_summed_up(content, stored, gate)]
     given = {"reference": reference, "candidate": candidate}
@@ -125,13 +126,6 @@ def _unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def fingerprint(data: Any) -> str | None:
     """The hash of data, as a report has it."""
     return provenance.fingerprint_of(open_source(data))
-
-
-def _read(path: str | PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _unedited(content: bytes, gate: str | None) -> Point:
@@ -229,7 +223,7 @@ def _same(about: str, name: str, found: str | None, known: Artefact) -> Point:
 def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterator[Point]:
     """Does a statement speak of this report, and of its models, data and limits?"""
     try:
-        said = json.loads(_read(path), object_pairs_hook=_once)
+        said = json.loads(content_of(path), object_pairs_hook=_once)
         predicate = said["predicate"]
         subjects = {entry["digest"]["sha256"] for entry in said["subject"]}
         used = {entry["digest"]["sha256"] for entry in predicate["configuration"] if "digest" in entry}

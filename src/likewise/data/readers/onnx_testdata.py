@@ -85,8 +85,8 @@ def _declared(data_set: str, role: str) -> tuple[str, ...]:
         models = [name for name in os.listdir(beside) if name.endswith(".onnx")]
         if len(models) != 1:
             return ()
-        graph = onnx.load(os.path.join(beside, models[0]), load_external_data=False).graph
-    except (DecodeError, OSError, ValueError):
+        graph = onnx.ModelProto.FromString(files.content_of(os.path.join(beside, models[0]))).graph
+    except (DecodeError, DataError):
         return ()
     return tuple(str(value.type.WhichOneof("value")) for value in getattr(graph, role))
 
@@ -96,8 +96,7 @@ def _value(path: str, kind: str) -> tuple[str, Any]:
     from google.protobuf.message import DecodeError
     from onnx import numpy_helper
 
-    with open(path, "rb") as file:
-        content = file.read()
+    content = files.content_of(path)
     try:
         if kind == "optional_type":
             optional = onnx.OptionalProto.FromString(content)

@@ -244,7 +244,11 @@ def resolve(path: str) -> tuple[str, list[str]]:
 
 def _tables_in(folder: str) -> list[str]:
     paths = (os.path.join(folder, name) for name in os.listdir(folder))
-    return each_once(path for path in paths if _visible(path) and _format_of(path) and os.path.isfile(path))
+    return each_once(
+        path
+        for path in paths
+        if _visible(path) and _format_of(path) and os.path.exists(path) and not os.path.isdir(path)
+    )
 
 
 def _visible(path: str) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
-from likewise.errors import ModelError, one_line
+from likewise.errors import ModelError, one_line, require_file
 from likewise.models.arrays import kind_of
 from likewise.models.onnx.walk import all_nodes, made_from_itself, subgraphs, upstream
 
@@ -282,6 +282,7 @@ def _dtype(element: int) -> str | None:
 
 def _stored(path: Path) -> ModelProto:
     """A graph as it is stored; if the file is large, with its large tensors left in it."""
+    require_file(path, ModelError)
     proto: ModelProto
     if path.stat().st_size >= LARGE_FILE:
         try:
