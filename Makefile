@@ -33,7 +33,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 # A hand-written loop, Polygraphy and likewise in turns, also on networks of real size. ONLY=mlp for some; WRITE=1 writes
-# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows and the memory of three million.
+# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows, the memory of three million, and another Python.
 bench: $(READY)
 	$(BIN)/python benchmarks/cost.py $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write)
 

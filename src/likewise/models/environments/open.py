@@ -24,7 +24,6 @@ from likewise.models.onnx import describe
 from likewise.models.onnx.open import OnnxRunner
 from likewise.models.python import SPECIFICATION, PythonRunner
 from likewise.models.remote import Apart
-from likewise.models.sklearn.open import BY_DEFINITION, UP_TO_ROUNDING
 
 GRAPHS = (".onnx", ".ort")
 BOOSTERS = (".json", ".ubj", ".xgb", ".txt", ".lgb", ".lgbm", ".model")
@@ -232,12 +231,8 @@ class FarEstimator:
 def _signature(described: Mapping[str, Any]) -> Signature:
     given = list(described["outputs"])
     names = [entry["name"] for entry in given]
-    inner = described.get("innermost", {})
-    ruled = str(inner.get("module", "")).startswith("sklearn.") and inner.get("name") in BY_DEFINITION | UP_TO_ROUNDING
-    ruled = ruled and inner.get("voting") in ("", None, "soft")
     scored = any(entry["name"] == "scores" and entry["classes"] for entry in given)
-    # As scikit-learn's own adapter says it: by the scores where `predict` does not follow from the probabilities.
-    by_scores = scored and bool(inner) and not ruled and str(inner["module"]).startswith("sklearn.")
+    by_scores = scored and described.get("by_scores") is True
     decided_by = "scores" if by_scores or "probabilities" not in names else "probabilities"
     outputs = tuple(
         OutputSpec(
