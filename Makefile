@@ -90,7 +90,7 @@ newcomer: $(READY)
 screens: $(READY)
 	$(BIN)/python benchmarks/screens.py $(if $(ONLY),--only "$(ONLY)")
 
-# The same model file in two versions of its framework, beside what a plain script answers. Installs packages; ONLY=xgboost
+# The same model file in two versions of its framework, of numpy or of Python, beside what a plain script answers. Installs packages; ONLY=xgboost
 versions: $(READY)
 	$(BIN)/python benchmarks/versions.py $(if $(ONLY),--only "$(ONLY)")
 

@@ -5,7 +5,7 @@ models: calls of 16,384 rows, maximum and mean absolute difference of the probab
 whole processes, run in turns (loop, likewise, loop, …) so that a noisy machine hits both; the figure
 is the ratio of the medians. Edge suites (`--edge off`) and explanations (`--no-explain`) are left out: they
 do not grow with the rows. Peak memory is that of the worker, at 300,000 and at 3,000,000 rows.
-`--only pipe`: the same check with the reference opened by another Python (`--reference-python`), in turns with the plain
+`--only pipe`: the same check with the reference opened by another Python, in turns with the plain
 command; CPU of all processes and wall. Without walls, behind which nobody waits for the other Python and counts it.
 """
 

@@ -1,7 +1,7 @@
 """What runs in another Python: opens models there and answers over standard input and output.
 
-It is sent over the pipe together with `wire.py` and what is done once for all methods of an estimator, as one program
-that needs Python 3.8, numpy and the model's framework, and nothing of ours.
+It is sent over the pipe together with `wire.py`, `far_networks.py` and `sklearn/asking.py`, as one program that needs
+Python 3.8, numpy and the model's framework, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from likewise.models.environments.far_networks import Compiled, Network, Refused
 from likewise.models.environments.wire import pack, receive, send, unpack
 from likewise.models.sklearn.asking import apply_steps, is_multilabel, labels_from, rule_of
 
 PICKLES = (".joblib", ".pkl", ".pickle", ".skops")
+NETWORKS = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
 COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 MODULES = {"scikit-learn": "sklearn", "onnxruntime-gpu": "onnxruntime", "xgboost-cpu": "xgboost"}
 """Packages that are imported under another name."""
-
-
-class Refused(Exception):  # noqa: N818 - a sentence for people, not an error of a program
-    """Why a model is not opened here, in words for a person."""
 
 
 class Estimator:
@@ -98,7 +96,10 @@ class Estimator:
         if "predict" in methods.values():
             labels = labels_from(model, answers.get("predict_proba"))
             answers["predict"] = model.predict(data) if labels is None else labels
-        return {name: _answer(answers[method]) for name, method in methods.items()}
+        found = {name: _answer(answers[method]) for name, method in methods.items()}
+        if "label" in found and self.views["label"][2] is not None:
+            found["label"] = found["label"].reshape(len(found["label"]))  # CatBoost gives a column
+        return found
 
     def _called(self, model: Any, method: str, data: Any) -> Any:
         return model.predict(data, **(_margin(model) or {})) if method == "margin" else getattr(model, method)(data)
@@ -283,6 +284,17 @@ class Graph:
         return list(self.session.run(self.names, rows))
 
 
+def saved_by_catboost(content: bytes) -> Any:
+    """A model of CatBoost, as the class that its loss belongs to."""
+    import catboost
+
+    plain = catboost.CatBoost().load_model(blob=content)
+    loss = str(plain.get_all_params().get("loss_function", "")).split(":")[0]
+    ranks = catboost.CatBoost._is_ranking_objective(loss)
+    other = catboost.CatBoostRanker if ranks else catboost.CatBoostRegressor
+    return (catboost.CatBoostClassifier if len(plain.classes_) else other)().load_model(blob=content)
+
+
 class Function:
     """Code that a user names: `file.py:function` or `module:function`."""
 
@@ -310,19 +322,23 @@ class Function:
         return self.call(rows)
 
 
-def opened(question: dict[str, Any], content: bytes) -> Any:
+def opened(question: dict[str, Any], files: list[bytes]) -> Any:
     """The model that is asked for, ready to answer."""
     if "attribute" in question:
         return Function(question["place"], question["attribute"])
-    name = question["name"].lower()
+    name, content = question["name"].lower(), files[0] if files else b""
     for suffix in COMPRESSED:
         name = name[: -len(suffix)] if name.endswith(suffix) else name
     if name.endswith((".onnx", ".ort")):
         return Graph(question.get("path") or content, question["options"])
-    if name.endswith(PICKLES):
+    if name.endswith((*PICKLES, *NETWORKS)):
         if not question["trusted"]:
-            raise Refused("a pickle runs code here, and nobody said that it may")
-        return Estimator(read_pickle(name, content))
+            raise Refused("such a file runs code here, and nobody said that it may")
+        return Network(content) if name.endswith(NETWORKS) else Estimator(read_pickle(name, content))
+    if name.endswith(".xml"):
+        return Compiled(*files)
+    if content.startswith(b"CBM1"):
+        return Estimator(saved_by_catboost(content))
     return saved_by_wrapper(content) or Booster(content)
 
 
@@ -354,7 +370,7 @@ def serve(questions: Any, answers: Any) -> None:
         try:
             number = question["model"]
             if question["do"] == "open":
-                models[number] = opened(question, bytes(buffers[0]) if buffers else b"")
+                models[number] = opened(question, [bytes(buffer) for buffer in buffers])
                 described = models[number].described()
                 if "columns" in described:
                     import pandas  # noqa: F401 - what rows will be given as counts among the versions
