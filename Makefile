@@ -33,7 +33,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 # A hand-written loop, Polygraphy and likewise in turns, also on networks of real size. ONLY=mlp for some; WRITE=1 writes
-# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows and the memory of three million.
+# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows, the memory of three million, and another Python.
 bench: $(READY)
 	$(BIN)/python benchmarks/cost.py $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write)
 
@@ -90,7 +90,7 @@ newcomer: $(READY)
 screens: $(READY)
 	$(BIN)/python benchmarks/screens.py $(if $(ONLY),--only "$(ONLY)")
 
-# The same model file in two versions of its framework, beside what a plain script answers. Installs packages; ONLY=xgboost
+# The same model file in two versions of its framework, of numpy or of Python, beside what a plain script answers. Installs packages; ONLY=xgboost
 versions: $(READY)
 	$(BIN)/python benchmarks/versions.py $(if $(ONLY),--only "$(ONLY)")
 

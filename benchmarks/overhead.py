@@ -5,6 +5,8 @@ models: calls of 16,384 rows, maximum and mean absolute difference of the probab
 whole processes, run in turns (loop, likewise, loop, …) so that a noisy machine hits both; the figure
 is the ratio of the medians. Edge suites (`--edge off`) and explanations (`--no-explain`) are left out: they
 do not grow with the rows. Peak memory is that of the worker, at 300,000 and at 3,000,000 rows.
+`--only pipe`: the same check with the reference opened by another Python, in turns with the plain
+command; CPU of all processes and wall. Without walls, behind which nobody waits for the other Python and counts it.
 """
 
 from __future__ import annotations
@@ -143,6 +145,42 @@ def overhead(folder: Path, repeats: int) -> None:
         )
 
 
+def pipe(folder: Path, repeats: int) -> None:
+    data = str(folder / "test.parquet")
+    for name in MODELS:
+        plain = [
+            sys.executable,
+            "-m",
+            "likewise",
+            "check",
+            str(folder / f"{name}.joblib"),
+            str(folder / f"{name}.onnx"),
+        ]
+        plain += ["--data", data, "--json", "--no-explain", "--edge", "off", "--no-sandbox", "--trust"]
+        plain += ["--report", str(folder / "report.json")]
+        ways = {"in process": plain, "over the pipe": [*plain, "--reference-python", sys.executable]}
+        cost: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        facts = {}
+        for _ in range(repeats):
+            for way, command in ways.items():
+                before = cpu_of_children()
+                elapsed, printed = timed(command)
+                cost[way].append((cpu_of_children() - before, elapsed))
+                facts[way] = [json.loads(printed)[fact] for fact in ("samples", "max_abs_diff", "mean_abs_diff")]
+        assert facts["in process"] == facts["over the pipe"], facts
+        for part, unit in enumerate(("CPU", "wall")):
+            here, far = (statistics.median(entry[part] for entry in cost[way]) for way in ways)
+            print(
+                f"{name:9} {unit:4} in process {here:6.2f} s  over the pipe {far:6.2f} s  ratio {far / here:.3f}",
+                flush=True,
+            )
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def memory(folder: Path) -> None:
     peaks = {}
     for rows in (300_000, 3_000_000):
@@ -169,11 +207,10 @@ def memory(folder: Path) -> None:
 
 def start_up(repeats: int = 20) -> None:
     def cpu(command: list[str]) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = cpu_of_children()
         for _ in range(repeats):
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / repeats
+        return (cpu_of_children() - before) / repeats
 
     plain = cpu([sys.executable, "-c", "pass"])
     helped = cpu([sys.executable, "-m", "likewise", "--help"])
@@ -186,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["overhead", "memory", "start"], help="One part only.")
+    parser.add_argument("--only", choices=["overhead", "pipe", "memory", "start"], help="One part only.")
     parser.add_argument("--folder", type=Path, help="Keep data and models here, and use what is there.")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, {options.rows:,} rows")
@@ -199,6 +236,8 @@ def main() -> None:
             build(folder, options.rows)
         if options.only in (None, "overhead"):
             overhead(folder, options.repeats)
+        if options.only in (None, "pipe"):
+            pipe(folder, options.repeats)
         if options.only in (None, "memory"):
             memory(folder)
 

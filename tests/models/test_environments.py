@@ -204,6 +204,63 @@ def test_boosters_answer_alike(tmp_path):
         assert report.passed, report.headline
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_networks_answer_alike_and_programs_need_trust(tmp_path):
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 3), torch.nn.GRU(3, 2, batch_first=True)
+
+        def forward(self, x, scale):
+            inner = torch.relu(self.first(x)) * scale
+            return {"y": inner, "state": self.last(inner.unsqueeze(1))[1]}
+
+    net, given = Net().eval(), (torch.randn(20, 4), torch.rand(20, 1))
+    torch.jit.trace(net, given, strict=False).save(tmp_path / "net.pt")
+    size = {0: torch.export.Dim("rows", min=2, max=64)}
+    captured = torch.export.export(net, given[:1], {"scale": given[1]}, dynamic_shapes={"x": size, "scale": size})
+    torch.export.save(captured, tmp_path / "net.pt2")
+    rows = {"x": given[0].numpy(), "scale": given[1].numpy()}
+    for name in ("net.pt", "net.pt2"):
+        far = likewise.elsewhere(tmp_path / name, python=sys.executable)
+        report = likewise.check(tmp_path / name, far, rows, preset="exact", trusted=["*"], **QUICK)
+        assert report.passed, report.headline
+        assert {output.name for output in report.comparison.outputs} == {"y", "state"}
+        assert "torch" in report.origin.candidate.details["packages"]
+        report = likewise.check(far, far, rows, **QUICK)
+        assert report.comparison.incidents[0].code == "untrusted-model"
+    lone = {name: array[:1] for name, array in rows.items()}
+    report = likewise.check(tmp_path / "net.pt", far, lone, trusted=["*"], **QUICK)
+    assert "captured for 2 to 64 rows" in report.headline
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    far = likewise.elsewhere(tmp_path / "net.pt", python=sys.executable)
+    assert "weights without the model" in likewise.check(far, far, rows, trusted=["*"], **QUICK).headline
+
+
+def test_files_of_catboost_and_openvino_answer_alike(tmp_path):
+    import catboost
+    import openvino
+    from openvino import opset13 as ops
+
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    table["c"] = np.where(table["b"] > 0.5, "u", "v")
+    label = np.array(["p", "q", "r"])[(table["a"] > 0).astype(int) + (table["b"] > 0)]
+    model = catboost.CatBoostClassifier(iterations=3, verbose=0, cat_features=["c"], allow_writing_files=False)
+    model.fit(table, label).save_model(tmp_path / "model.cbm")
+    given = ops.parameter([-1, 2], np.float32, name="x")
+    weights = np.array([[1.0, -2.0, 0.5], [0.25, 1.0, 3.0]], np.float32)
+    graph = openvino.Model([ops.softmax(ops.matmul(given, ops.constant(weights), False, False), 1)], [given], "net")
+    graph.inputs[0].set_names({"x"})
+    openvino.save_model(graph, tmp_path / "net.xml", compress_to_fp16=False)
+    rows = {"x": table[["a", "b"]].to_numpy(np.float32)}
+    for path, data in ((tmp_path / "model.cbm", table), (tmp_path / "net.xml", rows)):
+        far = likewise.elsewhere(path, python=sys.executable)
+        report = likewise.check(path, far, data, preset="exact", **QUICK)
+        assert report.passed, report.headline
+
+
 def test_a_difference_fails_and_noise_does_not(functions):
     here = f"{functions}:double"
     noisy = likewise.elsewhere(f"{functions}:noisy", python=sys.executable)

@@ -109,7 +109,7 @@ def changed(report: str | PathLike[str], settings: Settings) -> str:
     for point in verify(report, **given).points:
         if not point.holds:
             return point.told
-    stored = json_report.loads(_read(report), name=str(report)).origin
+    stored = json_report.loads(content_of(report), name=str(report)).origin
     said = (json.loads(json_report.dumps(table)) for table in (stored.settings, stated(settings)))
     before, now = ({name: value for name, value in table.items() if name not in NAMES} for table in said)
     if other := _unequal(before, now):

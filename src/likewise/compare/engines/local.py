@@ -114,17 +114,19 @@ def carried_out(
         return Run(comparison, RunFacts(details=details), prepared)
     sizes = call_sizes(plan, prepared)
     with gather(prepared, sizes) as crew:
-        return LocalRun(plan, prepared, sizes, isinstance(reference, Apart), crew).carry_out(details)
+        runners = {REFERENCE: reference, CANDIDATE: candidate}
+        apart = frozenset(side for side, runner in runners.items() if isinstance(runner, Apart))
+        return LocalRun(plan, prepared, sizes, apart, crew).carry_out(details)
 
 
 @dataclass(slots=True)
 class LocalRun:
-    """One run of a prepared plan. `apart`: the reference has a process of its own."""
+    """One run of a prepared plan. `apart`: the sides whose models have a process of their own."""
 
     plan: Plan
     prepared: Prepared
     sizes: Mapping[str, int]
-    apart: bool = False
+    apart: frozenset[str] = frozenset()
     crew: Crew | None = None
     kept: Kept = field(init=False)
     seconds: dict[str, float] = field(default_factory=lambda: {REFERENCE: 0.0, CANDIDATE: 0.0})
@@ -155,7 +157,9 @@ class LocalRun:
         return Run(comparison, facts, self.prepared, self.head, self.kept, self.row_seconds)
 
     def _compare(self) -> None:
-        with ThreadPoolExecutor(self.crew.size if self.crew else 2, thread_name_prefix="likewise") as pool:
+        with ThreadPoolExecutor(
+            self.crew.size if self.crew else AHEAD * max(1, len(self.apart)), thread_name_prefix="likewise"
+        ) as pool:
             pending: deque[_Answers | Future[Observed]] = deque()
             paces: list[float] = []
             resumed = self.done
@@ -222,18 +226,24 @@ class LocalRun:
         return AHEAD if self.apart else int(self.concurrent)
 
     def _start(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers | Future[Observed]:
-        """Others, the reference in its own process, both models at once in threads, or one after the other in this one.
+        """Given to others, or answered by both models."""
+        return self._hand_over(pool, chunk) if self.crew else self._answers(pool, chunk)
+
+    def _answers(
+        self,
+        pool: ThreadPoolExecutor,
+        chunk: Batch,
+        how: Callable[[Callable[[Batch], _Answer], Batch], _Answer] = lambda ask, chunk: ask(chunk),
+    ) -> _Answers:
+        """Models in processes of their own are asked first and by threads, as both are where that was faster.
 
         Threads are no gain by themselves: models that hold Python's lock only get into each other's way.
         """
-        if self.crew:
-            return self._hand_over(pool, chunk)
-        if self.apart:
-            reference = pool.submit(self._ask_reference, chunk)
-            return _Answers(chunk, reference, _done(self._ask_candidate(chunk)))
-        if self.concurrent:
-            return _Answers(chunk, pool.submit(self._ask_reference, chunk), pool.submit(self._ask_candidate, chunk))
-        return _Answers(chunk, _done(self._ask_reference(chunk)), _done(self._ask_candidate(chunk)))
+        asks = {REFERENCE: self._ask_reference, CANDIDATE: self._ask_candidate}
+        away = asks.keys() if self.concurrent else self.apart
+        found = {side: pool.submit(how, ask, chunk) for side, ask in asks.items() if side in away}
+        found |= {side: _done(how(ask, chunk)) for side, ask in asks.items() if side not in away}
+        return _Answers(chunk, found[REFERENCE], found[CANDIDATE])
 
     def _hand_over(self, pool: ThreadPoolExecutor, work: Work) -> Future[Observed]:
         assert self.crew is not None
@@ -296,11 +306,7 @@ class LocalRun:
 
     def _begin(self, pool: ThreadPoolExecutor, chunk: Batch) -> _Answers:
         """Answer the first chunk, its first rows in a call of their own."""
-        if self.apart:
-            reference = pool.submit(self._ask_first, self._ask_reference, chunk)
-        else:
-            reference = _done(self._ask_first(self._ask_reference, chunk))
-        answered = _Answers(chunk, reference, _done(self._ask_first(self._ask_candidate, chunk)))
+        answered = self._answers(pool, chunk, self._ask_first)
         answered.result()
         return answered
 

@@ -7,6 +7,7 @@ has is counted request by request, so that one too many here cannot make up for 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,8 @@ class EndpointRunner(Apart):
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
         self._settings, self._tally = settings, Tally()
+        # Whoever asks ahead waits: how many requests there are at a time is for the user to say.
+        self._turn = threading.Lock()
         self._seen: dict[str, Array] = {}
         self._first: int | None = None
         self.signature = Signature(None, None)
@@ -157,6 +160,10 @@ class EndpointRunner(Apart):
         return Request(url, body, headers, self._settings["secrets"], self._settings["timeout"])
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
+        with self._turn:
+            return self._run(batch)
+
+    def _run(self, batch: Batch) -> Tensors:
         if batch.stacked and not len(batch):
             if not self._seen:
                 raise EndpointError("a server is not asked about no rows", remedy="Give data with at least one row")

@@ -1,7 +1,7 @@
 """What runs in another Python: opens models there and answers over standard input and output.
 
-It is sent over the pipe together with `wire.py`, as one program that needs Python 3.8, numpy and the model's framework,
-and nothing of ours.
+It is sent over the pipe together with `wire.py`, `far_networks.py` and `sklearn/asking.py`, as one program that needs
+Python 3.8, numpy and the model's framework, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from likewise.models.environments.far_networks import Compiled, Network, Refused
 from likewise.models.environments.wire import pack, receive, send, unpack
+from likewise.models.sklearn.asking import apply_steps, is_multilabel, labels_from, rule_of
 
 PICKLES = (".joblib", ".pkl", ".pickle", ".skops")
+NETWORKS = (".pt", ".pth", ".pt2", ".jit", ".ts", ".torchscript")
 COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 MODULES = {"scikit-learn": "sklearn", "onnxruntime-gpu": "onnxruntime", "xgboost-cpu": "xgboost"}
 """Packages that are imported under another name."""
-
-
-class Refused(Exception):  # noqa: N818 - a sentence for people, not an error of a program
-    """Why a model is not opened here, in words for a person."""
 
 
 class Estimator:
@@ -39,41 +38,40 @@ class Estimator:
     def _views(self) -> Any:
         model, inner = self.model, innermost(self.model)
         classes, kind = getattr(model, "classes_", None), _kind(model)
-        margin = _margin(model)
         if not hasattr(model, "predict"):
-            yield "value", ("value", model.transform, None)
+            yield "value", ("value", "transform", None)
         elif kind == "outlier_detector":
-            yield "label", ("label", model.predict, [-1, 1])
+            yield "label", ("label", "predict", [-1, 1])
             if hasattr(model, "decision_function"):
-                yield "scores", ("score", model.decision_function, None)
+                yield "scores", ("score", "decision_function", None)
         elif kind != "regressor" and (kind == "classifier" or classes is not None):
-            several = classes is None or isinstance(classes, list) or getattr(classes, "ndim", 1) > 1
-            several = several or getattr(inner, "multilabel_", False) or getattr(inner, "outputs_2d_", False)
+            several = getattr(classes, "ndim", 1) > 1 or is_multilabel(inner, classes)
             labels = None if several or classes is None else [_label(label) for label in classes]
-            yield "label", ("label", model.predict, labels)
+            yield "label", ("label", "predict", labels)
             if hasattr(model, "predict_proba"):
-                yield "probabilities", ("probability", model.predict_proba, labels)
+                yield "probabilities", ("probability", "predict_proba", labels)
             if hasattr(model, "decision_function"):
                 pairs = getattr(inner, "decision_function_shape", None) == "ovo" and len(labels or ()) > 2
-                yield "scores", ("score", model.decision_function, None if pairs else labels)
-            elif margin is not None:
-                yield "scores", ("score", lambda rows: model.predict(rows, **margin), labels)
+                yield "scores", ("score", "decision_function", None if pairs else labels)
+            elif _margin(model) is not None:
+                yield "scores", ("score", "margin", labels)
         elif hasattr(model, "predict_proba"):
-            yield "label", ("label", model.predict, None)
-            yield "probabilities", ("probability", model.predict_proba, None)
+            yield "label", ("label", "predict", None)
+            yield "probabilities", ("probability", "predict_proba", None)
         elif kind == "clusterer":
-            yield "label", ("label", model.predict, None)
+            yield "label", ("label", "predict", None)
             if hasattr(model, "transform"):
-                yield "distances", ("distance", model.transform, None)
+                yield "distances", ("distance", "transform", None)
         else:
             name, meant = ("scores", "score") if kind == "ranker" else ("value", "value")
-            yield name, (meant, model.predict, None)
+            yield name, (meant, "predict", None)
 
     def described(self) -> dict[str, Any]:
         outputs = [{"name": name, "kind": kind, "classes": known} for name, (kind, _, known) in self.views.items()]
         inner = innermost(self.model)
-        told = {"module": type(inner).__module__, "name": type(inner).__name__, "voting": getattr(inner, "voting", "")}
-        return {"outputs": outputs, "estimator": type(self.model).__name__, "innermost": told, **self._inputs()}
+        # Where `predict` does not follow from the probabilities, scikit-learn decides by the scores.
+        by_scores = type(inner).__module__.startswith("sklearn.") and rule_of(inner) is None
+        return {"outputs": outputs, "estimator": type(self.model).__name__, "by_scores": by_scores, **self._inputs()}
 
     def _inputs(self) -> dict[str, Any]:
         first = outermost(self.model)
@@ -92,8 +90,19 @@ class Estimator:
         return {"features": next((int(count) for count in counts if count is not None), None)}
 
     def ask(self, rows: Any, wanted: list[str] | None) -> dict[str, Any]:
-        names = [name for name in self.views if wanted is None or name in wanted]
-        return {name: _answer(self.views[name][1](rows)) for name in names}
+        methods = {name: view[1] for name, view in self.views.items() if wanted is None or name in wanted}
+        model, data = apply_steps(self.model, rows) if "sklearn" in sys.modules else (self.model, rows)
+        answers = {way: self._called(model, way, data) for way in methods.values() if way != "predict"}
+        if "predict" in methods.values():
+            labels = labels_from(model, answers.get("predict_proba"))
+            answers["predict"] = model.predict(data) if labels is None else labels
+        found = {name: _answer(answers[method]) for name, method in methods.items()}
+        if "label" in found and self.views["label"][2] is not None:
+            found["label"] = found["label"].reshape(len(found["label"]))  # CatBoost gives a column
+        return found
+
+    def _called(self, model: Any, method: str, data: Any) -> Any:
+        return model.predict(data, **(_margin(model) or {})) if method == "margin" else getattr(model, method)(data)
 
 
 def innermost(model: Any) -> Any:
@@ -275,6 +284,17 @@ class Graph:
         return list(self.session.run(self.names, rows))
 
 
+def saved_by_catboost(content: bytes) -> Any:
+    """A model of CatBoost, as the class that its loss belongs to."""
+    import catboost
+
+    plain = catboost.CatBoost().load_model(blob=content)
+    loss = str(plain.get_all_params().get("loss_function", "")).split(":")[0]
+    ranks = catboost.CatBoost._is_ranking_objective(loss)
+    other = catboost.CatBoostRanker if ranks else catboost.CatBoostRegressor
+    return (catboost.CatBoostClassifier if len(plain.classes_) else other)().load_model(blob=content)
+
+
 class Function:
     """Code that a user names: `file.py:function` or `module:function`."""
 
@@ -302,19 +322,23 @@ class Function:
         return self.call(rows)
 
 
-def opened(question: dict[str, Any], content: bytes) -> Any:
+def opened(question: dict[str, Any], files: list[bytes]) -> Any:
     """The model that is asked for, ready to answer."""
     if "attribute" in question:
         return Function(question["place"], question["attribute"])
-    name = question["name"].lower()
+    name, content = question["name"].lower(), files[0] if files else b""
     for suffix in COMPRESSED:
         name = name[: -len(suffix)] if name.endswith(suffix) else name
     if name.endswith((".onnx", ".ort")):
         return Graph(question.get("path") or content, question["options"])
-    if name.endswith(PICKLES):
+    if name.endswith((*PICKLES, *NETWORKS)):
         if not question["trusted"]:
-            raise Refused("a pickle runs code here, and nobody said that it may")
-        return Estimator(read_pickle(name, content))
+            raise Refused("such a file runs code here, and nobody said that it may")
+        return Network(content) if name.endswith(NETWORKS) else Estimator(read_pickle(name, content))
+    if name.endswith(".xml"):
+        return Compiled(*files)
+    if content.startswith(b"CBM1"):
+        return Estimator(saved_by_catboost(content))
     return saved_by_wrapper(content) or Booster(content)
 
 
@@ -346,7 +370,7 @@ def serve(questions: Any, answers: Any) -> None:
         try:
             number = question["model"]
             if question["do"] == "open":
-                models[number] = opened(question, bytes(buffers[0]) if buffers else b"")
+                models[number] = opened(question, [bytes(buffer) for buffer in buffers])
                 described = models[number].described()
                 if "columns" in described:
                     import pandas  # noqa: F401 - what rows will be given as counts among the versions

@@ -17,18 +17,24 @@ from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import PLACES, Adapter, Elsewhere, InputSpec, Kind, Model, OutputSpec, Runner, Signature
 from likewise.errors import ModelError, UntrustedModelError, UsageError, nearest
-from likewise.models.environments.far_worker import COMPRESSED, PICKLES
+from likewise.models.arrays import RowAxes
+from likewise.models.environments.far_worker import COMPRESSED, NETWORKS, PICKLES
 from likewise.models.environments.place import Connection, FarPythonError, Place, connected
 from likewise.models.environments.wire import pack, unpack
 from likewise.models.onnx import describe
 from likewise.models.onnx.open import OnnxRunner
 from likewise.models.python import SPECIFICATION, PythonRunner
 from likewise.models.remote import Apart
-from likewise.models.sklearn.open import BY_DEFINITION, UP_TO_ROUNDING
+from likewise.models.torch.open import Parameter, TorchRunner, bound, fed_inputs, flatten
 
 GRAPHS = (".onnx", ".ort")
-BOOSTERS = (".json", ".ubj", ".xgb", ".txt", ".lgb", ".lgbm", ".model")
-OPTIONS = {"graph": ("optimization", "threads", "batch_axis"), "other": ()}
+BOOSTERS = (".json", ".ubj", ".xgb", ".txt", ".lgb", ".lgbm", ".model", ".cbm")
+COMPILED = (".xml",)
+OPTIONS = {
+    GRAPHS: ("optimization", "threads", "batch_axis"),
+    NETWORKS: ("dtype", "batch_axis"),
+    COMPILED: ("batch_axis",),
+}
 LARGEST_SENT = 1 << 31
 """Bytes of a file that are sent; of a larger graph, and of one with weights beside it, the path is."""
 
@@ -65,12 +71,12 @@ class EnvironmentAdapter(Adapter):
     def open(self, model: Model) -> Iterator[Runner]:
         place = Place.of(model.options)
         assert place is not None
-        question, content = _question(model)
+        question, files = _question(model)
         with connected(place) as line:
             hello = line.hello()
             line.models += 1
             number = line.models
-            answer, _ = line.ask("open", {"model": number, **question}, [content] if content else [])
+            answer, _ = line.ask("open", {"model": number, **question}, files)
             about = {**_about(place, hello), "packages": dict(answer["versions"])}
             try:
                 yield FarRunner(_runner(model, line, number, answer["described"]), about)
@@ -79,8 +85,8 @@ class EnvironmentAdapter(Adapter):
                     line.ask("close", {"model": number})
 
 
-def _question(model: Model) -> tuple[dict[str, Any], bytes]:
-    """How another Python is asked to open a model, and the file that goes along."""
+def _question(model: Model) -> tuple[dict[str, Any], list[bytes]]:
+    """How another Python is asked to open a model, and the files that go along."""
     if not isinstance(model.target, str | os.PathLike):
         told = f"a live {type(model.target).__name__} cannot be opened by another Python"
         raise ModelError(told, remedy="Save the model, and give its path")
@@ -88,32 +94,37 @@ def _question(model: Model) -> tuple[dict[str, Any], bytes]:
     name = target.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    _require_options(model, "graph" if name.endswith(GRAPHS) else "other")
+    _require_options(model, next((taken for kind, taken in OPTIONS.items() if name.endswith(kind)), ()))
     if found := SPECIFICATION.match(target):
         place = os.path.abspath(found["place"]) if found["place"].endswith(".py") else found["place"]
-        return {"place": place, "attribute": found["attribute"]}, b""
-    if not name.endswith((*GRAPHS, *PICKLES, *BOOSTERS)):
+        return {"place": place, "attribute": found["attribute"]}, []
+    if not name.endswith((*GRAPHS, *PICKLES, *BOOSTERS, *NETWORKS, *COMPILED)):
         raise ModelError(
             f"another Python cannot open {target}",
-            remedy="It opens .onnx, .joblib, .pkl, .skops, files of XGBoost and LightGBM, and `file.py:function`",
+            remedy="It opens .onnx, .joblib, .pkl, .skops, .pt, .pt2, .xml of OpenVINO, files of XGBoost, LightGBM and "
+            "CatBoost, and `file.py:function`",
         )
     if not os.path.isfile(target):
         raise ModelError(f"there is no file {target}", remedy="Check the path of the model")
     trusted = "*" in tuple(model.options.get("trusted", ()))
-    if name.endswith(PICKLES) and not trusted:
+    if name.endswith((*PICKLES, *NETWORKS)) and not trusted:
+        kind = "pickle" if name.endswith(PICKLES) else "program"
         raise UntrustedModelError(
-            f"{target} is a pickle: another Python would run whatever is in it, without the list of what is harmless",
+            f"{target} is a {kind}: another Python would run whatever is in it, without the list of what is harmless",
             remedy="If you trust whoever made it, say --trust; in Python, trusted=['*']",
         )
-    options = {key: value for key, value in model.options.items() if key in OPTIONS["graph"]}
+    options = {key: value for key, value in model.options.items() if key in OPTIONS[GRAPHS]}
     question: dict[str, Any] = {"name": target, "options": options, "trusted": trusted}
     if os.path.getsize(target) >= LARGEST_SENT or (name.endswith(GRAPHS) and describe.beside(Path(target))):
-        return {**question, "path": os.path.abspath(target)}, b""
-    return question, Path(target).read_bytes()
+        return {**question, "path": os.path.abspath(target)}, []
+    files = [Path(target), *([Path(target).with_suffix(".bin")] if name.endswith(COMPILED) else [])]
+    if not files[-1].is_file():
+        raise ModelError(f"there is no file {files[-1]}", remedy="Keep the weights beside the .xml")
+    return question, [file.read_bytes() for file in files]
 
 
-def _require_options(model: Model, kind: str) -> None:
-    known = (*OPTIONS[kind], *PLACES, "trusted")
+def _require_options(model: Model, taken: Sequence[str]) -> None:
+    known = (*taken, *PLACES, "trusted")
     for key in model.options:
         if key not in known:
             told = f"a model that another Python opens has no option {key!r}{nearest(key, known)}"
@@ -173,7 +184,33 @@ def _runner(model: Model, line: Connection, number: int, described: Mapping[str,
         return OnnxRunner(plain, lambda *_: _FarSession(ask, list(described["graph"]), settings))
     if "callable" in described:
         return PythonRunner(ask, str(model.target))
+    if "network" in described:
+        return FarNetwork(ask, described, model)
     return FarEstimator(ask, described, model.name)
+
+
+class FarNetwork(TorchRunner):
+    """A network of PyTorch or OpenVINO: what it is given here, it is given there."""
+
+    def __init__(self, ask: Any, described: Mapping[str, Any], model: Model) -> None:
+        self._far = ask
+        told = list(described["inputs"])
+        parameters = [Parameter(p["name"], p.get("optional", False), p.get("keyword", False)) for p in told]
+        said, rows = RowAxes.said_of(model), None
+        if any("dtype" in entry for entry in told):
+            inputs = tuple(InputSpec(p["name"], p["dtype"], p["shape"] and tuple(p["shape"])) for p in told)
+            bounds = [(p["bounds"], said.of(p["name"], len(p["bounds"])) or 0) for p in told if p.get("bounds")]
+            rows = next(((found[axis][0], found[axis][1]) for found, axis in bounds if found[axis]), None)
+        else:
+            about = {"weights": described["weights"], "embeds": described["embeds"]}
+            inputs = fed_inputs(parameters, model.options.get("dtype"), **about)
+        super().__init__(None, parameters, inputs, {"module": described["network"]}, model, rows)
+
+    def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import numpy as np
+
+        given, named = bound(inputs, self._parameters)
+        return {name: np.asarray(value) for name, value in flatten(self._far({"given": given, "named": named}))}
 
 
 class _FarSession:
@@ -232,12 +269,8 @@ class FarEstimator:
 def _signature(described: Mapping[str, Any]) -> Signature:
     given = list(described["outputs"])
     names = [entry["name"] for entry in given]
-    inner = described.get("innermost", {})
-    ruled = str(inner.get("module", "")).startswith("sklearn.") and inner.get("name") in BY_DEFINITION | UP_TO_ROUNDING
-    ruled = ruled and inner.get("voting") in ("", None, "soft")
     scored = any(entry["name"] == "scores" and entry["classes"] for entry in given)
-    # As scikit-learn's own adapter says it: by the scores where `predict` does not follow from the probabilities.
-    by_scores = scored and bool(inner) and not ruled and str(inner["module"]).startswith("sklearn.")
+    by_scores = scored and described.get("by_scores") is True
     decided_by = "scores" if by_scores or "probabilities" not in names else "probabilities"
     outputs = tuple(
         OutputSpec(

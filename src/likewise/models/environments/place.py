@@ -288,8 +288,9 @@ def start_ahead(options: Sequence[Mapping[str, Any]], walls: confinement.Walls) 
 
 @cache
 def program() -> bytes:
-    """What runs over there: two files of ours as one, which imports nothing of ours."""
+    """What runs over there: four files of ours as one, which imports nothing of ours."""
     home = Path(__file__).parent
-    text = "".join((home / name).read_text(encoding="utf-8") for name in ("wire.py", "far_worker.py"))
+    files = [home / name for name in ("wire.py", "far_networks.py", "../sklearn/asking.py", "far_worker.py")]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
     own = re.sub(r"^from (?:likewise|__future__)\b.*\n", "", text, flags=re.M)
     return f"from __future__ import annotations\n{own}".encode()

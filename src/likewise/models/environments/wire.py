@@ -109,23 +109,28 @@ def _pack_array(array: Any, buffers: list[Any]) -> Any:
         raise TypeError("arrays of records cannot travel to another Python")
     if kind in "OUST":
         values = array.ravel().tolist()
-        # Text with gaps of two kinds, None and NaN, goes as bytes; anything else value by value.
-        gaps = [index for index, value in enumerate(values) if not isinstance(value, str)]
-        if not all(values[index] is None or _nan(values[index]) for index in gaps):
+        known = _texts(values)
+        if known is None:
             return {"objects": [pack(value, buffers) for value in values], "shape": list(array.shape)}
-        encoded = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b"" for value in values]
+        encoded = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b"" for text in known]
         sizes = np.array([len(entry) for entry in encoded], np.int64)
-        sizes[gaps] = [NONE if values[index] is None else NAN for index in gaps]
-        buffers += [sizes, b"".join(encoded)]
-        return {"text": len(buffers) - 2, "shape": list(array.shape)}
+        for text in filter(lambda text: not isinstance(text, str), known):
+            sizes[known[text]] = NONE if text is None else NAN
+        places = np.fromiter(map(known.__getitem__, values), np.int32, len(values))
+        buffers += [sizes, b"".join(encoded), places]
+        return {"text": len(buffers) - 3, "shape": list(array.shape)}
     name = array.dtype.str if kind != "V" else array.dtype.name
     # Seen as bytes: not every type of number has a memory that Python can look at.
     buffers.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b"")
     return {"array": len(buffers) - 1, "dtype": name, "shape": list(array.shape)}
 
 
-def _nan(value: Any) -> bool:
-    return type(value) is float and value != value
+def _texts(values: list[Any]) -> dict[Any, int] | None:
+    """Every text once, with its place, and gaps of two kinds, None and NaN; None where there is anything else."""
+    if not all(issubclass(kind, str) or kind in (type(None), float) for kind in set(map(type, values))):
+        return None
+    known = {text: place for place, text in enumerate(dict.fromkeys(values))}
+    return None if any(isinstance(text, float) and text == text for text in known) else known
 
 
 def _pack_column(column: Any, buffers: list[Any]) -> Any:
@@ -218,21 +223,31 @@ def _unpack_array(node: Any, buffers: list[Any]) -> Any:
 
 
 def _unpack_objects(node: Any, buffers: list[Any]) -> Any:
+    if "text" in node:
+        found, places = _unpack_text(node, buffers)
+        return found[places].reshape(node["shape"])
+    return _objects([unpack(entry, buffers) for entry in node["objects"]]).reshape(node["shape"])
+
+
+def _unpack_text(node: Any, buffers: list[Any]) -> tuple[Any, Any]:
+    """Every text once, and which of them stands where."""
     import numpy as np
 
-    if "objects" in node:
-        values = [unpack(entry, buffers) for entry in node["objects"]]
-    else:
-        sizes, blob = np.frombuffer(buffers[node["text"]], np.int64).tolist(), buffers[node["text"] + 1]
-        values, place = [], 0
-        for size in sizes:
-            gap = None if size == NONE else float("nan")
-            values.append(blob[place : place + size].decode("utf-8", "surrogatepass") if size >= 0 else gap)
-            place += max(size, 0)
+    first, blob, place, texts = node["text"], bytes(buffers[node["text"] + 1]), 0, []
+    for size in np.frombuffer(buffers[first], np.int64).tolist():
+        gap = None if size == NONE else float("nan")
+        texts.append(blob[place : place + size].decode("utf-8", "surrogatepass") if size >= 0 else gap)
+        place += max(size, 0)
+    return _objects(texts), np.frombuffer(buffers[first + 2], np.int32)
+
+
+def _objects(values: list[Any]) -> Any:
+    import numpy as np
+
     found = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         found[place] = value
-    return found.reshape(node["shape"])
+    return found
 
 
 def _unpack_column(node: Any, buffers: list[Any]) -> Any:
@@ -246,7 +261,8 @@ def _unpack_column(node: Any, buffers: list[Any]) -> Any:
     if "zoned" in node:
         return pd.DatetimeIndex(unpack(node["zoned"], buffers)).tz_localize("UTC").tz_convert(node["zone"])
     if "strings" in node:
-        return _strings(unpack(node["strings"], buffers), node["missing"])
+        texts, places = _unpack_text(node["strings"], buffers)
+        return _strings(texts, node["missing"]).take(places)
     if "masked" in node:
         column = pd.array(unpack(node["masked"], buffers), dtype=node["dtype"])
         column[unpack(node["gaps"], buffers)] = pd.NA

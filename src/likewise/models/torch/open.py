@@ -50,19 +50,27 @@ def parameters_of(module: Any) -> tuple[Parameter, ...] | None:
 
 
 def inputs_of(module: Any, parameters: Sequence[Parameter] | None, dtype: str | None) -> tuple[InputSpec, ...] | None:
-    """The inputs as the data has to feed them.
+    """The inputs of a module as the data has to feed them."""
+    if parameters is None:
+        return None
+    kinds = (getattr(part, "original_name", type(part).__name__) for part in module.modules())
+    embeds = dtype is None and any("Embedding" in kind for kind in kinds)
+    return fed_inputs(parameters, dtype, weights=_weights_dtype(module), embeds=embeds)
+
+
+def fed_inputs(
+    parameters: Sequence[Parameter], dtype: str | None, *, weights: str | None, embeds: bool
+) -> tuple[InputSpec, ...]:
+    """The inputs, by the type of the weights and by whether there is an embedding.
 
     Nothing in a module says which types it takes. What it refuses in the type of the data is cast to the
     type of the weights: fractions, and whole numbers where they cannot be indices, that is where there is
     one input and no embedding. `dtype` overrules this.
     """
-    if parameters is None:
-        return None
     required = [p for p in parameters if not p.optional] or list(parameters[:1])
     lone = len(required) == 1
     if dtype is None:
-        kinds = (getattr(part, "original_name", type(part).__name__) for part in module.modules())
-        wanted, indices = _weights_dtype(module), not lone or any("Embedding" in kind for kind in kinds)
+        wanted, indices = weights, not lone or embeds
     else:
         wanted, indices = _stated(dtype), False
     return tuple(
@@ -343,7 +351,6 @@ class TorchRunner:
         self.native = self._module = module
         self.details = details
         self._parameters = parameters
-        self._device = device_of(module)
         self._said = RowAxes.said_of(model)
         self._rows = rows
         self._row_axes: dict[str, int] | None = None
@@ -385,7 +392,8 @@ class TorchRunner:
         import torch
 
         try:
-            tensors = {name: tensor_of(array).to(self._device) for name, array in inputs.items()}
+            device = device_of(self._module)
+            tensors = {name: tensor_of(array).to(device) for name, array in inputs.items()}
             args, kwargs = bound(tensors, self._parameters)
             with torch.inference_mode():
                 answer = self._module(*args, **kwargs)
