@@ -53,6 +53,7 @@ def main() -> None:
             screens.fits(report)
         except AssertionError as error:
             faulty.append(f"{name}:\n{error}")
+            print(f"  - does not fit  {name}", flush=True)
     print(f"{len(lengths)} screens, the longest of {max(lengths, default=0)} lines")
     if faulty:
         raise SystemExit("\n".join(("", *faulty)))
