@@ -32,9 +32,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# A hand-written loop, Polygraphy and likewise in turns, also on networks of real size. ONLY=mlp for some; WRITE=1 writes
-# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows and the memory of three million.
+# A hand-written loop, Polygraphy and likewise in turns, also on networks of real size, beside what is aimed at; about 20 minutes
+# on an idle machine. ONLY=mlp for some; WRITE=1 writes docs/benchmarks.md. `benchmarks/cost.py --growth` has more rows and columns.
 bench: $(READY)
+	$(BIN)/python -m compileall -q src # as for tests: else every start would compile anew
 	$(BIN)/python benchmarks/cost.py $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write)
 
 # One command, one report: 20 runs of each gate, half of them under load. RUNS=4 for fewer
