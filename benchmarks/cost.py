@@ -457,7 +457,8 @@ def plant(reference: Path, candidate: Path) -> None:
     from onnx import numpy_helper
 
     model = onnx.load(reference)
-    weights = [entry for entry in model.graph.initializer if len(entry.dims) > 1 and entry.data_type == 1]
+    held = [entry.t for node in model.graph.node if node.op_type == "Constant" for entry in node.attribute]
+    weights = [entry for entry in (*model.graph.initializer, *held) if len(entry.dims) > 1 and entry.data_type == 1]
     weights = [entry for entry in weights if np.prod(entry.dims) >= 4096]
     chosen = weights[len(weights) // 2]
     values = numpy_helper.to_array(chosen).copy()
