@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle remedies screens newcomer versions clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe remedies screens newcomer versions clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -32,10 +32,15 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# A hand-written loop, Polygraphy and likewise in turns, also on networks of real size. ONLY=mlp for some; WRITE=1 writes
-# docs/benchmarks.md. `benchmarks/overhead.py` has tables of a million rows, the memory of three million, and another Python.
+# A hand-written loop, Polygraphy and likewise in turns, also on networks of real size, beside what is aimed at; about 20 minutes
+# on an idle machine. ONLY=mlp for some; WRITE=1 writes docs/benchmarks.md. `benchmarks/cost.py --growth` has more rows and columns.
 bench: $(READY)
+	$(BIN)/python -m compileall -q src # as for tests: else every start would compile anew
 	$(BIN)/python benchmarks/cost.py $(if $(ONLY),--only "$(ONLY)") $(if $(WRITE),--write)
+
+# A million rows with the reference in process and in another Python, in turns
+pipe: $(READY)
+	$(BIN)/python benchmarks/pipe.py
 
 # One command, one report: 20 runs of each gate, half of them under load. RUNS=4 for fewer
 determinism: $(READY)

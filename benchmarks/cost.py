@@ -2,11 +2,12 @@
 
 Three ways to compare two models, each a whole process (or two), run in turns so that a noisy machine hits all of them:
 a hand-written loop that loads both models and keeps the largest difference, NVIDIA Polygraphy (`run --save-outputs`,
-then `run --load-outputs`, in an environment of its own), and `likewise check` as it comes. Tables, small models,
-networks of real size (out of wheels that ship some, or with random weights), and weights of 576 MB beside a graph.
+then `run --load-outputs`, in an environment of its own), and `likewise check` as it comes. Small models, tables,
+networks of real size (out of wheels that ship some, or with random weights) as they are and with a fault planted into
+them, weights of 576 MB and of 2 GB. Beside every figure that has an aim stands the aim.
 
     --only mlp                cases with this in their name
-    --turns 5                 how often each is run; the figures are medians
+    --turns 5                 how often each is run, but for large models and faults: once; the figures are medians
     --folder F                keep models, data and environments there, and use what is there
     --write                   put the table and the plot into docs/benchmarks.md
     --growth                  instead: how a check grows with rows, columns and the width of the answers
@@ -32,8 +33,9 @@ from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 
-from overhead import LOOP as TABLE_LOOP
-from overhead import build as build_tables
+from tables import LOOP as TABLE_LOOP
+from tables import build as build_tables
+from tables import write_data
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WHEELS = {"nudenet": "320n.onnx", "rapidocr-onnxruntime": "rec_infer.onnx", "magika": "model.onnx"}
@@ -74,6 +76,22 @@ def load_data():
 
 
 @dataclass(frozen=True)
+class Aim:
+    """What a case may cost: times the loop's wall and CPU time and memory, times Polygraphy's CPU time; seconds to the
+    first finding of an explanation."""
+
+    wall: float | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    peer: float | None = None
+    finding: float | None = None
+
+
+NETWORK, LARGE = Aim(wall=2.5), Aim(memory=1.5, finding=30)
+FAULTY, TABLE = Aim(finding=30), Aim(wall=1.05)
+
+
+@dataclass(frozen=True)
 class Case:
     """Two models and their data; `size` is the rows of a call in the loop and for Polygraphy."""
 
@@ -86,6 +104,9 @@ class Case:
     """Can Polygraphy open both?"""
     options: tuple[str, ...] = ()
     table: bool = False
+    aim: Aim = Aim()
+    long: bool = False
+    """Is it run once only?"""
 
 
 @dataclass
@@ -95,6 +116,7 @@ class Cost:
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
+    finding: list[float] = field(default_factory=list)
     last: str = ""
 
     def told(self) -> str:
@@ -107,7 +129,7 @@ def main() -> None:
     """Make what is missing, run every case in turns, print the table and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases with this in their name")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the tables")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--write", action="store_true")
@@ -123,13 +145,45 @@ def main() -> None:
             return
         made = {name: make for name, make in CASES.items() if chosen.only in name}
         polygraphy = installed_polygraphy(folder)
-        found = {}
+        start = helped()
+        print(*machine(), "", start, "", *HEADER, sep="\n", flush=True)
+        found: dict[str, tuple[Case, dict[str, Cost]]] = {}
         for name, make in made.items():
             case = make(folder, chosen.rows)
-            found[name] = measured(case, folder, polygraphy, chosen.turns)
-            print(row(name, found[name]), flush=True)
+            found[name] = case, measured(case, folder, polygraphy, 1 if case.long else chosen.turns)
+            print(row(name, *found[name]), flush=True)
+        print("", *plot(found), sep="\n")
         if chosen.write:
-            write(found)
+            into_page(
+                "bench", [*machine(), "", start, "", *HEADER, *(row(n, *f) for n, f in found.items()), "", *plot(found)]
+            )
+
+
+def machine() -> list[str]:
+    """What it was measured on, and how."""
+    names = ("onnxruntime", "numpy", "scikit-learn", "torch")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    busy = os.getloadavg()[0]
+    return [
+        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}; others kept"
+        f" {busy:.1f} cores busy as it began. Wall seconds, CPU seconds in brackets, medians. A FAIL includes its",
+        "explanation. Ratios stand beside what is aimed at.",
+    ]
+
+
+def helped(repeats: int = 20) -> str:
+    """What `--help` costs beside an empty Python, in turns."""
+    spent = {"-c pass": 0.0, "-m likewise --help": 0.0}
+    for _ in range(repeats):
+        for told in spent:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *told.split()], stdout=subprocess.DEVNULL, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent[told] += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    plain, ours = (1000 * seconds / repeats for seconds in spent.values())
+    return (
+        f"`likewise --help`: {ours:.0f} ms of CPU, {beside(ours / plain, 7)} times `python -c pass` ({plain:.0f} ms)."
+    )
 
 
 def measured(case: Case, folder: Path, polygraphy: Sequence[str], turns: int) -> dict[str, Cost]:
@@ -157,17 +211,20 @@ def measured(case: Case, folder: Path, polygraphy: Sequence[str], turns: int) ->
             answers = ["--save-outputs", str(where / "answers.json")], ["--load-outputs", str(where / "answers.json")]
             both = zip((case.reference, case.candidate), answers, strict=True)
             timed(costs["polygraphy"], [[*run, model, *more] for model, more in both])
-        timed(costs["likewise"], [ours])
+        timed(costs["likewise"], [ours], follow=case.aim.finding is not None)
     costs["likewise"].last = (where / "report.json").read_text("utf-8")
     return costs
 
 
-def timed(cost: Cost, commands: Sequence[Sequence[str]]) -> None:
-    """Run one after the other; wall and CPU seconds of all processes, and the largest memory of one."""
+def timed(cost: Cost, commands: Sequence[Sequence[str]], *, follow: bool = False) -> None:
+    """Run one after the other; wall and CPU seconds of all processes, and the largest memory of one.
+
+    `follow`: also the seconds until a finding is on the screen.
+    """
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     peak = 0.0
     for command in commands:
-        watched = [sys.executable, "-c", WATCH, *command]
+        watched = [sys.executable, "-c", WATCH, "follow" if follow else "", *command]
         done = subprocess.run(watched, capture_output=True, text=True, check=False)
         found = json.loads(done.stderr.strip().splitlines()[-1]) if done.stderr.strip() else {"code": -1}
         if found["code"] not in (0, 1):
@@ -175,49 +232,67 @@ def timed(cost: Cost, commands: Sequence[Sequence[str]]) -> None:
         if "Traceback" in done.stderr:
             sys.exit(f"{command} broke: {done.stderr[-2000:]}")
         peak = max(peak, found["peak"] / 1024)
+        cost.finding.extend(filter(None, [found["finding"]]))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cost.wall.append(time.perf_counter() - began)
     cost.cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     cost.memory.append(peak)
 
 
-WATCH = """
-import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[1:])
+WATCH = r"""
+import json, os, pty, re, resource, subprocess, sys, time
+began, finding = time.perf_counter(), None
+if sys.argv[1]:
+    screen, there = pty.openpty()
+    running = subprocess.Popen(sys.argv[2:], stderr=there, env={**os.environ, "TERM": "xterm", "NO_COLOR": ""})
+    os.close(there)
+    shown = b""
+    while True:
+        try:
+            shown = shown[-200:] + (os.read(screen, 4096) or b"")
+        except OSError:
+            break
+        if finding is None and re.search(rb"explaining: [a-z0-9-]+, ", shown):
+            finding = time.perf_counter() - began
+    running.wait()
+else:
+    running = subprocess.run(sys.argv[2:])
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print("\\n" + json.dumps({"code": done.returncode, "peak": peak}), file=sys.stderr)
+print("\n" + json.dumps({"code": running.returncode, "peak": peak, "finding": finding}), file=sys.stderr)
 """
-"""A process between, so that the memory of one command is not that of the largest before it."""
+"""A process between, so that the memory of one command is not that of the largest before it; it may be a terminal."""
 
 
-def row(name: str, costs: dict[str, Cost]) -> str:
+HEADER = (
+    "| case | loop | Polygraphy | `likewise check` | × loop | × loop (CPU) | × Polygraphy (CPU) | memory | × loop "
+    "| first finding | outcome |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+)
+
+
+def row(name: str, case: Case, costs: dict[str, Cost]) -> str:
     """One line of the table."""
     loop, peer, ours = costs["loop"], costs["polygraphy"], costs["likewise"]
-    times = statistics.median(ours.wall) / statistics.median(loop.wall)
-    against = f"{statistics.median(ours.cpu) / statistics.median(peer.cpu):.2f}" if peer.cpu else "–"
-    memory = f"{statistics.median(ours.memory):,.0f} / {statistics.median(loop.memory):,.0f} MiB"
-    outcome = json.loads(ours.last)["outcome"]
-    return (
-        f"| {name} | {loop.told()} | {peer.told()} | {ours.told()} | {times:.2f} | {against} | {memory} | {outcome} |"
+    wall, cpu, memory = (
+        statistics.median(getattr(ours, what)) / statistics.median(getattr(loop, what))
+        for what in ("wall", "cpu", "memory")
     )
-
-
-def write(found: dict[str, dict[str, Cost]]) -> None:
-    """The table and the plot, between their marks in docs/benchmarks.md."""
-    versions = ", ".join(
-        f"{name} {metadata.version(name)}" for name in ("onnxruntime", "numpy", "scikit-learn", "torch")
-    )
-    lines = [
-        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}.",
-        "",
-        "| case | loop | Polygraphy | `likewise check` | likewise / loop | likewise / Polygraphy (CPU) "
-        "| memory, likewise / loop | outcome |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
-        *(row(name, costs) for name, costs in found.items()),
-        "",
-        *plot(found),
+    finding = beside(ours.finding[0], case.aim.finding, " s") if ours.finding else "–"
+    cells = [
+        *(name, loop.told(), peer.told(), ours.told(), beside(wall, case.aim.wall), beside(cpu, case.aim.cpu)),
+        beside(statistics.median(ours.cpu) / statistics.median(peer.cpu), case.aim.peer) if peer.cpu else "–",
+        *(f"{statistics.median(ours.memory):,.0f} MiB", beside(memory, case.aim.memory)),
+        *(finding, json.loads(ours.last)["outcome"]),
     ]
-    into_page("bench", lines)
+    return f"| {' | '.join(cells)} |"
+
+
+def beside(figure: float, aim: float | None, unit: str = "") -> str:
+    """A figure beside its aim, if it has one; in bold where it misses it."""
+    told = f"{figure:.2f}{unit}" if not unit else f"{figure:.0f}{unit}"
+    if aim is None:
+        return told
+    return f"{told} (≤ {aim:g})" if figure <= aim else f"**{told}** (≤ {aim:g})"
 
 
 def into_page(name: str, lines: Sequence[str]) -> None:
@@ -237,10 +312,17 @@ def grown(folder: Path) -> list[str]:
     cases += [(1_000, 10, width) for width in (1, 100, 10_000)]
     lines = ["| rows | columns | answers a row | seconds (CPU) | memory | report |", "|---:|---:|---:|---:|---:|---:|"]
     reference, candidate, data, report = (folder / f"grown{end}" for end in (".onnx", "-other.onnx", ".npz", ".json"))
-    for rows, columns, width in cases:
-        dense([columns, width], reference)
-        dense([columns, width], candidate, plus=1e-8)
-        np.savez(data, x=np.random.default_rng(0).standard_normal((rows, columns), np.float32))
+    for rows, columns, width in (*cases, *((rows, 10, 2) for rows in (300_000, 3_000_000))):
+        if width == 2:
+            # A table, which is read as it is compared.
+            data = folder / "grown.parquet"
+            write_data(data, rows, seed=3)
+            build_tables(folder, 256)
+            reference, candidate = folder / "logistic.joblib", folder / "logistic.onnx"
+        else:
+            dense([columns, width], reference)
+            dense([columns, width], candidate, plus=1e-8)
+            np.savez(data, x=np.random.default_rng(0).standard_normal((rows, columns), np.float32))
         cost = Cost()
         ours = [sys.executable, "-m", "likewise", "check", str(reference), str(candidate), "--data", str(data)]
         timed(cost, [[*ours, "--report", str(report)]])
@@ -252,12 +334,13 @@ def grown(folder: Path) -> list[str]:
     return [*lines, ""]
 
 
-def plot(found: dict[str, dict[str, Cost]]) -> list[str]:
+def plot(found: dict[str, tuple[Case, dict[str, Cost]]]) -> list[str]:
     """Times the loop's wall time as bars of text: readable wherever the page is."""
-    lines = ["```text", "wall time of a default check, times that of the loop"]
-    for name, costs in found.items():
+    lines = ["```text", "wall time of a check, times that of the loop"]
+    wide = max(map(len, found), default=0)
+    for name, (_, costs) in found.items():
         times = statistics.median(costs["likewise"].wall) / statistics.median(costs["loop"].wall)
-        lines.append(f"{name:32} {'█' * max(1, round(4 * times))} {times:.2f}")
+        lines.append(f"{name:{wide}}  {'█' * max(1, round(4 * min(times, 12)))} {times:.2f}")
     return [*lines, "```", ""]
 
 
@@ -283,7 +366,8 @@ def small_mlp(rows: int) -> Callable[[Path, int], Case]:
             dense([16, 64, 64, 4], reference)
             dense([16, 64, 64, 4], candidate, plus=1e-8)
             np.savez(data, x=np.random.default_rng(0).normal(size=(rows, 16)).astype(np.float32))
-        return Case(f"mlp {rows}", str(reference), str(candidate), str(data))
+        aim = Aim(peer=0.7 if rows == 256 else 0.33)
+        return Case(f"mlp {rows}", str(reference), str(candidate), str(data), aim=aim)
 
     return make
 
@@ -315,7 +399,7 @@ def dense(
     onnx.save(model, path, **beside)
 
 
-def table(name: str, *options: str, rows: int | None = None) -> Callable[[Path, int], Case]:
+def table(name: str, *options: str, aim: Aim, rows: int | None = None) -> Callable[[Path, int], Case]:
     """A scikit-learn pipeline over mixed columns and its export."""
 
     def make(folder: Path, most: int) -> Case:
@@ -330,14 +414,15 @@ def table(name: str, *options: str, rows: int | None = None) -> Callable[[Path, 
             data = folder / f"test-{rows}.parquet"
             pq.write_table(pa.Table.from_batches([first]), data)
         stem = folder / name
-        case = f"{name} {rows or most}"
-        return Case(case, f"{stem}.joblib", f"{stem}.onnx", str(data), peer=False, options=options, table=True)
+        case = f"{name} {rows or most}{len(options)}"
+        asked = {"peer": False, "table": True, "options": options, "aim": aim, "long": aim == FAULTY}
+        return Case(case, f"{stem}.joblib", f"{stem}.onnx", str(data), **asked)
 
     return make
 
 
-def shipped(package: str, rows: int, size: int, *shape: int) -> Callable[[Path, int], Case]:
-    """A network out of a wheel against what ONNX Runtime's optimiser makes of it."""
+def shipped(package: str, rows: int, size: int, *shape: int, faulty: bool = False) -> Callable[[Path, int], Case]:
+    """A network out of a wheel against what ONNX Runtime's optimiser makes of it, or against a copy with a fault."""
 
     def make(folder: Path, _: int) -> Case:
         import numpy as np
@@ -356,9 +441,30 @@ def shipped(package: str, rows: int, size: int, *shape: int) -> Callable[[Path, 
         whole = "int" in given.type
         array = rng.integers(0, 256, (rows, *shape)) if whole else rng.uniform(0, 1, (rows, *shape))
         np.savez(data, **{given.name: array.astype(np.int32 if whole else np.float32)})
-        return Case(package, str(reference), str(candidate), str(data), size=size)
+        if faulty:
+            candidate = folder / f"{package}-faulty.onnx"
+            plant(reference, candidate)
+        aim, name = FAULTY if faulty else NETWORK, f"{package} faulty" if faulty else package
+        return Case(name, str(reference), str(candidate), str(data), size=size, peer=not faulty, aim=aim, long=faulty)
 
     return make
+
+
+def plant(reference: Path, candidate: Path) -> None:
+    """A copy of a network in which one channel of a weight half way through has lost its sign."""
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(reference)
+    held = [entry.t for node in model.graph.node if node.op_type == "Constant" for entry in node.attribute]
+    weights = [entry for entry in (*model.graph.initializer, *held) if len(entry.dims) > 1 and entry.data_type == 1]
+    weights = [entry for entry in weights if np.prod(entry.dims) >= 4096]
+    chosen = weights[len(weights) // 2]
+    values = numpy_helper.to_array(chosen).copy()
+    values[0] *= -1
+    chosen.CopyFrom(numpy_helper.from_array(values, chosen.name))
+    onnx.save(model, candidate)
 
 
 def out_of_wheel(package: str, folder: Path) -> bytes:
@@ -404,34 +510,46 @@ def encoder(folder: Path, _: int) -> Case:
         torch.export.save(program, reference)
         torch.onnx.export(program, (), str(candidate), dynamo=True, verbose=False, external_data=False)
         np.savez(data, ids=ids.numpy(), mask=mask.numpy())
-    return Case("sentence encoder", str(reference), str(candidate), str(data), size=8, peer=False)
+    return Case("sentence encoder", str(reference), str(candidate), str(data), size=8, peer=False, aim=NETWORK)
 
 
-def weights_beside(folder: Path, _: int) -> Case:
-    """Nine layers of 64 MB each beside the graph; one row of one weight is another. A FAIL that is explained."""
-    import numpy as np
+def large(name: str, width: int, *, apart: bool) -> Callable[[Path, int], Case]:
+    """Nine layers of so many columns, in the file or beside it; one row of one weight is another."""
 
-    reference, candidate, data = folder / "nine.onnx", folder / "nine-edited.onnx", folder / "nine.npz"
-    if not candidate.exists():
-        dense([4096] * 10, reference, apart=True)
-        dense([4096] * 10, candidate, edited=4, apart=True)
-        np.savez(data, x=np.random.default_rng(0).normal(size=(64, 4096)).astype(np.float32))
-    return Case("576 MB, one row edited", str(reference), str(candidate), str(data), size=64)
+    def make(folder: Path, _: int) -> Case:
+        import numpy as np
+
+        stem = name.replace(" ", "-")
+        reference, candidate, data = (folder / f"{stem}{end}" for end in (".onnx", "-edited.onnx", ".npz"))
+        if not data.exists():
+            dense([width] * 10, reference, apart=apart)
+            dense([width] * 10, candidate, edited=4, apart=apart)
+            np.savez(data, x=np.random.default_rng(0).normal(size=(64, width)).astype(np.float32))
+        return Case(name, str(reference), str(candidate), str(data), size=64, peer=False, aim=LARGE, long=True)
+
+    return make
 
 
 ALONE = ("--no-explain", "--edge", "off")
+NUDENET, RAPIDOCR = ("nudenet", 16, 1, 3, 320, 320), ("rapidocr-onnxruntime", 32, 8, 3, 48, 320)
 CASES: dict[str, Callable[[Path, int], Case]] = {
-    "mlp 256": small_mlp(256),
-    "mlp 10,000": small_mlp(10_000),
-    "forest 256": table("forest", rows=256),
-    "logistic, all rows": table("logistic", *ALONE),
-    "forest, all rows": table("forest", *ALONE),
-    "histgb, all rows": table("histgb", *ALONE),
+    "mlp, 256 rows": small_mlp(256),
+    "mlp, 10,000 rows": small_mlp(10_000),
+    "forest, 256 rows, the data alone": table("forest", *ALONE, aim=Aim(cpu=1.35), rows=256),
+    "forest, 256 rows": table("forest", aim=FAULTY, rows=256),
+    "logistic, a million rows, the data alone": table("logistic", *ALONE, aim=TABLE),
+    "forest, a million rows, the data alone": table("forest", *ALONE, aim=TABLE),
+    "histgb, a million rows, the data alone": table("histgb", *ALONE, aim=TABLE),
     "sentence encoder, 64 texts": encoder,
-    "detector (nudenet), 16 images": shipped("nudenet", 16, 1, 3, 320, 320),
-    "text recogniser (rapidocr), 32 images": shipped("rapidocr-onnxruntime", 32, 8, 3, 48, 320),
+    "detector (nudenet), 16 images": shipped(*NUDENET),
+    "text recogniser (rapidocr), 32 images": shipped(*RAPIDOCR),
     "file types (magika), 256 files": shipped("magika", 256, 32, 2048),
-    "576 MB beside the graph, one row edited": weights_beside,
+    "detector with a fault": shipped(*NUDENET, faulty=True),
+    "text recogniser with a fault": shipped(*RAPIDOCR, faulty=True),
+    "file types with a fault": shipped("magika", 256, 32, 2048, faulty=True),
+    "576 MB beside the graph, one row edited": large("576 MB beside", 4096, apart=True),
+    "576 MB in the file, one row edited": large("576 MB inside", 4096, apart=False),
+    "2 GB beside the graph, one row edited": large("2 GB beside", 7680, apart=True),
 }
 
 

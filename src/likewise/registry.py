@@ -57,8 +57,9 @@ def opener(target: object) -> Adapter | None:
 
 def _called(target: object) -> str:
     """What the ending of a file says: its framework, where that is called so, is asked before others are imported."""
-    file = isinstance(target, str | os.PathLike) and os.path.isfile(target)
-    return os.path.splitext(os.fspath(target))[1][1:].lower() if file else ""  # type: ignore[arg-type]
+    if not isinstance(target, str | os.PathLike) or not os.path.isfile(target):
+        return ""
+    return os.path.splitext(str(target))[1][1:].lower()
 
 
 @cache

@@ -18,6 +18,7 @@ from sklearn.linear_model import LinearRegression
 import data_only
 import likewise
 from likewise.errors import UsageError
+from likewise.tasks.check import run, settings_of
 
 CRASHES = """
 import os
@@ -82,6 +83,30 @@ def test_what_there_was_no_time_for_is_said(rows, model, negated):
     assert report.explanation.not_tested
     assert report.diagnoses == ()
     assert time.monotonic() - began < 20, "one call of a small model is no matter of seconds"
+
+
+def test_a_finding_is_on_the_screen_while_others_are_looked_for(rows, model, negated):
+    told: list[str] = []
+    settings = settings_of(model, negated, rows, edge="off", batch_sizes=())
+    report = run(settings, progress=lambda found: told.append(found.phase))
+    first = next(place for place, phase in enumerate(told) if phase.startswith("explaining: "))
+    assert told[first].endswith("?"), "nothing is found before it is looked for"
+    best = report.diagnoses[0]
+    assert f"explaining: {best.cause}, {best.culprit}" in told[first:]
+
+
+def test_a_network_is_asked_no_more_rows_at_once_than_in_the_run():
+    images = np.random.default_rng(0).random((24, 3, 120, 120), dtype=np.float32)
+    asked: list[int] = []
+
+    def answer(x, more=0.0):
+        asked.append(len(x))
+        return x.mean(axis=(1, 2, 3)) + more
+
+    report = data_only.explain(answer, lambda x: answer(x, 1.0), {"x": images}, causes=("feature-order",))
+    assert report.explanation is not None
+    assert report.explanation.rows == len(images)
+    assert max(asked) == 8, "a call of a network has a megabyte, and eight rows at least"
 
 
 def test_recorded_answers_are_enough_for_what_is_seen_from_outside(rows, model, negated, tmp_path):

@@ -57,6 +57,19 @@ def test_adapters_recognise_targets_without_loading_their_frameworks():
     assert not loaded_by(code) & set(HEAVY)
 
 
+def test_a_file_is_opened_by_the_framework_it_is_called_after(tmp_path):
+    """No other adapter is imported; an address that ends like a file is still an address."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"")
+    code = (
+        "import sys\nfrom likewise.registry import describe_model, opener\n"
+        f"assert describe_model({str(path)!r}).framework == opener({str(path)!r}).framework == 'onnx'\n"
+        "assert not [name for name in sys.modules if name.startswith(('likewise.models.endpoints', 'http'))]\n"
+        "assert describe_model('http://localhost/model.onnx').framework == 'endpoints'"
+    )
+    assert "likewise" in loaded_by(code)
+
+
 def test_a_graph_is_read_without_the_package_onnx_which_has_the_same_messages():
     code = (
         "import sys\nfrom likewise.models.onnx.describe import messages\nfound = messages()\n"

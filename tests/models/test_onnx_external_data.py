@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import data_only
 from likewise.contracts.models import Model
 from likewise.errors import ModelError
-from likewise.models.onnx import describe, edits, inside, widen
+from likewise.models.onnx import describe, edits, grafts, inside, widen
 from likewise.models.onnx.open import OrtSession
 
 WIDTH, LAYERS = 160, 4
@@ -151,6 +151,23 @@ def test_a_damaged_row_of_a_large_model_is_named_without_a_copy_of_it(path, tmp_
     assert report.diagnoses[0].explained_share == 1.0
     assert handed_over
     assert max(len(content) for content, _ in handed_over) < WIDTH * WIDTH * 4
+
+
+def test_nodes_are_held_against_one_another_in_blocks_that_are_given_back(path, tmp_path, monkeypatch):
+    def damaged(layer, weight):
+        weight[40:44, 7] += 1.0 if layer == 2 else 0.0
+
+    candidate = saved(tmp_path / "candidate", network(damaged), beside=(path.parent / "weights.bin").exists())
+    graphs = [inside.Opened.of(describe.read(one), {}) for one in (candidate, path)]
+    given_back = []
+    monkeypatch.setattr(inside, "BLOCK", 1_000)
+    monkeypatch.setattr(describe, "release", given_back.append)
+    (found,) = grafts.differing(graphs[0], 4, graphs[1], 4, {"layers.1.out": ("layers.1.out",)})
+    weight = numpy_helper.to_array(network().graph.initializer[4])
+    was, entries = float(weight[40, 7]), weight.size
+    assert found.told == f"'layers.2.weight'[40, 7] is {was + 1:.6g} instead of {was:.6g} and 3 more of {entries:,}"
+    assert len(given_back) >= 2 * entries // 1_000
+    assert not any(True for _ in grafts.differing(graphs[0], 2, graphs[1], 2, {"layers.0.out": ("layers.0.out",)}))
 
 
 def test_weights_beside_a_file_are_part_of_the_model(tmp_path):

@@ -146,7 +146,8 @@ class Case:
     """A comparison that failed or was inconclusive.
 
     `sample`, `reference` and `candidate` are None where the models could not be opened, fed or paired:
-    then only `comparison` and what the files themselves say can be looked at.
+    then only `comparison` and what the files themselves say can be looked at. `call_rows` is how many rows the run
+    asked in a call, where that was its choice: a network takes far more memory for all rows of the sample at once.
     """
 
     plan: Plan
@@ -159,6 +160,7 @@ class Case:
     candidate: Side | None = None
     specs: tuple[PairSpec, ...] = ()
     sample: Sample | None = None
+    call_rows: int | None = None
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def seconds_left(self) -> float:
@@ -238,7 +240,7 @@ class Case:
         self.require_time()
         asked = self.side(side) if isinstance(side, str) else side
         try:
-            return answers(asked, self.required.batch if batch is None else batch, size)[0]
+            return answers(asked, self.required.batch if batch is None else batch, size or self.call_rows)[0]
         except LikewiseError:
             return None
 
@@ -332,8 +334,8 @@ class Case:
             return None
         read, specs = prepared.reference.outputs, [self.as_judged(spec) for spec in prepared.pairing.pairs]
         if known is None or read is None or not read <= known.keys():
-            known, _ = answers(prepared.reference, batch)
-        theirs, _ = answers(prepared.candidate, batch)
+            known, _ = answers(prepared.reference, batch, self.call_rows)
+        theirs, _ = answers(prepared.candidate, batch, self.call_rows)
         return prepared, self.agreeing(batch, known, theirs, specs)
 
     def failing_pairs(self) -> tuple[Pair, ...]:

@@ -83,6 +83,7 @@ def explain(
     """
     began = time.monotonic()
     case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
+    case.call_rows = None if plan.batch_size else max(ran.facts.batch_size.values(), default=None)
     notes = list(_open(case, session, ran, began + SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
     explained, excluded, not_tested = _investigate(case, causes)
@@ -208,9 +209,9 @@ def _chunks(case: Case, at_hand: list[Head] | None) -> Iterator[Head]:
 
 def _answered(case: Case, chunk: Batch) -> Head:
     case.require_time()
-    ours, _ = answers(case.side("reference"), chunk)
+    ours, _ = answers(case.side("reference"), chunk, case.call_rows)
     case.require_time()
-    theirs, _ = answers(case.side("candidate"), chunk)
+    theirs, _ = answers(case.side("candidate"), chunk, case.call_rows)
     return Head(chunk, ours, theirs)
 
 

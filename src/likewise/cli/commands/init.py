@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -175,6 +174,9 @@ def _requirement() -> str:
 
 def _repository(folder: str) -> str:
     """Where others find what a clone holds, in the form that pip takes, without a password."""
+    # Imported where used: `--help` shows every command, and starts no faster than their imports.
+    import subprocess
+
     git = shutil.which("git")
     words = [git or "git", "-C", folder, "remote", "get-url", "origin"]
     found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() if git else ""
