@@ -261,8 +261,8 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     rounding.located(graph.case).extend(part.place for part in few if standing_out)
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
-    named = listed([str(part.place) for part in few], NAMED)
     if few and len(few) < len(graph.parts):
+        named = listed([str(part.place) for part in few], NAMED)
         gone = f"{100 * (1 - left):.0f}% of the difference goes"
         told += f"; with only {named} in floats {gone} and the answers are within limits"
     elif graph.ranked:
@@ -270,8 +270,6 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
         told += f"; {most.place} does most of it: in floats {100 * gain:.0f}% of the difference goes"
     for part in few[:FEW] if standing_out else ():
         told += f"; {part.told}" if part.told else ""
-    # What costs nothing in size comes first.
-    fixes = (*quantised_again(graph.case), *graph.fixes(few))
     foreign = standing_out and all(set(part.weights) & graph.foreign for part in few)
     return effect.explained(
         "weight-corruption" if foreign else "quantization",
@@ -279,7 +277,7 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
         told,
         _remedy(graph.case, few),
         simplicity=2 if standing_out else 4,
-        fixes=fixes,
+        fixes=(*quantised_again(graph.case), *graph.fixes(few)),  # what costs nothing in size comes first
     )
 
 
@@ -424,8 +422,8 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     elif cut >= CUT_OFF:
         furthest = float(np.abs(wide).max())
         told = (
-            f"{100 * cut:.1f}% of the values of '{site.tensor}' are cut off: they reach {furthest:.4g}, and its scale "
-            f"{max(abs(low), abs(high)):.4g}"
+            f"{100 * cut:.1f}% of the values of '{site.tensor}' are cut off ({len(values)} rows looked at): they reach "
+            f"{furthest:.4g}, and its scale {max(abs(low), abs(high)):.4g}"
         )
     elif used < STEPS:
         told = f"the values of '{site.tensor}' spread over {used:.0f} steps of its scale"
