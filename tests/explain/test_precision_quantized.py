@@ -117,7 +117,7 @@ def test_what_is_wrong_at_a_place_is_told(how, edit, cause, culprit, told):
     assert best.cause == cause
     assert culprit in best.culprit
     assert told in best.evidence
-    assert "the answers are within limits" in best.evidence
+    assert "in floats, all " in best.evidence
 
 
 def test_values_that_are_cut_off_are_counted():

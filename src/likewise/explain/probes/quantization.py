@@ -255,19 +255,18 @@ def _in_floats(graph: Quantized) -> Explained | None:
 def _blamed(graph: Quantized, effect: Effect) -> Explained:
     """The places that are enough, if they are few and stand out; else the whole."""
     graph.parts = sorted(_parts(graph), key=lambda part: -part.lost)
-    few, standing_out, left = list[Part](), False, 1.0
+    few, standing_out, healed = list[Part](), False, effect
     with suppress(OutOfTimeError):  # what is known is told
-        few, standing_out, left = _shortest(graph, effect)
+        few, standing_out, healed = _shortest(graph, effect)
     rounding.located(graph.case).extend(part.place for part in few if standing_out)
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
     if few and len(few) < len(graph.parts):
         named = listed([str(part.place) for part in few], NAMED)
-        gone = f"{100 * (1 - left):.0f}% of the difference goes"
-        told += f"; with only {named} in floats {gone} and the answers are within limits"
+        told += f"; with only {named} in floats, {healed.agreeing}"
     elif graph.ranked:
         gain, most = graph.ranked[0]
-        told += f"; {most.place} does most of it: in floats {100 * gain:.0f}% of the difference goes"
+        told += f"; the largest part, {100 * gain:.0f}% of the difference, goes with {most.place} in floats"
     for part in few[:FEW] if standing_out else ():
         told += f"; {part.told}" if part.told else ""
     foreign = standing_out and all(set(part.weights) & graph.foreign for part in few)
@@ -281,10 +280,10 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     )
 
 
-def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float]:
-    """The fewest places found that bring the answers within limits, whether they stand out, and what is left then."""
+def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, Effect]:
+    """The fewest places found that do as much as all, whether they stand out, and what they heal; none, if many."""
     if len(graph.parts) <= 1:
-        return graph.parts, True, 0.0
+        return graph.parts, True, effect
     trial = Trial.few(graph.case)
     whole = graph.tried(trial, [])
     actual = trial.gap()
@@ -292,7 +291,7 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
         # The fused kernels do something else than the graph says; then it is these that have to be looked at.
         graph.optimised, whole = True, (actual, whole[1])
     if whole is None or not whole[0]:
-        return [], False, 1.0
+        return [], False, effect
     before, enough = whole[0], experiment.AS_MUCH * effect.share
     tried: dict[int, tuple[float, Effect]] = {}
     for number, part in enumerate(experiment.searching(graph.case, graph.parts[:MOST_PLACES])):
@@ -328,15 +327,15 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
         else:
             few, best = _first_ones(graph, trial, enough)
     if not few or best is None:
-        return [], False, 1.0
+        return [], False, effect
     final = graph.tried(Trial.whole(graph.case), few)
     if final is None or final[1].share < enough:
-        return [], False, 1.0
+        return [], False, effect
     gains = {id(part): gain for gain, part in graph.ranked}
     others = max((gain for gain, part in graph.ranked if part not in few), default=0.0)
     together = 1 - best[0] / before
     out = len(few) <= FEW and others <= ALONE * max(together / len(few), max(gains[id(part)] for part in few))
-    return few, out, best[0] / before
+    return few, out, final[1]
 
 
 def _clear(tried: Sequence[tuple[float, Effect]], before: float, enough: float) -> bool:
