@@ -258,26 +258,32 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     few, standing_out, healed = list[Part](), False, effect
     with suppress(OutOfTimeError):  # what is known is told
         few, standing_out, healed = _shortest(graph, effect)
-    rounding.located(graph.case).extend(part.place for part in few if standing_out)
+    named = few if standing_out else _most(graph) if not few else []
+    rounding.located(graph.case).extend(part.place for part in named)
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
     if few and len(few) < len(graph.parts):
-        named = listed([str(part.place) for part in few], NAMED)
-        told += f"; with only {named} in floats, {healed.agreeing}"
+        places = listed([str(part.place) for part in few], NAMED)
+        told += f"; with only {places} in floats, {healed.agreeing}"
     elif graph.ranked:
         gain, most = graph.ranked[0]
         told += f"; the largest part, {100 * gain:.0f}% of the difference, goes with {most.place} in floats"
-    for part in few[:FEW] if standing_out else ():
-        told += f"; {part.told}" if part.told else ""
-    foreign = standing_out and all(set(part.weights) & graph.foreign for part in few)
+    told += "".join(f"; {part.told}" for part in named if part.told)
+    foreign = named and all(set(part.weights) & graph.foreign for part in named)
     return effect.explained(
         "weight-corruption" if foreign else "quantization",
-        _together(few) if standing_out else WHOLE,
+        _together(named) if named else WHOLE,
         told,
-        _remedy(graph.case, few),
-        simplicity=2 if standing_out else 4,
+        _remedy(graph.case, few or named),
+        simplicity=2 if named else 4,
         fixes=(*quantised_again(graph.case), *graph.fixes(few)),  # what costs nothing in size comes first
     )
+
+
+def _most(graph: Quantized) -> list[Part]:
+    """The place that does most of it, if one does, though it is not enough alone."""
+    (gain, part), *others = graph.ranked or [(0.0, Part(WHOLE))]
+    return [part] if gain > ALONE and all(other <= ALONE * gain for other, _ in others) else []
 
 
 def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, Effect]:
@@ -460,14 +466,10 @@ def _read_by(tensor: str, reader: NodeProto | None, odd: NodeProto | None) -> Pl
 
 def _together(parts: Sequence[Part]) -> Place:
     places = [part.place for part in parts]
-    if len(places) == 1:
-        return places[0]
-    return Place(
-        listed([str(place) for place in places], NAMED),
-        path=places[0].path,
-        nodes=tuple(dict.fromkeys(node for place in places for node in place.nodes)),
-        tensors=tuple(dict.fromkeys(tensor for place in places for tensor in place.tensors)),
-    )
+    nodes = dict.fromkeys(node for place in places for node in place.nodes)
+    tensors = dict.fromkeys(tensor for place in places for tensor in place.tensors)
+    named = listed([str(place) for place in places], NAMED)
+    return places[0] if len(places) == 1 else Place(named, path=places[0].path, nodes=(*nodes,), tensors=(*tensors,))
 
 
 def _remedy(case: Case, few: Sequence[Part]) -> str:
