@@ -11,6 +11,7 @@ reader would accept it. On sound pairs any diagnosis is a false alarm.
     --family fp16     one family
     --set second      the first, the second or the third set only
     --every 4         one pair of four, for a quick look
+    --parts FILE ...  check nothing: the results that --json kept of runs in parts
     --write           write the figures to docs/locate.md
     --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
     --polygraphy FILE the polygraphy command, in an environment of its own
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "locate")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", type=Path, help="every result, for a closer look")
+    parser.add_argument("--parts", type=Path, nargs="+")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--polygraphy", default="polygraphy")
     chosen = parser.parse_args()
@@ -94,9 +96,22 @@ def main() -> None:
 
         print(locate_peers.compare(chosen.folder, chosen.polygraphy))
         return
+    if chosen.parts:
+        kept = [Result(**entry) for part in chosen.parts for entry in json.loads(part.read_text())]
+        results = list({entry.name: entry for entry in kept}.values())
+    else:
+        results = checked(chosen)
+    text = f"{table(results)}\n\n{misses(results)}"
+    print(text)
+    if chosen.write:
+        PAGE.write_text(f"# Planted faults: place and cause\n\n{date.today()}\n\n{text}\n")
+
+
+def checked(chosen: argparse.Namespace) -> list[Result]:
+    """What is said about the pairs that were chosen."""
     pairs = build(chosen.folder, chosen.only, chosen.set)
     pairs = [p for p in pairs if chosen.family in p.family][chosen.offset :: chosen.every]
-    results = []
+    results: list[Result] = []
     with Worker() as worker:
         for number, pair in enumerate(pairs, 1):
             result = score(pair, worker.check(pair, chosen.budget))
@@ -109,10 +124,7 @@ def main() -> None:
             )  # fmt: skip
             if chosen.json:
                 chosen.json.write_text(json.dumps([asdict(r) for r in results], indent=1))
-    text = f"{table(results)}\n\n{misses(results)}"
-    print(text)
-    if chosen.write:
-        PAGE.write_text(f"# Planted faults: place and cause\n\n{date.today()}\n\n{text}\n")
+    return results
 
 
 def build(folder: Path, only: str, which: str) -> list[Any]:

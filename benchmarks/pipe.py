@@ -1,6 +1,6 @@
 """What a reference in another Python costs: `make pipe`, or `python benchmarks/pipe.py`.
 
-The same check of a table of a million rows with the reference opened in process and by another Python, in turns; CPU time of
+The same check of a million rows with the reference opened in process and by another Python, in turns; CPU time of
 all processes and wall, medians. Without walls: behind them nobody waits for the other Python and counts what it spent.
 """
 
@@ -51,7 +51,10 @@ def measure(folder: Path, name: str, repeats: int) -> None:
     assert facts["in process"] == facts["over the pipe"], facts
     for part, unit in enumerate(("CPU", "wall")):
         here, far = (statistics.median(entry[part] for entry in cost[way]) for way in ways)
-        print(f"{name:9} {unit:4} in process {here:6.2f} s  over the pipe {far:6.2f} s  ratio {far / here:.3f}", flush=True)
+        print(
+            f"{name:9} {unit:4} in process {here:6.2f} s  over the pipe {far:6.2f} s  ratio {far / here:.3f}",
+            flush=True,
+        )
 
 
 def cpu_of_children() -> float:

@@ -150,6 +150,24 @@ def test_a_whole_network_converted_to_half_precision():
     assert (best.cause, best.culprit) == ("precision-reduction", "model")
 
 
+def test_weights_that_half_precision_cuts_off_are_named():
+    """One layer speaks so loudly that its weights do not fit; the next one brings it back."""
+    from onnxruntime.transformers import float16
+
+    reference = sg.exported_network()
+    for tensor in reference.graph.initializer:
+        factor = {"fc2.weight": 1e6, "fc2.bias": 1e6, "head.weight": 1e-6}.get(tensor.name, 1.0)
+        values = (numpy_helper.to_array(tensor) * factor).astype(np.float32)
+        # What rounds to a power of two from above comes a whole step of those below.
+        values.flat[0] = -0.12505 if tensor.name == "fc1.weight" else values.flat[0]
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    candidate = float16.convert_float_to_float16(reference, keep_io_types=True)
+    best = sg.explained(reference, candidate, {"x": sg.rows()}, abs_tol=1e-2, rel_tol=0)
+    assert best.cause == "precision-reduction"
+    assert "fc2.weight" in best.culprit
+    assert "fc1" not in best.culprit
+
+
 def test_half_precision_overflows():
     nodes = [
         sg.node("Mul", "x thousand", "large"),

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import data_only
 import likewise
+from likewise.models.onnx.quantized import miscounted
 
 ROWS = {"x": sg.rows()}
 
@@ -77,6 +78,101 @@ def test_a_wrong_scale_is_found(how, scale, factor, culprit):
     # The weights of a graph in this form can be compared as well: there the scale makes other weights of them.
     assert best.cause in ("quantization", "weight-corruption")
     assert culprit in best.culprit
+
+
+def edited(proto, edit):
+    changed = onnx.ModelProto()
+    changed.CopyFrom(proto)
+    edit({tensor.name: tensor for tensor in changed.graph.initializer}, changed.graph)
+    return changed
+
+
+def read_shifted(stored, graph):
+    """Only who reads the integers takes another one for zero."""
+    node = next(
+        node for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0].startswith("relu_Q")
+    )
+    zero = numpy_helper.to_array(stored[node.input[2]])
+    graph.initializer.append(numpy_helper.from_array(np.asarray(zero + 40, zero.dtype), "shifted"))
+    node.input[2] = "shifted"
+
+
+def rolled(name):
+    def edit(stored, graph):
+        values = numpy_helper.to_array(stored[name])
+        stored[name].CopyFrom(numpy_helper.from_array(np.roll(values, 1, -1), name))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("how", "edit", "cause", "culprit", "told"),
+    [
+        ("qdq", read_shifted, "quantization", "'relu'", "'relu' is written with scale"),
+        ("qoperator", rolled("fc2.weight_quantized"), "weight-corruption", "fc2.weight", "are no rounding of"),
+    ],
+)
+def test_what_is_wrong_at_a_place_is_told(how, edit, cause, culprit, told):
+    best = sg.explained(sg.network(), edited(quantized(how), edit), ROWS, preset="quantized")
+    assert best.cause == cause
+    assert culprit in best.culprit
+    assert told in best.evidence
+    assert "in floats, all " in best.evidence
+
+
+def test_values_that_are_cut_off_are_counted():
+    narrow = with_scale(quantized("qdq"), "relu_scale", 0.2)
+    best = sg.explained(sg.network(), narrow, ROWS, preset="quantized")
+    scale = next(tensor for tensor in narrow.graph.initializer if tensor.name == "relu_scale")
+    assert "of the values of 'relu' are cut off" in best.evidence
+    assert f"and its scale {255 * float(numpy_helper.to_array(scale)):.4g}" in best.evidence
+
+
+def test_a_bias_in_other_steps_than_its_operator_counts_in_is_seen():
+    """Kernels on integers take the step of a bias to be the product of the two others."""
+    sound, wrong = quantized("qdq"), with_scale(quantized("qdq"), "relu_scale", 0.2)
+    assert miscounted(sound) == []
+    assert [node.name for node in miscounted(wrong)] == ["node_linear_1"]
+
+
+def test_a_table_that_is_looked_up_as_integers_is_a_weight():
+    table = np.random.default_rng(3).integers(-100, 100, (12, 4)).astype(np.int8)
+    nodes = [
+        sg.node("Gather", "table x", "rows"),
+        sg.node("DequantizeLinear", "rows scale zero", "output"),
+    ]
+    constants = {"table": table, "scale": np.float32(0.02), "zero": np.int8(0)}
+    kinds = (sg.INT64, sg.FLOAT)
+    candidate = sg.graph(nodes, constants, inputs={"x": ()}, output=("output", ["n", 4]), kinds=kinds)
+    right = sg.graph(
+        [sg.node("Gather", "table x", "output")], {"table": np.roll(table, 1, 0) * np.float32(0.02)},
+        inputs={"x": ()}, output=("output", ["n", 4]), kinds=kinds,
+    )  # fmt: skip
+    best = sg.explained(right, candidate, {"x": np.random.default_rng(5).integers(0, 12, 60)})
+    assert best.cause in ("weight-corruption", "quantization")
+    assert "table" in best.culprit
+
+
+def test_the_scale_of_an_lstm_is_found(tmp_path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    rng = np.random.default_rng(4)
+    constants = {"W": rng.normal(size=(1, 24, 5)), "R": rng.normal(size=(1, 24, 6)), "shape": np.array([0, -1])}
+    constants = {name: a if name == "shape" else (a * 0.4).astype(np.float32) for name, a in constants.items()}
+    nodes = [
+        sg.node("Transpose", "x", "steps", perm=[1, 0, 2]),
+        sg.node("LSTM", "steps W R", "states last", hidden_size=6),
+        sg.node("Transpose", "last", "turned", perm=[1, 0, 2]),
+        sg.node("Reshape", "turned shape", "output"),
+    ]
+    reference = sg.graph(nodes, constants, inputs={"x": (7, 5)}, output=("output", ["n", 6]))
+    onnx.save(reference, tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "integer.onnx")
+    candidate = with_scale(onnx.load(tmp_path / "integer.onnx"), "R_scale", 1.5)
+    rows = {"x": rng.normal(size=(80, 7, 5)).astype(np.float32)}
+    best = sg.explained(reference, candidate, rows, preset="quantized")
+    assert best.culprit.startswith("R ")
+    assert "is 1.5 times the reference's: its scale is wrong" in best.evidence
 
 
 def test_a_good_quantisation_passes_under_its_own_limits():

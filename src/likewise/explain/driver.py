@@ -101,7 +101,7 @@ def explain(
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
         view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
-    told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in best]))
+    told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in _worth_telling(best)]))
     return Investigation(told, found, case, tuple(best))
 
 
@@ -340,6 +340,17 @@ def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
         explained,
         key=lambda entry: (-min(round(_share(case, entry), 2), ALL), entry.simplicity, entry.cause),
     )
+    once = {_told_of(entry): entry for entry in reversed(best)}
+    return [entry for entry in best if once[_told_of(entry)] is entry]
+
+
+def _told_of(entry: Explained) -> tuple[object, ...]:
+    """A cause and where it is, by which it is known once however many probes came upon it."""
+    return entry.cause, entry.culprit.nodes or str(entry.culprit)
+
+
+def _worth_telling(best: Sequence[Explained]) -> list[Explained]:
+    """Those that say something the better ones do not."""
     told: list[Explained] = []
     for entry in best:
         if not any(_says_it(before, entry) for before in told):
@@ -348,12 +359,8 @@ def _ranked(case: Case, explained: Sequence[Explained]) -> list[Explained]:
 
 
 def _says_it(before: Explained, entry: Explained) -> bool:
-    """Does a better explanation say what this one does: the same cause of the same rows, or of the same place?"""
-    if before.cause != entry.cause:
-        return False
-    if (before.culprit.nodes or str(before.culprit)) == (entry.culprit.nodes or str(entry.culprit)):
-        return True
-    if before.covered is None or entry.covered is None:
+    """Does a better explanation name the same cause for all of its rows?"""
+    if before.cause != entry.cause or before.covered is None or entry.covered is None:
         return False
     return not (entry.covered & ~before.covered).any()
 

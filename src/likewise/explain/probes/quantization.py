@@ -255,38 +255,41 @@ def _in_floats(graph: Quantized) -> Explained | None:
 def _blamed(graph: Quantized, effect: Effect) -> Explained:
     """The places that are enough, if they are few and stand out; else the whole."""
     graph.parts = sorted(_parts(graph), key=lambda part: -part.lost)
-    few, standing_out, left = list[Part](), False, 1.0
+    few, standing_out, healed = list[Part](), False, effect
     with suppress(OutOfTimeError):  # what is known is told
-        few, standing_out, left = _shortest(graph, effect)
-    rounding.located(graph.case).extend(part.place for part in few if standing_out)
+        few, standing_out, healed = _shortest(graph, effect)
+    named = few if standing_out else _most(graph) if not few else []
+    rounding.located(graph.case).extend(part.place for part in named)
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
-    named = listed([str(part.place) for part in few], NAMED)
     if few and len(few) < len(graph.parts):
-        gone = f"{100 * (1 - left):.0f}% of the difference goes"
-        told += f"; with only {named} in floats {gone} and the answers are within limits"
+        places = listed([str(part.place) for part in few], NAMED)
+        told += f"; with only {places} in floats, {healed.agreeing}"
     elif graph.ranked:
         gain, most = graph.ranked[0]
-        told += f"; {most.place} does most of it: in floats {100 * gain:.0f}% of the difference goes"
-    for part in few[:FEW] if standing_out else ():
-        told += f"; {part.told}" if part.told else ""
-    # What costs nothing in size comes first.
-    fixes = (*quantised_again(graph.case), *graph.fixes(few))
-    foreign = standing_out and all(set(part.weights) & graph.foreign for part in few)
+        told += f"; the largest part, {100 * gain:.0f}% of the difference, goes with {most.place} in floats"
+    told += "".join(f"; {part.told}" for part in named if part.told)
+    foreign = named and all(set(part.weights) & graph.foreign for part in named)
     return effect.explained(
         "weight-corruption" if foreign else "quantization",
-        _together(few) if standing_out else WHOLE,
+        _together(named) if named else WHOLE,
         told,
-        _remedy(graph.case, few),
-        simplicity=2 if standing_out else 4,
-        fixes=fixes,
+        _remedy(graph.case, few or named),
+        simplicity=2 if named else 4,
+        fixes=(*quantised_again(graph.case), *graph.fixes(few)),  # what costs nothing in size comes first
     )
 
 
-def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float]:
-    """The fewest places found that bring the answers within limits, whether they stand out, and what is left then."""
+def _most(graph: Quantized) -> list[Part]:
+    """The place that does most of it, if one does, though it is not enough alone."""
+    (gain, part), *others = graph.ranked or [(0.0, Part(WHOLE))]
+    return [part] if gain > ALONE and all(other <= ALONE * gain for other, _ in others) else []
+
+
+def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, Effect]:
+    """The fewest places found that do as much as all, whether they stand out, and what they heal; none, if many."""
     if len(graph.parts) <= 1:
-        return graph.parts, True, 0.0
+        return graph.parts, True, effect
     trial = Trial.few(graph.case)
     whole = graph.tried(trial, [])
     actual = trial.gap()
@@ -294,7 +297,7 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
         # The fused kernels do something else than the graph says; then it is these that have to be looked at.
         graph.optimised, whole = True, (actual, whole[1])
     if whole is None or not whole[0]:
-        return [], False, 1.0
+        return [], False, effect
     before, enough = whole[0], experiment.AS_MUCH * effect.share
     tried: dict[int, tuple[float, Effect]] = {}
     for number, part in enumerate(experiment.searching(graph.case, graph.parts[:MOST_PLACES])):
@@ -330,15 +333,15 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, float
         else:
             few, best = _first_ones(graph, trial, enough)
     if not few or best is None:
-        return [], False, 1.0
+        return [], False, effect
     final = graph.tried(Trial.whole(graph.case), few)
     if final is None or final[1].share < enough:
-        return [], False, 1.0
+        return [], False, effect
     gains = {id(part): gain for gain, part in graph.ranked}
     others = max((gain for gain, part in graph.ranked if part not in few), default=0.0)
     together = 1 - best[0] / before
     out = len(few) <= FEW and others <= ALONE * max(together / len(few), max(gains[id(part)] for part in few))
-    return few, out, best[0] / before
+    return few, out, final[1]
 
 
 def _clear(tried: Sequence[tuple[float, Effect]], before: float, enough: float) -> bool:
@@ -424,8 +427,8 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     elif cut >= CUT_OFF:
         furthest = float(np.abs(wide).max())
         told = (
-            f"{100 * cut:.1f}% of the values of '{site.tensor}' are cut off: they reach {furthest:.4g}, and its scale "
-            f"{max(abs(low), abs(high)):.4g}"
+            f"{100 * cut:.1f}% of the values of '{site.tensor}' are cut off ({len(values)} rows looked at): they reach "
+            f"{furthest:.4g}, and its scale {max(abs(low), abs(high)):.4g}"
         )
     elif used < STEPS:
         told = f"the values of '{site.tensor}' spread over {used:.0f} steps of its scale"
@@ -463,14 +466,10 @@ def _read_by(tensor: str, reader: NodeProto | None, odd: NodeProto | None) -> Pl
 
 def _together(parts: Sequence[Part]) -> Place:
     places = [part.place for part in parts]
-    if len(places) == 1:
-        return places[0]
-    return Place(
-        listed([str(place) for place in places], NAMED),
-        path=places[0].path,
-        nodes=tuple(dict.fromkeys(node for place in places for node in place.nodes)),
-        tensors=tuple(dict.fromkeys(tensor for place in places for tensor in place.tensors)),
-    )
+    nodes = dict.fromkeys(node for place in places for node in place.nodes)
+    tensors = dict.fromkeys(tensor for place in places for tensor in place.tensors)
+    named = listed([str(place) for place in places], NAMED)
+    return places[0] if len(places) == 1 else Place(named, path=places[0].path, nodes=(*nodes,), tensors=(*tensors,))
 
 
 def _remedy(case: Case, few: Sequence[Part]) -> str:
