@@ -81,6 +81,7 @@ class Settings:
     sample: str = "first"
     seed: int = 0
     drop: tuple[str, ...] = ()
+    where: str | None = None
     id: str | None = None
     stratify: str | None = None
     feed: Mapping[str, str] = field(default_factory=dict)

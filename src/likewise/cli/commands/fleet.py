@@ -21,6 +21,7 @@ from likewise.errors import DataError, UsageError
 @click.option("--reference", metavar="NAME", help="How references are called below FOLDER.  [default: *.joblib, …]")
 @click.option("--candidate", metavar="NAME", help="How candidates are called below FOLDER.  [default: *.onnx]")
 @options.data_options
+@options.where_option
 @options.policy_options
 @options.comparison_options
 @options.trust_option
