@@ -295,7 +295,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
         files = each_once(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
     if not files:
-        remedy = "Only local files are read: download it first" if "://" in path else "Check the path"
+        remedy = "Of addresses, s3://, gs:// and abfss:// are read" if "://" in path else "Check the path"
         raise DataError(empty, remedy=remedy)
     formats = sorted({str(_format_of(file)) for file in files})
     if len(formats) > 1:
