@@ -7,6 +7,7 @@ import sys
 import threading
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -24,7 +25,7 @@ from planting import DOUBLE, command, identity
 class Store(BaseHTTPRequestHandler):
     """As much of S3 as reading takes: objects, parts of them, and lists."""
 
-    objects: dict[str, bytes] = {}
+    objects: ClassVar[dict[str, bytes]] = {}
 
     def do_HEAD(self):
         self._answer(body=False)

@@ -6,14 +6,17 @@ table, before the walls are raised. From Python it is this one.
 
 from __future__ import annotations
 
+import atexit
 import fnmatch
 import os
 import re
 import sys
+import tempfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from likewise.data.files import remove
 from likewise.errors import DataError, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def is_stored(target: object) -> bool:
 
 
 def require_no_secrets(target: object) -> None:
-    """A usage error for an address with a password or a key in it: reports, logs and lists of processes would show it."""
+    """A usage error for an address with a password or a key in it: reports and lists of processes would show it."""
     if is_stored(target):
         address = urlsplit(str(target))
         named = [name for name, _ in parse_qsl(address.query, keep_blank_values=True)]
@@ -45,6 +48,16 @@ def require_no_secrets(target: object) -> None:
                 f"the address {address.scheme}://… holds a key or a password",
                 remedy="Leave it to the environment, as with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             )
+
+
+def copied(address: str) -> str:
+    """The folder with what lies at an address; where nobody copied it yet, that is done now."""
+    if address not in COPIES:
+        folder = tempfile.mkdtemp(prefix="likewise-copy.")
+        atexit.register(remove, folder)
+        copy(address, folder)
+        COPIES[address] = folder
+    return COPIES[address]
 
 
 def copy(address: str, folder: str) -> None:

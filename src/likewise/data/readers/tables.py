@@ -29,6 +29,7 @@ from likewise.data.filters import Wanted, Where
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
 from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data
+from likewise.data.stores import copied, is_stored
 from likewise.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -338,12 +339,15 @@ class TablesReader:
     name = "tables"
 
     def claims(self, target: object) -> bool:
-        """A file, glob or folder by its suffix, or a folder that holds table files."""
-        return is_table(target)
+        """A file, glob or folder by its suffix, a folder that holds table files, or an address in an object store."""
+        return is_stored(target) or is_table(target)
 
     def open(self, target: object) -> Source:
         location = os.fspath(target)  # type: ignore[call-overload]
-        return _opened(location, *resolve(location))
+        if not is_stored(location):
+            return _opened(location, *resolve(location))
+        folder = copied(location)
+        return replace(_opened(folder, *resolve(folder)), location=location.partition("?")[0])
 
 
 EXTENSION = TablesReader()
