@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from likewise.cli import supervisor
+from likewise.cli import starting, supervisor
 from likewise.models import remote
 
 TRAP = "import pathlib\npathlib.Path({mark!r}).touch()\nraise ImportError('a trap')\n"
@@ -78,7 +78,7 @@ def test_neither_does_the_module_as_a_command(place):
 def test_a_worker_that_is_no_copy_does_not_look_there(place, monkeypatch):
     monkeypatch.chdir(with_a_likewise(place))
     monkeypatch.setenv("PYTHONPATH", os.pathsep)
-    assert not supervisor._light()  # pytest has imported numpy
+    assert not starting._light()  # pytest has imported numpy
     found = supervisor.supervise({"do": "inspect", "arguments": {"model": "a.onnx"}})
     assert found["framework"] == "onnx"
     assert not (place / "trapped").exists()

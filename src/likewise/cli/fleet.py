@@ -9,7 +9,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,13 +60,22 @@ class Ended:
 
 
 class Fleet:
-    """Gates that are carried out, and what is known of those that ended."""
+    """Gates that are carried out, and what is known of those that ended.
+
+    `old` are reports that stand if nothing has changed; of the `retried` gates only if they were conclusive.
+    """
 
     def __init__(
-        self, gates: Mapping[str, Settings], folder: Path, old: Mapping[str, Path], *, retry: bool, jobs: int
+        self,
+        gates: Mapping[str, Settings],
+        folder: Path,
+        old: Mapping[str, Path],
+        *,
+        retried: Collection[str],
+        jobs: int,
     ) -> None:
         self._gates = {name: self._placed(folder, name, gate) for name, gate in gates.items()}
-        self._folder, self._old, self._retry, self._jobs = folder, old, retry, jobs
+        self._folder, self._old, self._retried, self._jobs = folder, old, retried, jobs
         self.ended: dict[str, Ended] = {}
         self._stopped = threading.Event()
 
@@ -149,7 +158,7 @@ class Fleet:
             if not isinstance(found, Mapping) or found.get("changed"):
                 return None
             carried, _ = answered(found, formats)
-            if self._retry and carried.outcome is Outcome.INCONCLUSIVE:
+            if name in self._retried and carried.outcome is Outcome.INCONCLUSIVE:
                 return None
             write({**carried.files, str(gate.report): carried.json})
         except (LikewiseError, OSError):

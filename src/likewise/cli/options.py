@@ -358,8 +358,18 @@ repro_option = click.option(
     metavar="FOLDER",
     help="Write the smallest piece of an ONNX candidate that shows the difference: model, inputs, script, text.",
 )
+where_option = click.option(
+    "--where", metavar="CONDITION", help="Only rows of a table for which it holds, such as \"country = 'NL'\"."
+)
 gate_options = _stacked(
-    data_options, policy_options, comparison_options, trust_option, report_options, repro_option, gate_timeout_option
+    data_options,
+    where_option,
+    policy_options,
+    comparison_options,
+    trust_option,
+    report_options,
+    repro_option,
+    gate_timeout_option,
 )
 trust_config_option = click.option(
     "--trust-config",

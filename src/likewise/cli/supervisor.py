@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
@@ -29,6 +29,7 @@ import click
 from likewise.cli import starting
 from likewise.cli.messages import AHEAD, CHECKPOINT, Message, Tail, read
 from likewise.data.files import is_checkpoint, remove, replacing
+from likewise.data.stores import is_stored
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
 from likewise.models.remote import Process
@@ -39,6 +40,9 @@ WRITING = ("export", "fix", "quantize", "record", "stress")
 
 ROOM, NOTE = "likewise.", ".of-likewise"
 """How folders for one command are called, and the file in each that says whose it is."""
+
+COPY = "rows"
+"""The folder in it that holds what was copied for the run."""
 
 FORGOTTEN = 60.0
 """Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
@@ -97,7 +101,7 @@ def supervise(
     _install(job)
     try:
         with _rooms(job) as own, _worker() as worker:
-            job, waiting = {**job, "own": own}, (timeout, silence)
+            job, waiting = {**job, "own": own, **_copied(job, own)}, (timeout, silence)
             return _follow(
                 worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, on_judged=on_judged, debug=debug
             )
@@ -116,6 +120,17 @@ def _install(job: Mapping[str, Any]) -> None:
             place = Place.of(table[name])
             assert place is not None
             place.interpreter(tell=lambda text: click.echo(text, err=True))
+
+
+def _copied(job: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+    """Rows from an object store, copied into the folder of a worker: behind its walls there is no network."""
+    address = str((job.get("settings") or job.get("arguments") or {}).get("data"))
+    if not own or not is_stored(address):
+        return {}
+    folder = os.path.join(own[0], COPY)
+    os.mkdir(folder)
+    starting.copy_rows(address, folder)
+    return {"copies": {address: folder}}
 
 
 @contextmanager

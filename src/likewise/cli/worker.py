@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.cli.messages import CHECKPOINT
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import PLACES
-from likewise.data import files
+from likewise.data import files, stores
 from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
@@ -68,6 +68,7 @@ def main() -> None:
         return
     job = json.loads(line)
     channel.token = job["token"]
+    stores.COPIES.update(job.get("copies", {}))
     # First of all: a thread that runs already would stay outside.
     channel.send(type="confined", told=_confine(job))
     threading.Thread(target=_end_when_parent_ends, daemon=True).start()
@@ -245,7 +246,7 @@ def _checkpoint(job: Mapping[str, Any], settings: Settings, channel: Channel) ->
     from likewise.tasks.checkpoints import Checkpoint
 
     place, every, resume = (job["checkpoint"][name] for name in ("place", "every", "resume"))
-    own, numbers = job["own"], itertools.count()
+    own, numbers = job.get("own"), itertools.count()
 
     def write(content: bytes) -> None:
         if not own:

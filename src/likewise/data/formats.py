@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from likewise.contracts.values import dataclass
+from likewise.data.filters import Wanted
 from likewise.errors import DataError, one_line
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ class Format(Protocol):
         """The columns of a file. `like` is the schema of the first file, where types are inferred from it."""
         ...
 
-    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file.
 
-        Formats that can skip leave out batches outside `start` to `stop`; none cuts a batch.
+        Formats that can skip leave out batches outside `start` to `stop`, and those that hold no row that is `wanted`
+        by what the file says about them; none cuts a batch.
         """
         ...
 
@@ -81,7 +85,9 @@ class Arrow:
             with _opened(path) as found:
                 return Facts(found.schema, ds.dataset(path, format="ipc").count_rows() if stored else None)
 
-    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=ARROW_REMEDY):
             for batch in self._batches(path):
@@ -140,17 +146,20 @@ class Parquet:
         with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path) as file:
             return Facts(file.schema_arrow, file.metadata.num_rows)
 
-    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         import pyarrow.parquet as pq
 
         # Buffering ahead within one row group only: over the whole file it would hold the whole file.
         with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path, pre_buffer=True) as file:
             first = 0
+            telling = None if wanted is None else wanted.groups(path)
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
                 end = first + group.num_rows
                 position = first
-                if end > start and first < stop:
+                if end > start and first < stop and (telling is None or number in telling):
                     for batch in file.iter_batches(_rows_a_block(group), row_groups=[number]):
                         yield position, batch
                         position += batch.num_rows
@@ -209,7 +218,9 @@ class Delimited:
         as_text = [field.with_type(pa.string()) if pa.types.is_temporal(field.type) else field for field in inferred]
         return Facts(pa.schema(as_text), None)
 
-    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=CSV_REMEDY), _Text(path, self.delimiter) as text:
             with self._rows(path, text, schema) as rows:
@@ -352,7 +363,9 @@ class JsonLines:
                 return Facts(pa.schema([field.with_type(_as_text(field.type)) for field in inferred]), None)
         raise DataError(f"{path} holds no lines", remedy=JSON_REMEDY)
 
-    def read(self, path: str, schema: pa.Schema, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=JSON_REMEDY):
             for line, block in _blocks(path):

@@ -39,6 +39,7 @@ from likewise.data.files import require_writable
 from likewise.data.readers import rebatched
 from likewise.data.readers.arrays import ArraySource, laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
+from likewise.data.readers.tables import filtered
 from likewise.data.selection import Stratified
 from likewise.errors import DataError, LikewiseError, UsageError, one_line
 from likewise.judge import verdict as judging
@@ -416,7 +417,9 @@ def model_of(settings: Settings, side: str) -> Model:
 
 def _source(settings: Settings, session: Session, *, rowless: bool) -> selection.Selection:
     said = RowAxes.parse(settings.batch_axis)
-    found = laid_along(open_source(settings.data), said.named, rowless=rowless or said.rowless)
+    found = open_source(settings.data)
+    found = found if settings.where is None else filtered(found, settings.where)
+    found = laid_along(found, said.named, rowless=rowless or said.rowless)
     if isinstance(found, NamedOnly) and all(session.here(side).signature.inputs == () for side in session.models):
         found = open_source({})
     elif isinstance(found, NamedOnly):

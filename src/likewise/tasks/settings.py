@@ -16,6 +16,7 @@ from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
+from likewise.data.stores import is_stored, require_no_secrets
 from likewise.errors import UsageError, nearest, require_file
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
@@ -80,6 +81,7 @@ class Settings:
     sample: str = "first"
     seed: int = 0
     drop: tuple[str, ...] = ()
+    where: str | None = None
     id: str | None = None
     stratify: str | None = None
     feed: Mapping[str, str] = field(default_factory=dict)
@@ -152,6 +154,7 @@ class Settings:
             settings_of(self.matrix)
         self.seconds_or_times()
         RowAxes.parse(self.batch_axis)
+        require_no_secrets(self.data)
         require_baseline(self.baseline, max_worse=self.max_worse)
         self.require_own_files()
         return make_policy(**{name: getattr(self, name) for name in POLICY})
@@ -288,6 +291,7 @@ def require_harmless(
         written = [path for path in (gate.report, *gate.formats.values()) if path is not None and path != "-"]
         faults = {
             "names code to run": code,
+            "reads from an object store": [text for _, text in texts if is_stored(text)],
             "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
             "writes outside its folder": [path for path in written if here not in place_of(path).parents],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],

@@ -21,6 +21,7 @@ from likewise.errors import DataError, UsageError
 @click.option("--reference", metavar="NAME", help="How references are called below FOLDER.  [default: *.joblib, …]")
 @click.option("--candidate", metavar="NAME", help="How candidates are called below FOLDER.  [default: *.onnx]")
 @options.data_options
+@options.where_option
 @options.policy_options
 @options.comparison_options
 @options.trust_option
@@ -66,19 +67,22 @@ def fleet(ctx: click.Context, /, *, gates: str, **given: Any) -> None:
     folder = Path(os.path.abspath(reports))
     before = None if since is None else os.path.abspath(since)
     stated = options.stated(**given)
+    if stated.pop("request_template", None):
+        told = "--request-template beside many gates"
+        raise UsageError(told, remedy='Write it into the list: candidate = {model = "http://…", template = "FILE"}')
     found = _found(gates, stated, reference=reference, candidate=candidate, trusting=trusting)
     found = {name: overridden(gate, stated) for name, gate in found.items()}
     require_stems(found)
     require_own_reports(found, {})
     folder = Path(os.path.relpath(folder))
     with _stored(before, found) as old:
+        kept: dict[str, Path] = {}
         if resume:
             there = {name: folder / f"{stem(name)}.json" for name in found}
-            kept = {name: path for name, path in there.items() if path.is_file()}
+            kept |= {name: path for name, path in there.items() if path.is_file()}
             if not kept and not quiet:
                 click.echo(f"There is nothing to resume in {folder}: all gates are run.", err=True)
-            old |= kept
-        ran = Fleet(found, folder, old, retry=not resume, jobs=jobs or cores())
+        ran = Fleet(found, folder, {**old, **kept}, retried=old.keys() - kept.keys(), jobs=jobs or cores())
         try:
             ran.carry_out(quiet=quiet or as_json, debug=debug, tell=lambda text: click.echo(text, err=True))
         except (KeyboardInterrupt, SystemExit):

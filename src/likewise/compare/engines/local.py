@@ -162,7 +162,7 @@ class LocalRun:
         ) as pool:
             pending: deque[_Answers | Future[Observed]] = deque()
             paces: list[float] = []
-            resumed = self.done
+            resumed, complete = self.done, False
             try:
                 for number, work in enumerate(self._work()):
                     began = time.perf_counter()
@@ -185,13 +185,12 @@ class LocalRun:
                     if 1 <= turn <= 4 and not self.apart and isinstance(work, Batch) and not self.crew:
                         paces.append((time.perf_counter() - began) / len(work))
                         self.concurrent = turn in (2, 3) or (turn == 4 and _faster_at_once(paces))
-                while pending:
-                    pending[0].result()
-                    self._reduce(pending.popleft())
-                    self._keep_reached()
+                complete = True
             finally:
                 for answered in pending:
                     self._reduce(answered)
+                    if complete:
+                        self._keep_reached()
 
     def _resume(self, details: Mapping[str, Json]) -> None:
         """Go on from what an earlier run had reached: the work it had done, and what came of that."""

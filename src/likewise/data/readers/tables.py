@@ -13,20 +13,24 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
 
 from likewise.contracts.data import Batch, Provenance, RowIds, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
 from likewise.data.columns import ArrowColumns, require_unique
 from likewise.data.files import each_once
+from likewise.data.filters import Wanted, Where
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
 from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data
-from likewise.errors import DataError, nearest
+from likewise.data.stores import copied, is_stored
+from likewise.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +47,8 @@ TURN = 1024
 """Rows that one shard takes before the next has its turn, where the number of rows is not known."""
 
 ENDLESS = 1 << 62
+NUMBERS = "\0numbers"
+"""What the numbers of rows are called among their columns, while some are chosen."""
 
 _Begun: TypeAlias = "tuple[tuple[int, pa.RecordBatch], Iterator[tuple[int, pa.RecordBatch]]]"
 """The first batch of a table, and the rest of it."""
@@ -52,7 +58,8 @@ _Begun: TypeAlias = "tuple[tuple[int, pa.RecordBatch], Iterator[tuple[int, pa.Re
 class TableSource:
     """Rows of one or more table files, or the part of them that is one shard.
 
-    `start` and `stop` bound the rows; of those, every `turns`-th block of rows from `turn` on.
+    `start` and `stop` bound the rows; of those, every `turns`-th block of rows from `turn` on, and of these the ones
+    that `where` holds for. A folder may say in its name what a column holds in all rows below (`partitions`, by file).
     """
 
     location: str
@@ -64,6 +71,8 @@ class TableSource:
     stop: int = ENDLESS
     turn: int = 0
     turns: int = 1
+    where: Where | None = None
+    partitions: tuple[Mapping[str, Any], ...] = ()
     _begun: list[_Begun] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +88,7 @@ class TableSource:
 
     @property
     def rows(self) -> int | None:
-        if None in self.counts:
+        if None in self.counts or self.where is not None:
             return None
         return min(self.stop, sum(count or 0 for count in self.counts)) - self.start
 
@@ -89,8 +98,13 @@ class TableSource:
 
         def numbered() -> Iterator[Batch]:
             for first, piece in self._pieces():
-                rows = RowIds(np.arange(first, first + piece.num_rows, dtype=np.int64))
-                yield Batch(rows, ArrowColumns(pa.Table.from_batches([piece], self.schema)))
+                numbers = np.arange(first, first + piece.num_rows, dtype=np.int64)
+                table = pa.Table.from_batches([piece], self.schema)
+                if self.where is not None:
+                    counted = table.append_column(NUMBERS, pa.array(numbers)).filter(self.where.expression)
+                    numbers, table = counted.column(NUMBERS).to_numpy(), counted.drop_columns([NUMBERS])
+                if len(numbers):
+                    yield Batch(RowIds(numbers), ArrowColumns(table))
 
         return rebatched(numbered(), size)
 
@@ -122,14 +136,24 @@ class TableSource:
         import pyarrow as pa
 
         first = 0
-        for path, count in zip(self.paths, self.counts, strict=True):
+        named = self.partitions or ({},) * len(self.paths)
+        stored_here = [name for name in self.schema.names if name not in named[0]] if named else []
+        schema = pa.schema([self.schema.field(name) for name in stored_here], self.schema.metadata)
+        for path, count, said in zip(self.paths, self.counts, named, strict=True):
             end = first if count is None else first + count
             if count is None or (end > self.start and first < self.stop):
-                stored = FORMATS[self.format].read(path, self.schema, self.start - first, self.stop - first)
+                told = self.where is not None and self.where.told_by_bounds(self.schema)
+                wanted = Wanted(self.where.expression, self.schema, said) if self.where and told else None
+                stored = FORMATS[self.format].read(path, schema, self.start - first, self.stop - first, wanted)
                 for position, batch in stored:
                     end = max(end, first + position + batch.num_rows)
                     # The columns in the order of the first file, under its metadata.
-                    columns = [batch.column(name) for name in self.schema.names]
+                    columns = [
+                        _repeated(said[name], self.schema.field(name).type, batch.num_rows)
+                        if name in said
+                        else batch.column(name)
+                        for name in self.schema.names
+                    ]
                     yield from self._cut(first + position, pa.RecordBatch.from_arrays(columns, schema=self.schema))
             first = end
 
@@ -140,6 +164,21 @@ class TableSource:
             if self.turns == 1 or low // TURN % self.turns == self.turn:
                 yield low, batch.slice(low - first, end - low)
             low = end
+
+
+def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def filtered(source: Source, text: str) -> Source:
+    """The rows of a table for which a condition holds."""
+    if not isinstance(source, TableSource):
+        raise UsageError("--where chooses rows of tables", remedy="Give Parquet, CSV, Arrow or JSON Lines files")
+    where = Where(text)
+    where.require(source.schema)
+    return replace(source, location=f"{source.location} where {text}", where=where)
 
 
 def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSource:
@@ -157,7 +196,38 @@ def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSourc
         else:
             _require_same(paths[0], schema, path, facts.schema)
         counts.append(facts.rows)
-    return TableSource(location, format_name, tuple(paths), schema, tuple(counts))
+    assert schema is not None
+    partitions = _partitions(location, paths, schema)
+    for name in partitions[0] if partitions else ():
+        kind = pa.int64() if all(isinstance(said[name], int | None) for said in partitions) else pa.string()
+        partitions = [{**said, name: said[name] if kind == pa.int64() else _text(said[name])} for said in partitions]
+        schema = schema.append(pa.field(name, kind))
+    return TableSource(location, format_name, tuple(paths), schema, tuple(counts), partitions=tuple(partitions))
+
+
+def _partitions(location: str, paths: Sequence[str], schema: pa.Schema) -> list[dict[str, Any]]:
+    """What the folders between a table and its files say, as in `country=NL/part.parquet`; none where none does."""
+    top = os.path.expanduser(location)
+    found = []
+    for path in paths:
+        steps = os.path.relpath(os.path.dirname(path), top).split(os.sep) if os.path.isdir(top) else []
+        found.append(dict(step.split("=", 1) for step in steps if "=" in step))
+    if any(said.keys() != found[0].keys() for said in found):
+        raise DataError(f"the folders of {location} do not all name the same columns", remedy="Choose some by a glob")
+    if twice := next((name for name in found[0] if name in schema.names), None):
+        raise DataError(f"column {twice!r} is in the files of {location} and in the names of their folders")
+    return [{name: _said(value) for name, value in said.items()} for said in found] if found[0] else []
+
+
+def _said(value: str) -> int | str | None:
+    """What a folder says: a whole number as it is usually written, a missing value by its usual name, or text."""
+    if value == "__HIVE_DEFAULT_PARTITION__":
+        return None
+    return int(value) if re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) else unquote(value)
+
+
+def _text(value: int | str | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _require_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
@@ -226,7 +296,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
         files = each_once(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
     if not files:
-        remedy = "Only local files are read: download it first" if "://" in path else "Check the path"
+        remedy = "Of addresses, s3://, gs:// and abfss:// are read" if "://" in path else "Check the path"
         raise DataError(empty, remedy=remedy)
     formats = sorted({str(_format_of(file)) for file in files})
     if len(formats) > 1:
@@ -243,7 +313,10 @@ def resolve(path: str) -> tuple[str, list[str]]:
 
 
 def _tables_in(folder: str) -> list[str]:
-    paths = (os.path.join(folder, name) for name in os.listdir(folder))
+    """The tables of a folder, and of those in it whose names say what a column holds there."""
+    paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+    below = [path for path in paths if "=" in os.path.basename(path) and _visible(path) and os.path.isdir(path)]
+    paths += [table for part in below for table in _tables_in(part)]
     return each_once(
         path
         for path in paths
@@ -270,12 +343,15 @@ class TablesReader:
     name = "tables"
 
     def claims(self, target: object) -> bool:
-        """A file, glob or folder by its suffix, or a folder that holds table files."""
-        return is_table(target)
+        """A file, glob or folder by its suffix, a folder that holds table files, or an address in an object store."""
+        return is_stored(target) or is_table(target)
 
     def open(self, target: object) -> Source:
         location = os.fspath(target)  # type: ignore[call-overload]
-        return _opened(location, *resolve(location))
+        if not is_stored(location):
+            return _opened(location, *resolve(location))
+        folder = copied(location)
+        return replace(_opened(folder, *resolve(folder)), location=location.partition("?")[0])
 
 
 EXTENSION = TablesReader()
