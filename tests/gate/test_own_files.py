@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import data_only
-from likewise.cli import supervisor
 from likewise.data.files import another, atomically
 from likewise.errors import UsageError
+from likewise.tasks.isolation import rooms
 from planting import here
 
 MODELS = """
@@ -152,10 +152,10 @@ def test_only_folders_of_our_own_commands_are_swept(tmp_path):
     for name in ("likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "thesis.txt").write_text("x")
-    (tmp_path / "likewise.99999999.a_friend" / supervisor.NOTE).write_text("another machine")
+    (tmp_path / "likewise.99999999.a_friend" / rooms.NOTE).write_text("another machine")
     (tmp_path / "likewise.99999998.ours").mkdir()
-    (tmp_path / "likewise.99999998.ours" / supervisor.NOTE).write_text(supervisor._system())
-    supervisor._sweep(tmp_path, "likewise.")
+    (tmp_path / "likewise.99999998.ours" / rooms.NOTE).write_text(rooms._system())
+    rooms._sweep(tmp_path, "likewise.")
     assert {path.name for path in tmp_path.iterdir()} == {
         "likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend",
     }  # fmt: skip

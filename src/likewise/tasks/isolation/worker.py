@@ -28,6 +28,7 @@ from likewise.registry import opener
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
+    from likewise.tasks.settings import Settings
 
 WITHOUT_POOLS = ("onnx", "openvino", "recorded", "torch")
 """Frameworks that share no locks between processes."""
@@ -90,8 +91,14 @@ def _confine(job: dict[str, Any]) -> str:
     sides = [(table[name], _options(table, name)) for name in ("reference", "candidate", "model") if name in table]
     openers = [None if elsewhere(options) else opener(model) for model, options in sides]
     urls = [model for model, _ in sides if _served(model)]
-    shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
-    walls = confinement.Walls(tuple(folders), tuple(_needed(table)), tuple(_listed(table)), shared)
+    shared = "live" in job or any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
+    needed, listed = [*_needed(table)], [*_listed(table)]
+    if "live" in job:
+        # What live objects are made from: their file, the folder we are in, and the modules that the caller finds.
+        homes = {os.getcwd(), *job["live"]["paths"]} - set(sys.path)
+        needed += [job["live"]["file"], *(part for home in homes for part in confinement.beside(f"{home}/anything"))]
+        listed += [home for home in homes if not confinement.holds_homes(home)]
+    walls = confinement.Walls(tuple(folders), tuple(needed), tuple(listed), shared)
     if any(elsewhere(options) for _, options in sides):
         # Imported where used: most runs need no other Python.
         from likewise.models.environments import place
@@ -196,13 +203,20 @@ def _end_like(code: int) -> None:
     os._exit(code)
 
 
+def _settings(job: Mapping[str, Any]) -> Settings:
+    from likewise.tasks.isolation import live
+    from likewise.tasks.settings import settings_from
+
+    own = live.taken_up(job["live"]) if "live" in job else {}
+    return settings_from({**job["settings"], **own}, where="the command")
+
+
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    apart = remote.worthwhile()
+    apart = remote.worthwhile() and "reference" in job["settings"]
     if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
-    from likewise.report import render
+    from likewise.report import all_forms, render
     from likewise.tasks import check
-    from likewise.tasks.settings import settings_from
 
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(sorted(set(noted)))[:20]))
@@ -215,12 +229,10 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         written = render(complete(report), "json")
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
-    settings = settings_from(job["settings"], where="the command")
+    settings = _settings(job)
     report, found = check.investigate(settings, progress=channel.progress, judged=judged, apart=apart)
-    from likewise.cli.gates import drawn
-
     report = complete(report)
-    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found)}
+    return {**all_forms(report, job["look"], job["formats"]), "repro": _repro(job, report, found)}
 
 
 def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]:
@@ -240,17 +252,15 @@ def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]
 
 def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     """The check that counts, as of a check, and what was done on the way to it."""
-    from likewise.cli.gates import drawn
+    from likewise.report import all_forms
     from likewise.tasks import fix
-    from likewise.tasks.settings import settings_from
 
-    settings = settings_from(job["settings"], where="the command")
-    fixed, found = fix.run(settings, job["arguments"]["output"], progress=channel.progress)
+    fixed, found = fix.run(_settings(job), job["arguments"]["output"], progress=channel.progress)
     told = {
         name: asdict(fixed)[name] for name in ("output", "done", "tried", "settings", "bytes_before", "bytes_after")
     }
     before = {"outcome": fixed.before.outcome, "headline": fixed.before.headline}
-    carried = asdict(drawn(fixed.report, job["look"], job["formats"]))
+    carried = all_forms(fixed.report, job["look"], job["formats"])
     return {**carried, "fixed": {"before": before, **told}, "repro": _repro(job, fixed.before, found)}
 
 
@@ -265,9 +275,8 @@ def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
 
 def _narrow(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
     from likewise.tasks.check import ask_again
-    from likewise.tasks.settings import settings_from
 
-    ask_again(settings_from(job["settings"], where="the command"), **job["arguments"], progress=channel.progress)
+    ask_again(_settings(job), **job["arguments"], progress=channel.progress)
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
