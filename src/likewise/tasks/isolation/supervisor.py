@@ -115,7 +115,11 @@ def _install(job: Mapping[str, Any]) -> None:
 
             place = Place.of(table[name])
             assert place is not None
-            place.interpreter(tell=lambda text: sys.stderr.write(f"{text}\n"))
+            place.interpreter(tell=_say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 @contextmanager
