@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import gc
 import importlib.abc
 import importlib.util
@@ -369,22 +370,40 @@ class Loop:
 
     def __init__(self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str], None]) -> None:
         self.picked, self.known, self.told = picked, known, told
+        self.unsteady: set[str] = set()
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
         for mutant in self.picked:
-            tests = coming_to(mutant, self.known)
-            session.items = [items[test.name] for test in tests]
-            self.told(mutant, copied(lambda mutant=mutant: self.ask(session, mutant), patience(tests)))  # type: ignore[misc]
+            self.told(mutant, self.outcome(session, items, mutant))
         return True
 
-    def ask(self, session: Any, mutant: Mutant) -> int:
-        """In the copy: 0 if all tests that come to the place pass."""
-        if not put_in(mutant):
+    def outcome(self, session: Any, items: dict[str, Any], mutant: Mutant) -> str:
+        """What becomes of a mutant: a test kills it if it fails, and does not fail on the source as it is."""
+        tests = [test for test in coming_to(mutant, self.known) if test.name not in self.unsteady]
+        with tempfile.TemporaryFile("w+") as failing:
+            work = functools.partial(self.ask, session, [items[test.name] for test in tests], mutant, failing)
+            outcome = copied(work, patience(tests))
+            failing.seek(0)
+            name = failing.read()
+        if outcome != "killed" or not name:
+            return outcome
+        if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
+            return "killed"
+        self.unsteady.add(name)
+        return self.outcome(session, items, mutant)
+
+    def ask(self, session: Any, items: list[Any], mutant: Mutant | None, failing: IO[str] | None) -> int:
+        """In the copy: 0 if all tests pass; the one that does not is named in a file."""
+        if mutant is not None and not put_in(mutant):
             return ELSEWHERE_MADE
-        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        session.items = items
+        for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed:
+                if failing is not None:
+                    failing.write(item.nodeid)
+                    failing.flush()
                 return 1
         return 0
 

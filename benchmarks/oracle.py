@@ -89,8 +89,8 @@ ENOUGH, FOLLOWS = 10, 0.25
 """Rows from which a preset is doubted that would pass any constant, and how far apart, of the reference's range, the
 answers of a candidate are that does not follow it."""
 
-ABOVE = 1.0079
-"""How far a quantile may be above the true one."""
+ABOVE, SUBNORMAL = 1.0079, 2.0**-1029
+"""How far a quantile may be above the true one: a part of it, or of what is too small for that a fixed step."""
 
 
 def plain(value: Any) -> int | float:
@@ -144,7 +144,9 @@ class Numbers:
                 steps = [abs(place(c) - place(r)) for r, c in zip(reference[both], candidate[both], strict=True)]
                 self.measures["max_ulp_diff"] = float(max(steps, default=0))
             else:
-                self.measures["max_ulp_diff"] = float(max(self.differences) > 0)
+                mixed = "f" in (reference.dtype.kind, candidate.dtype.kind)  # then in units of the float
+                apart_at_all = any(float(r) != float(c) if mixed else r != c for r, c in self.finite)
+                self.measures["max_ulp_diff"] = float(apart_at_all)
         if pair.wide and self.count:
             moved = sum(best(r) != best(c) for r, c in zip(*map(np.ndarray.tolist, pair.sides), strict=True))
             self.measures |= {"label_flips": moved, "flip_rate": moved / len(pair.reference)}
@@ -266,14 +268,14 @@ def has(pair: Pair, name: str, *, labels: bool) -> bool:
     return (
         same_shape(pair)
         and not pair.labels
-        and bool(measured(pair).count if name == "nan_share" else measured(pair).finite)
+        and bool(measured(pair).count if name in ("nan_share", "mismatch_rate") else measured(pair).finite)
     )
 
 
 def quantile(values: list[float | Fraction], share: float) -> tuple[float, float]:
     """The least and the most that a quantile may be told to be, whatever is done between two values."""
     ordered, at = sorted(float(min(value, LARGEST)) for value in values), share * (len(values) - 1)
-    return ordered[math.floor(at)], ordered[min(math.ceil(at) + 1, len(values) - 1)] * ABOVE
+    return ordered[math.floor(at)], ordered[min(math.ceil(at) + 1, len(values) - 1)] * ABOVE + SUBNORMAL
 
 
 def varies_little(pair: Pair, absolute: float, relative: float) -> bool:
@@ -464,8 +466,9 @@ def disagreements(report: likewise.Report, pairs: Mapping[str, Pair], asked: Ask
         if gate not in wanted and not (gate == INCONCLUSIVE and unknown == {"undecided"}):
             found[name] = f"the oracle says {' or '.join(sorted(wanted))}, the gate {gate} {sorted(failed | unknown)}"
     wanted_measures = [*asked.get("limits", {})]
-    if any(not pair.labels and same_shape(pair) and pair.reference.size for pair in judged.values()):
-        options = {"mean_tol": "mean_abs_diff", **({} if "rel_tol" in asked else {"abs_tol": "max_abs_diff"})}
+    if any(not pair.labels and (not same_shape(pair) or pair.reference.size) for pair in judged.values()):
+        rule = {"rel_tol": "mismatch_rate"} if "rel_tol" in asked else {"abs_tol": "max_abs_diff"}
+        options = {"mean_tol": "mean_abs_diff", **rule}
         wanted_measures += [measure for option, measure in options.items() if option in asked]
     unmeasured = [
         name for name in wanted_measures if not any(has(pair, name, labels=labels) for pair in judged.values())

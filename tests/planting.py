@@ -144,7 +144,7 @@ def here(*arguments, folder, supervised=False):
     if supervised:
         return _called(main, ["likewise", *arguments], folder)
     with (
-        mock.patch("likewise.cli.supervisor.supervise", _answered_here),
+        mock.patch("likewise.tasks.isolation.supervisor.supervise", _answered_here),
         mock.patch("likewise.models.remote.worthwhile", return_value=False),
     ):
         return _called(main, ["likewise", *arguments], folder)
@@ -181,7 +181,7 @@ def _called(function, arguments, folder):
 
 def _answered_here(job, *, on_progress=None, debug=False, **_watching):
     """What a worker would answer, carried as JSON like all that comes from there."""
-    from likewise.cli import supervisor, worker
+    from likewise.tasks.isolation import supervisor, worker
 
     sent = []
     channel = SimpleNamespace(

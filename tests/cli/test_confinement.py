@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from onnx import TensorProto
 
-from likewise.cli import gates, supervisor
+from likewise.cli import gates
 from likewise.models import confinement, remote
 from planting import command, graph
 
@@ -185,7 +185,7 @@ def test_a_folder_of_a_command_that_was_killed_is_removed_by_the_next(place, tmp
     for owner in (gone.pid, os.getpid()):
         for room in (rooms / f"likewise.{owner}.abc", place / f".likewise.{owner}.abc"):
             room.mkdir()
-            (room / supervisor.NOTE).write_text(supervisor._system())
+            (room / rooms.NOTE).write_text(rooms._system())
     words = ("record", "attack.py:right", "--data", "rows.parquet", "-o", "deep/answers.parquet")
     command(*words, folder=place, environment={"TMPDIR": str(rooms)}).expect(0, "8 rows")
     assert os.listdir(rooms) == [f"likewise.{os.getpid()}.abc"]

@@ -226,7 +226,7 @@ def test_a_hang_is_ended_by_the_timeout_with_all_it_started(place):
 
 
 def test_a_hang_is_ended_although_nobody_set_a_time(place, monkeypatch):
-    from likewise.cli import supervisor
+    from likewise.tasks.isolation import supervisor
 
     hanging = place / "hanging"
     monkeypatch.setattr(supervisor._Silence, "broken", lambda silence, doing: 601.0 if hanging.exists() else None)
@@ -237,7 +237,7 @@ def test_a_hang_is_ended_although_nobody_set_a_time(place, monkeypatch):
 
 
 def test_a_slow_model_does_not_hang(monkeypatch):
-    from likewise.cli import supervisor
+    from likewise.tasks.isolation import supervisor
 
     now = 0.0
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
@@ -298,7 +298,7 @@ def test_a_worker_that_says_anything_is_not_believed(place, name, told):
 
 def test_a_line_without_an_end_does_not_fill_the_memory(place, monkeypatch):
     from likewise.cli import messages
-    from likewise.cli.supervisor import CrashError, supervise
+    from likewise.tasks.isolation.supervisor import CrashError, supervise
 
     monkeypatch.setattr(messages, "MOST_BYTES", 5_000_000)
     monkeypatch.chdir(place)
@@ -399,7 +399,7 @@ def workers(mark):
 
 def test_the_answer_of_a_worker_that_is_gone_is_waited_for(place, monkeypatch):
     """On a busy machine the worker may have ended before anybody here has read what it wrote."""
-    from likewise.cli import supervisor
+    from likewise.tasks.isolation import supervisor
 
     reading = supervisor.read
 

@@ -253,3 +253,19 @@ def test_plain_values(value, expected):
     assert shown == expected
     assert type(shown) is type(expected)
     json.dumps(shown)
+
+
+def test_the_names_of_a_frame_are_not_looked_through_for_every_column():
+    """With 200,000 columns that would be 20,000,000,000 looks."""
+
+    class Names(tuple):
+        __slots__ = ()
+
+        def index(self, *_):
+            raise AssertionError("looked through")
+
+    columns = FrameColumns(pd.DataFrame({"a": [1.0], "b": [2.0], "c": ["x"]}))
+    columns._names = Names(columns._names)
+    assert [columns[name].tolist() for name in columns] == [[1.0], [2.0], ["x"]]
+    assert list(columns.select(["c", "a"])) == ["c", "a"]
+    assert columns.arrow("c").to_pylist() == ["x"]

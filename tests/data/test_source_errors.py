@@ -328,3 +328,21 @@ def test_what_nobody_reads():
     refusal(object(), "object")
     refusal("model.onnx", "model.onnx")
     refusal([1, 2], "list")
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((10**12, 0), "<f4"), ((10**12,), "|S0")])
+def test_rows_without_values_have_an_end(tmp_path, shape, kind):
+    """They take no room in a file: whoever counted them one by one would never be done."""
+    with open(tmp_path / "rows.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    with pytest.raises(DataError, match="1,000,000,000,000 rows and no value in any of them"):
+        open_source(str(tmp_path / "rows.npy"))
+
+
+def test_the_list_of_an_archive_is_read_once(tmp_path, monkeypatch):
+    np.savez(tmp_path / "rows.npz", **{f"x{place}": np.arange(3.0) for place in range(5)})
+    opened = []
+    monkeypatch.setattr(np, "load", lambda *args, load=np.load, **kept: opened.append(1) or load(*args, **kept))
+    (batch,) = open_source(str(tmp_path / "rows.npz")).batches(10)
+    assert [batch.inputs[name].tolist() for name in batch.inputs] == [[0.0, 1.0, 2.0]] * 5
+    assert len(opened) == 1

@@ -32,12 +32,13 @@ from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer, OneH
 from sklearn.utils import Bunch
 
 import likewise
-from likewise.cli import gates, messages
-from likewise.cli.supervisor import CrashError
+from likewise.cli import gates
 from likewise.data.files import remove
 from likewise.errors import UntrustedModelError
 from likewise.models.pickles import load
 from likewise.report.console import quoted
+from likewise.tasks.isolation import messages
+from likewise.tasks.isolation.supervisor import CrashError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import data_only
-from likewise.cli import supervisor
 from likewise.data.files import another, atomically
 from likewise.errors import UsageError
+from likewise.tasks.isolation import rooms
+from likewise.tasks.settings import load_gates
 from planting import here
 
 MODELS = """
@@ -152,10 +153,10 @@ def test_only_folders_of_our_own_commands_are_swept(tmp_path):
     for name in ("likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "thesis.txt").write_text("x")
-    (tmp_path / "likewise.99999999.a_friend" / supervisor.NOTE).write_text("another machine")
+    (tmp_path / "likewise.99999999.a_friend" / rooms.NOTE).write_text("another machine")
     (tmp_path / "likewise.99999998.ours").mkdir()
-    (tmp_path / "likewise.99999998.ours" / supervisor.NOTE).write_text(supervisor._system())
-    supervisor._sweep(tmp_path, "likewise.")
+    (tmp_path / "likewise.99999998.ours" / rooms.NOTE).write_text(rooms._system())
+    rooms._sweep(tmp_path, "likewise.")
     assert {path.name for path in tmp_path.iterdir()} == {
         "likewise.2024.results", "likewise.31337", "likewise.99999999.a_friend",
     }  # fmt: skip
@@ -457,3 +458,25 @@ def test_a_configuration_is_trusted_by_the_command_or_the_environment(own, monke
     assert "names code to run (trusted" in run(own, "check", "-q")[1]
     _, shown = run(own, "check", "-q", "--trust", "mypackage.*")
     assert "names code" not in shown, shown
+
+
+ODD = {
+    "a number of 5,000 digits": "samples = " + "9" * 5000,
+    "lists within lists": "drop = " + "[" * 3000 + "]" * 3000,
+    "a name that no file has": 'baseline = "a\\u0000.json"',
+    "more processes than there can be": "workers = 10000000",
+}
+
+
+@pytest.mark.parametrize("line", ODD.values(), ids=ODD)
+def test_an_odd_configuration_is_a_usage_error(tmp_path, line):
+    path = tmp_path / "likewise.toml"
+    path.write_text(f'[gates.one]\nreference = "a.onnx"\ncandidate = "b.onnx"\ndata = "rows.csv"\n{line}\n')
+    with pytest.raises(UsageError):
+        load_gates(path)["one"].policy()
+
+
+def test_a_gate_that_is_no_table_is_a_usage_error(tmp_path):
+    (tmp_path / "likewise.toml").write_text('[gates]\none = "model.onnx"\n')
+    with pytest.raises(UsageError, match="A gate is a table"):
+        load_gates(tmp_path / "likewise.toml")

@@ -38,7 +38,7 @@ def loaded_by(code: str) -> set[str]:
         "import likewise; likewise.Report; likewise.LikewiseError; dir(likewise)",
         "import sys; from likewise.cli import likewise\n"
         "try: likewise(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
-        "import likewise.cli.supervisor, likewise.cli.gates, likewise.tasks.settings",
+        "import likewise.tasks.isolation.supervisor, likewise.cli.gates, likewise.tasks.settings",
         "from likewise import registry\nregistry.adapters()\n"
         "for folder in ('data.readers', 'report.formats'): registry.extensions(folder)",
     ],

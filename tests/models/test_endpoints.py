@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -320,3 +321,25 @@ def test_a_configuration_that_names_a_server_needs_trust(tmp_path):
     )
     with pytest.raises(UsageError, match="sends rows to a server"):
         require_harmless(load_gates(tmp_path / "likewise.toml"), trusted=True)
+
+
+def test_a_server_that_answers_byte_by_byte_is_kept_to_its_time():
+    """Ten bytes a second of a thousand: every one of them comes in time."""
+    done = threading.Event()
+
+    def drip(listening):
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            while not done.wait(0.1):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        report = likewise.check(model, Elsewhere(url + OIP, {"timeout": 0.5}), {"x": ROWS}, **QUICK)
+        done.set()
+        thread.join()
+    assert "no answer within 0.5 seconds" in report.comparison.incidents[0].message

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from likewise.cli import INCONCLUSIVE, starting, supervisor
-from likewise.cli.gates import Carried, answered, carry_out, colour, could_not_carry_out, plain_settings, width, write
-from likewise.cli.supervisor import WorkerError
+from likewise.cli import INCONCLUSIVE
+from likewise.cli.gates import Carried, answered, carry_out, colour, could_not_carry_out, width, write
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data.files import replacing, require_writable
 from likewise.errors import LikewiseError, one_line
 from likewise.report.console import printable
 from likewise.tasks.fleet import stem
+from likewise.tasks.isolation import starting, supervisor
+from likewise.tasks.isolation.supervisor import WorkerError, job_of
 from likewise.tasks.settings import default_report
 
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ class Fleet:
             return None
         gate = self._gates[name]
         formats = list(gate.formats.items())
-        job = {"do": "keep", "settings": plain_settings(replace(gate, report=str(old))), "formats": formats}
+        job = {**job_of(replace(gate, report=str(old)), formats=formats), "do": "keep"}
         try:
-            found = self._watch({**job, "look": None}, shown=False, timeout=gate.timeout, debug=False)
+            found = self._watch(job, shown=False, timeout=gate.timeout, debug=False)
             if not isinstance(found, Mapping) or found.get("changed"):
                 return None
             carried, _ = answered(found, formats)

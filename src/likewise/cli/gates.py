@@ -8,21 +8,22 @@ import os
 import re
 import shutil
 import sys
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from likewise.cli import CODES, INCONCLUSIVE, USAGE
-from likewise.cli.supervisor import ALONE, CrashError, supervise, watched
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
+from likewise.report import all_forms
 from likewise.report.console import plain, printable, quoted, styled
+from likewise.tasks.isolation.supervisor import ALONE, CrashError, job_of, supervise, watched
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -35,12 +36,6 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 REPRO = ("model.onnx", "inputs.npz", "repro.py", "issue.md")
 """What is in a folder that shows a difference (`tasks/repro.py`)."""
-
-PIECES = (16, 4, 2, 1)
-"""Into how many calls rows on which a model crashed are cut, to find those that are enough: fewer, if none does."""
-
-NARROWING = 30.0
-"""Seconds in which they are looked for."""
 
 FILES_TOLD = 3
 """Files in one folder that are told by their names."""
@@ -119,12 +114,7 @@ def carry_out(
     look = {"width": width(), "colour": colour(), "quiet": quiet, "full": full, **files}
     for_job = [("markdown", SUMMARY)] if summary and os.environ.get(SUMMARY) else []
     formats = [*settings.formats.items(), *for_job]
-    job: dict[str, Any] = {
-        "do": "check",
-        "settings": plain_settings(settings),
-        "formats": formats,
-        "look": None if for_machines else look,
-    }
+    job = job_of(settings, formats=formats, look=None if for_machines else look)
     job |= {} if fixed is None else {"do": "fix", "arguments": {"output": fixed}}
     job |= {"repro": repro is not None}
     if checkpoint is not None and settings.report not in (None, "-"):
@@ -142,9 +132,10 @@ def carry_out(
     except UsageError:
         raise
     except LikewiseError as error:
-        if isinstance(error, CrashError) and error.judged is None and error.rows is not None:
-            error.message += _narrowed(settings, error.side or "candidate", *error.rows, watch=watch)
-        carried = drawn(_without_worker(settings, error), None if for_machines else look, formats)
+        from likewise.tasks.check import without_worker
+
+        quietly = partial(watch, shown=False, debug=False)
+        carried = Carried(**all_forms(without_worker(settings, error, job, supervised=quietly), job["look"], formats))
     if repro is not None:
         _put_pieces(Path(repro), pieces, passed=carried.outcome == Outcome.PASS and not carried.fixed)
     _keep_anothers(settings, carried.json)
@@ -334,7 +325,7 @@ def could_not_carry_out(gate: Settings, error: LikewiseError, look: Mapping[str,
     from likewise.tasks.check import could_not_run
 
     code = USAGE if isinstance(error, UsageError) else INCONCLUSIVE
-    return replace(drawn(could_not_run(gate, error), look), code=code)
+    return Carried(**all_forms(could_not_run(gate, error), look), code=code)
 
 
 def _seen(paths: Iterable[str | None], folder: str) -> str:
@@ -378,53 +369,6 @@ def write(files: Mapping[str, str]) -> None:
             atomically(Path(path), text.encode())
 
 
-def _narrowed(settings: Settings, side: str, first: int, last: int, *, watch: Callable[..., Any]) -> str:
-    """Which of the rows that a model crashed on are enough for it, as far as that is found in time; in words."""
-    if not settings.explain:
-        return ""
-    until, found = time.monotonic() + min(settings.explain_budget, NARROWING), False
-    pieces = list(PIECES)
-    while last > first and pieces and time.monotonic() < until:
-        size = max(1, -((first - last - 1) // pieces[0]))
-        arguments = {"side": side, "first": first, "last": last, "size": size}
-        job = {"do": "narrow", "settings": plain_settings(settings), "arguments": arguments}
-        try:
-            watch(job, shown=False, timeout=max(1.0, until - time.monotonic()), debug=False)
-            pieces.pop(0)
-        except CrashError as again:
-            if again.rows is None:
-                break
-            pieces, found = list(PIECES) if again.rows != (first, last) else pieces[1:], True
-            first, last = again.rows
-        except LikewiseError:
-            break
-    if not found:
-        return ""
-    return f"; row {first} alone is enough" if first == last else f"; rows {first} to {last} are enough"
-
-
-def _without_worker(settings: Settings, error: LikewiseError) -> Report:
-    """The report of a worker that died: inconclusive, or the verdict it had reached before it went further."""
-    from likewise.report.formats.json import loads
-    from likewise.tasks.check import could_not_run, cut_short
-
-    if not isinstance(error, CrashError) or error.judged is None:
-        return could_not_run(settings, error)
-    text, doing = error.judged
-    return cut_short(loads(text, name="the worker's report"), doing, error.message)
-
-
-def drawn(report: Report, look: Mapping[str, Any] | None, formats: Sequence[tuple[str, str]] = ()) -> Carried:
-    """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
-    from likewise.report import render
-    from likewise.report.words import remedy_of
-
-    shown = "" if look is None else render(report, "terminal", **look)
-    files = {path: render(report, name) for name, path in formats}
-    remedy = remedy_of(report) if report.outcome is Outcome.INCONCLUSIVE else ""
-    return Carried(report.outcome, report.headline, render(report, "json"), shown, remedy, files)
-
-
 def show(carried: Carried, *, as_json: bool) -> None:
     """The report on standard output: for a person, or for a machine."""
     click.echo(quoted(carried.json) if as_json else styled(carried.shown), nl=False)
@@ -456,8 +400,3 @@ def width() -> int:
 def colour() -> bool:
     """Colour on a terminal, unless it is a plain one, or NO_COLOR asks for none."""
     return sys.stdout.isatty() and not plain()
-
-
-def plain_settings(settings: Settings) -> dict[str, Any]:
-    values = {entry.name: getattr(settings, entry.name) for entry in fields(settings)}
-    return {name: value for name, value in values.items() if value is not None}

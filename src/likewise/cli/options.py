@@ -277,9 +277,9 @@ trust_option = click.option(
 
 
 def _note_sandbox(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
-    from likewise.cli.supervisor import NO_SANDBOX
+    from likewise.tasks.isolation.rooms import NO_SANDBOX
 
-    ctx.meta[NO_SANDBOX] = value
+    NO_SANDBOX.set(value)
 
 
 sandbox_option = click.option(

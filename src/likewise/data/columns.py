@@ -289,15 +289,17 @@ class FrameColumns(_LazyColumns):
 
         self._frame = nw.from_native(frame, eager_only=True)
         super().__init__([str(label) for label in self._frame.columns], cache)
+        # Of two columns of one name the first, as a look through the names would find it, for each in no time.
+        self._places = {name: place for place, name in reversed([*enumerate(self._names)])}
 
     def _convert(self, name: str) -> Array:
-        return _series_to_array(self._frame[:, self._names.index(name)])
+        return _series_to_array(self._frame[:, self._places[name]])
 
     def slice(self, start: int, stop: int) -> Columns:
         return FrameColumns(self._frame[start:stop])
 
     def select(self, names: Sequence[str]) -> Columns:
-        positions = [self._names.index(name) for name in _known(names, self)]
+        positions = [self._places[name] for name in _known(names, self)]
         return FrameColumns(self._frame[:, positions], self._cache)
 
     def take(self, positions: Array) -> Columns:
@@ -316,7 +318,7 @@ class FrameColumns(_LazyColumns):
 
     def arrow(self, name: str) -> pa.Array | None:
         """A column that numpy cannot hold as it is, as Arrow has it; None for others."""
-        series = self._frame[:, self._names.index(name)]
+        series = self._frame[:, self._places[name]]
         kind = getattr(getattr(series.to_native(), "dtype", None), "kind", "O")
         return series_to_arrow(series) if kind not in "biufc" or series.null_count() else None
 

@@ -8,12 +8,11 @@ the types of a report are imported once one is read or written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.data.files import content_of
 from likewise.errors import UsageError, nearest
 from likewise.registry import each, extensions
 
@@ -31,6 +30,7 @@ OTHER_ENDINGS = {"xml": "junit", "markdown": "markdown", "htm": "html", "sarif.j
 
 def load(path: str | PathLike[str], gate: str | None = None) -> Report:
     """A report from its file; of one that holds many gates, that of the gate of this name."""
+    from likewise.data.files import content_of
     from likewise.report.formats import json
 
     return json.loads(content_of(path), name=str(path), gate=gate)
@@ -38,6 +38,7 @@ def load(path: str | PathLike[str], gate: str | None = None) -> Report:
 
 def load_gates(path: str | PathLike[str], only: str | None = None) -> dict[str, Report]:
     """The reports of a file that holds many gates, by their names; of a file of one gate that one."""
+    from likewise.data.files import content_of
     from likewise.report.formats import json
 
     return json.loads_gates(content_of(path), name=str(path), only=only)
@@ -45,6 +46,7 @@ def load_gates(path: str | PathLike[str], only: str | None = None) -> dict[str, 
 
 def load_bench(path: str | PathLike[str]) -> BenchResult:
     """The result that `likewise bench -o` wrote."""
+    from likewise.data.files import content_of
     from likewise.report.formats import json
 
     return json.loads_bench(content_of(path), name=str(path))
@@ -53,6 +55,23 @@ def load_bench(path: str | PathLike[str]) -> BenchResult:
 def render(report: Report, format: str, **options: Any) -> str:
     """The report as text: `json`, `terminal`, or any other file of the folder `formats`."""
     return _encodable(_renderer(format).render(report, **options))
+
+
+def all_forms(
+    report: Report, look: Mapping[str, Any] | None = None, formats: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """A report in every form asked for, by the file it goes to; `look` describes the terminal, if anybody looks."""
+    from likewise.contracts.verdict import Outcome
+    from likewise.report.words import remedy_of
+
+    return {
+        "outcome": report.outcome,
+        "headline": report.headline,
+        "json": render(report, "json"),
+        "shown": "" if look is None else render(report, "terminal", **look),
+        "remedy": remedy_of(report) if report.outcome is Outcome.INCONCLUSIVE else "",
+        "files": {path: render(report, name) for name, path in formats},
+    }
 
 
 def render_gates(reports: Mapping[str, Report], format: str) -> str:

@@ -6,9 +6,9 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -44,8 +44,12 @@ from likewise.data.selection import Stratified
 from likewise.errors import DataError, LikewiseError, UsageError, one_line
 from likewise.judge import verdict as judging
 from likewise.models.arrays import RowAxes
+from likewise.models.confinement import in_force, tell
 from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance, save
+from likewise.report.formats.json import loads
+from likewise.tasks.isolation import live
+from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise
 from likewise.tasks.judge import held_to_baseline
 from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats, with_places
 
@@ -64,10 +68,15 @@ WHOLE_ROWS = 65_536
 FULL_BUDGET = 120.0
 """Seconds that an investigation may take when it is asked for."""
 
+NARROWING = 30.0
+"""Seconds in which the rows that a model crashes on are looked for."""
+
+TOLD = tuple(entry.name for entry in fields(Progress))
+
 Follower = Callable[[Progress], None]
 
 
-def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
+def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, **options: Any) -> Report:
     """Run both models on the same rows and judge the differences.
 
     `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
@@ -75,19 +84,22 @@ def check(reference: Any, candidate: Any, data: Any, **options: Any) -> Report:
     with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
     `pair`, `batch_size`, `batch_axis`, `trusted` and so on; `report`, `html`, `junit`, `markdown` and
     `sarif` name files to write. The report is true when the verdict is PASS.
+    With `isolate` the models run as on the command line, in a process of their own behind walls: one that
+    crashes, hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects
+    are sent there if they can be pickled.
     What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
-    if chosen.timeout:
+    if chosen.timeout and not isolate:
         raise UsageError(
             "a timeout cannot be kept here: nothing can end a call of a model in your own process",
-            remedy="Run `likewise check`, which has a process for the models",
+            remedy="Say isolate=True: then there is a process for the models, as in `likewise check`",
         )
     require_writable((chosen.report, *chosen.formats.values()))
     from likewise.report import notebook
 
     with notebook.following() as progress:
-        report = run(chosen, progress=progress)
+        report = _isolated(chosen, progress) if isolate else run(chosen, progress=progress)
     for format, path in (("json", chosen.report), *chosen.formats.items()):
         if path:
             try:
@@ -182,6 +194,42 @@ def ask_again(
                 answers(opened, part)
             if len(numbers) and numbers[-1] >= last:
                 return
+
+
+def _isolated(settings: Settings, progress: Follower | None) -> Report:
+    """`run` in a worker; whatever happens to it, there is a report."""
+    settings.policy()
+    followed = None if progress is None else lambda told: progress(Progress(**{name: told[name] for name in TOLD}))
+    before = in_force()
+    try:
+        with live.sent(job_of(settings)) as job:
+            try:
+                found = supervise(job, timeout=settings.timeout, on_progress=followed)
+                return loads(found["json"], name="the worker's report")
+            except UsageError:
+                raise
+            except LikewiseError as error:
+                return without_worker(settings, error, job)
+    finally:
+        tell(before)
+
+
+def without_worker(
+    settings: Settings,
+    error: LikewiseError,
+    job: Mapping[str, Any],
+    supervised: Callable[..., Any] = supervise,
+) -> Report:
+    """The report of a gate whose worker died: inconclusive, or the verdict it had reached before it went further."""
+    if not isinstance(error, CrashError) or error.judged is None:
+        if isinstance(error, CrashError) and error.rows is not None and settings.explain:
+            seconds = min(settings.explain_budget, NARROWING)
+            error.message += narrowed(
+                job, error.side or "candidate", *error.rows, seconds=seconds, supervised=supervised
+            )
+        return could_not_run(settings, error)
+    text, doing = error.judged
+    return cut_short(loads(text, name="the worker's report"), doing, error.message)
 
 
 def could_not_run(settings: Settings, error: LikewiseError) -> Report:

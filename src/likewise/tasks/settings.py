@@ -17,7 +17,7 @@ from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
 from likewise.data.stores import is_stored, require_no_secrets
-from likewise.errors import UsageError, nearest, require_file
+from likewise.errors import UsageError, nearest, one_line, require_file
 from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
@@ -44,6 +44,9 @@ POLICY = (
 
 FORMATS = tuple(name for name in modules("report.formats") if name not in ("json", "terminal"))
 """Formats that a report is written in beside JSON."""
+
+MOST_WORKERS = 1024
+"""Processes of one gate: a configuration of somebody else's could ask for more than a machine has room for."""
 
 TOLERANCES = ("abs_tol", "rel_tol", "mean_tol")
 ENTRY_BY_ENTRY = ("limits", "feed", "pair", "formats", "reference_options", "candidate_options")
@@ -133,6 +136,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
+        if self.workers > MOST_WORKERS:
+            raise UsageError(f"--workers is {self.workers:,}", remedy=f"Give at most {MOST_WORKERS}")
         if self.timeout is not None and not self.timeout >= 0:
             raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without an end")
         if self.engine not in ("local", "ray"):
@@ -267,7 +272,9 @@ def load_gates(path: Path) -> dict[str, Settings]:
     gates = table.get("gates", {})
     if not isinstance(gates, dict) or not gates:
         raise UsageError(f"{path} names no gate", remedy="Add a [gates.NAME] table, or run `likewise init`")
-    for name in gates:
+    for name, gate in gates.items():
+        if not isinstance(gate, dict):
+            raise UsageError(f"{path}: gate {name!r} is {gate!r}", remedy="A gate is a table: [gates.NAME]")
         # A name becomes part of the name of a file.
         if not name.strip() or any(part in name for part in ("/", "\\", "..")) or not name.isprintable():
             raise UsageError(f"{path}: {name!r} is not a valid name for a gate", remedy="Use letters, digits, - and _")
@@ -339,6 +346,8 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
         found[name] = value = value if live else _plain(value)
         if value is None:
             continue
+        if name in PATHS and isinstance(value, str | PathLike) and "\0" in os.fspath(value):
+            raise UsageError(f"{name} is {os.fspath(value)!r}, which no file can be called", remedy="Check the name")
         wanted = kinds.get(name, "")
         if wanted.startswith("tuple"):
             found[name] = value = _listed(value)
@@ -435,8 +444,8 @@ def _parse(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}", remedy="Run `likewise init` to write one") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # also of numbers with thousands of digits, and of lists in lists
+        raise UsageError(f"{path} cannot be read as TOML: {one_line(error)}") from error
 
 
 def stated(settings: Settings) -> dict[str, Any]:

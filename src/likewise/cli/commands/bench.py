@@ -52,7 +52,7 @@ def bench(
     likewise bench model.onnx model.int8.onnx --data test.npz --budget 60s --svg speed.svg
     """
     from likewise.cli.gates import colour, width, write
-    from likewise.cli.supervisor import watched
+    from likewise.tasks.isolation.supervisor import watched
     from likewise.tasks.own_files import require_outputs
 
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, svg, output)

@@ -36,7 +36,7 @@ either side of a threshold that many trees share. A thousand rows do not show it
 def demo(*, folder: str, debug: bool) -> None:
     """Train, export, check, quantise, check and report, in an empty FOLDER (likewise-demo by default)."""
     from likewise.cli.gates import carry_out, show
-    from likewise.cli.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise
     from likewise.tasks.settings import settings_from
 
     place = Path(folder)

@@ -53,7 +53,7 @@ def export(
     likewise export model.joblib --data test.parquet -o model.onnx
     """
     from likewise.cli.gates import carry_out, printed, show
-    from likewise.cli.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise
     from likewise.tasks.own_files import require_outputs
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")

@@ -23,7 +23,7 @@ def inspect(
     *, model: str, batch_axis: str | None, trusted: tuple[str, ...], timeout: float | None, as_json: bool, debug: bool
 ) -> None:
     """Show what MODEL declares about itself."""
-    from likewise.cli.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise
 
     own = options.given(batch_axis=batch_axis)
     job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}

@@ -35,9 +35,9 @@ def judge(
     **given: Any,
 ) -> None:
     """Judge the facts of REPORT.json under other limits. What is not named stays as it was."""
-    from likewise.cli.gates import colour, drawn, printed, show, width, write
+    from likewise.cli.gates import Carried, colour, printed, show, width, write
     from likewise.data.files import require_writable
-    from likewise.report import load, save
+    from likewise.report import all_forms, load, save
     from likewise.tasks.judge import judge as judge_again
     from likewise.tasks.own_files import require_own_files
     from likewise.tasks.settings import require_baseline
@@ -52,7 +52,7 @@ def judge(
     if output is not None:
         save(judged, output, "json")
     look = {"width": width(), "colour": colour(), "quiet": quiet, "saved": output}
-    carried = drawn(judged, None if for_machines else look, [*formats.items()])
+    carried = Carried(**all_forms(judged, None if for_machines else look, [*formats.items()]))
     write(carried.files)
     show(carried, as_json=as_json)
     ctx.exit(CODES[judged.outcome])

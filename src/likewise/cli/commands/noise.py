@@ -36,7 +36,7 @@ def noise(
     likewise noise model.onnx --data test.npz --margin 5
     """
     from likewise.cli.gates import colour, width
-    from likewise.cli.supervisor import watched
+    from likewise.tasks.isolation.supervisor import watched
 
     arguments = options.arguments("Say which rows to ask about", model=model, **given)
     plain = watched({"do": "noise", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)

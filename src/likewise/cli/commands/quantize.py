@@ -86,9 +86,9 @@ def quantize(
     import textwrap
 
     from likewise.cli.gates import carry_out, show, speed, width
-    from likewise.cli.supervisor import supervise
     from likewise.data.files import REPLACE
     from likewise.tasks.bench import SELECTION
+    from likewise.tasks.isolation.supervisor import supervise
     from likewise.tasks.own_files import require_outputs
     from likewise.tasks.quantize import Quantized, summary
 

@@ -22,7 +22,7 @@ from likewise.cli import options
 @options.debug_option
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
-    from likewise.cli.supervisor import watched
+    from likewise.tasks.isolation.supervisor import watched
     from likewise.tasks.own_files import require_outputs
 
     require_outputs({"model": model, "data": given["data"]}, output)

@@ -41,8 +41,8 @@ def report(
 
     The exit code is 0 when that could be done; with --quiet it is that of the verdict.
     """
-    from likewise.cli.gates import colour, drawn, printed, show, show_gates, width, write
-    from likewise.report import load_gates, render_gates
+    from likewise.cli.gates import Carried, colour, printed, show, show_gates, width, write
+    from likewise.report import all_forms, load_gates, render_gates
     from likewise.tasks.own_files import require_outputs
 
     reports = load_gates(report, gate)
@@ -52,14 +52,14 @@ def report(
     if bench is not None:
         reports = {name: replace(found, bench=_bench_of(found, bench)) for name, found in reports.items()}
     look = None if formats else {"width": width(), "colour": colour(), "quiet": quiet, "full": True}
-    all_carried = {name: drawn(found, look) for name, found in reports.items()}
+    all_carried = {name: Carried(**all_forms(found, look)) for name, found in reports.items()}
     if len(reports) > 1:
         write({path: render_gates(reports, name) for name, path in formats.items()})
         if not formats:
             show_gates(all_carried, quiet=quiet)
     else:
         (found,) = reports.values()
-        write(drawn(found, None, [*formats.items()]).files)
+        write(all_forms(found, None, [*formats.items()])["files"])
         show(*all_carried.values(), as_json=False)
     if formats and not (quiet or for_machines):
         click.echo(f"Wrote {', '.join(formats.values())}")

@@ -68,11 +68,11 @@ def stress(
     likewise stress model.onnx model.int8.onnx --data test.npz --preset quantized --calls 500
     """
     from likewise.cli.gates import colour, width, write
-    from likewise.cli.supervisor import watched
     from likewise.contracts.results import StressResult
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.tables import stress_table
+    from likewise.tasks.isolation.supervisor import watched
     from likewise.tasks.own_files import require_outputs
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")

@@ -45,8 +45,8 @@ def verify(
     likewise verify parity_report.json --candidate model.onnx --reference model.joblib --data test.parquet
     """
     from likewise.cli.gates import width
-    from likewise.cli.supervisor import supervise
     from likewise.report.console import printable, quoted
+    from likewise.tasks.isolation.supervisor import supervise
 
     job = {"do": "verify", "arguments": {"report": report, **options.given(**given)}}
     found = supervise(job, timeout=timeout, debug=debug)

@@ -28,6 +28,9 @@ from likewise.errors import DataError, nearest, one_line
 
 SUFFIXES = (".npz", ".npy")
 
+EMPTY_ROWS = 1 << 20
+"""Rows without a value that a file may have: they take no room in it, and any number of them can be written down."""
+
 LONE = "X"
 """What an array without a name is called."""
 
@@ -48,14 +51,17 @@ class StoredArrays(Mapping[str, Array]):
         return self._loaded[name]
 
     def _load(self, name: str) -> Array:
-        import numpy as np
-
         with _reading(self.path):
             if _is_zip(self.path):
-                with np.load(self.path, allow_pickle=False) as archive:
-                    return _as_array(name, archive[name])
-            lone = np.load(self.path, mmap_mode="r", allow_pickle=False)
-            return _as_array(name, lone if lone.dtype.names is None else lone[name])
+                return _as_array(name, self._opened[name])
+            return _as_array(name, self._opened if self._opened.dtype.names is None else self._opened[name])
+
+    @cached_property
+    def _opened(self) -> Any:
+        """Opened once: the list of an archive's arrays would else be read for each of them."""
+        import numpy as np
+
+        return np.load(self.path, mmap_mode="r", allow_pickle=False)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.headers)
@@ -356,6 +362,8 @@ def _header(path: str, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], Any
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
+    if shape and shape[0] > EMPTY_ROWS and not prod(shape) * dtype.itemsize:
+        raise ValueError(f"array {name!r} has {shape[0]:,} rows and no value in any of them")
     if dtype.hasobject:
         raise DataError(
             f"{path}: array {name!r} holds Python objects, which are pickled: opening them could run code",

@@ -130,7 +130,7 @@ def _connection(parts: SplitResult, timeout: float) -> http.client.HTTPConnectio
 def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
     """All of it; a server that sends a little now and then does not keep us beyond the time."""
     found = bytearray()
-    while piece := answer.read(PIECE):
+    while piece := answer.read1(PIECE):  # what there is: a whole piece may take for ever to come, byte by byte
         found += piece
         if len(found) > MOST_BYTES:
             raise ValueError(f"an answer of more than {MOST_BYTES >> 20} MiB")

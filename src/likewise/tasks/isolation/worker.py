@@ -20,7 +20,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from likewise.cli.messages import CHECKPOINT
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import PLACES
 from likewise.data import files, stores
@@ -28,6 +27,7 @@ from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
 from likewise.registry import opener
+from likewise.tasks.isolation.messages import CHECKPOINT
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -96,9 +96,15 @@ def _confine(job: dict[str, Any]) -> str:
     sides = [(table[name], _options(table, name)) for name in ("reference", "candidate", "model") if name in table]
     openers = [None if elsewhere(options) else opener(model) for model, options in sides]
     urls = [model for model, _ in sides if _served(model)]
-    shared = any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
-    needed = (*_needed(table), *([job["checkpoint"]["place"]] if job.get("checkpoint") else []))
-    walls = confinement.Walls(tuple(folders), needed, tuple(_listed(table)), shared)
+    shared = "live" in job or any(found is not None and found.framework not in WITHOUT_POOLS for found in openers)
+    needed, listed = [*_needed(table)], [*_listed(table)]
+    needed += [job["checkpoint"]["place"]] if job.get("checkpoint") else []
+    if "live" in job:
+        # What live objects are made from: their file, the folder we are in, and the modules that the caller finds.
+        homes = {os.getcwd(), *job["live"]["paths"]} - set(sys.path)
+        needed += [job["live"]["file"], *(part for home in homes for part in confinement.beside(f"{home}/anything"))]
+        listed += [home for home in homes if not confinement.holds_homes(home)]
+    walls = confinement.Walls(tuple(folders), tuple(needed), tuple(listed), shared)
     if any(elsewhere(options) for _, options in sides):
         # Imported where used: most runs need no other Python.
         from likewise.models.environments import place
@@ -208,13 +214,20 @@ def _end_like(code: int) -> None:
     os._exit(code)
 
 
+def _settings(job: Mapping[str, Any]) -> Settings:
+    from likewise.tasks.isolation import live
+    from likewise.tasks.settings import settings_from
+
+    own = live.taken_up(job["live"]) if "live" in job else {}
+    return settings_from({**job["settings"], **own}, where="the command")
+
+
 def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
-    apart = _apart(job)
+    apart = _apart(job) and "reference" in job["settings"]
     if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
-    from likewise.report import render
+    from likewise.report import all_forms, render
     from likewise.tasks import check
-    from likewise.tasks.settings import settings_from
 
     def complete(report: Report) -> Report:
         return replace(report, origin=replace(report.origin, warnings=tuple(sorted(set(noted)))[:20]))
@@ -227,16 +240,14 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
         written = render(complete(report), "json")
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
-    settings = settings_from(job["settings"], where="the command")
+    settings = _settings(job)
     checkpoint = _checkpoint(job, settings, channel)
     report, found = check.investigate(
         settings, progress=channel.progress, judged=judged, apart=apart, checkpoint=checkpoint
     )
-    from likewise.cli.gates import drawn
-
     report = complete(report)
     said = "" if checkpoint is None else checkpoint.said
-    return {**asdict(drawn(report, job["look"], job["formats"])), "repro": _repro(job, report, found), "said": said}
+    return {**all_forms(report, job["look"], job["formats"]), "repro": _repro(job, report, found), "said": said}
 
 
 def _checkpoint(job: Mapping[str, Any], settings: Settings, channel: Channel) -> Checkpoint | None:
@@ -261,16 +272,14 @@ def _checkpoint(job: Mapping[str, Any], settings: Settings, channel: Channel) ->
 
 def _keep(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     """A stored report, drawn again, if a run of the gate would be made from the same; else what has changed."""
-    from likewise.cli.gates import drawn
-    from likewise.report import load
-    from likewise.tasks.settings import settings_from
+    from likewise.report import all_forms, load
     from likewise.tasks.verify import changed
 
-    settings = settings_from(job["settings"], where="the command")
+    settings = _settings(job)
     assert settings.report is not None
     if why := changed(settings.report, settings):
         return {"changed": why}
-    return asdict(drawn(load(settings.report), job["look"], job["formats"]))
+    return all_forms(load(settings.report), job["look"], job["formats"])
 
 
 def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]:
@@ -290,17 +299,15 @@ def _repro(job: Mapping[str, Any], report: Report, found: Any) -> dict[str, str]
 
 def _fix(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:
     """The check that counts, as of a check, and what was done on the way to it."""
-    from likewise.cli.gates import drawn
+    from likewise.report import all_forms
     from likewise.tasks import fix
-    from likewise.tasks.settings import settings_from
 
-    settings = settings_from(job["settings"], where="the command")
-    fixed, found = fix.run(settings, job["arguments"]["output"], progress=channel.progress)
+    fixed, found = fix.run(_settings(job), job["arguments"]["output"], progress=channel.progress)
     told = {
         name: asdict(fixed)[name] for name in ("output", "done", "tried", "settings", "bytes_before", "bytes_after")
     }
     before = {"outcome": fixed.before.outcome, "headline": fixed.before.headline}
-    carried = asdict(drawn(fixed.report, job["look"], job["formats"]))
+    carried = all_forms(fixed.report, job["look"], job["formats"])
     return {**carried, "fixed": {"before": before, **told}, "repro": _repro(job, fixed.before, found)}
 
 
@@ -315,9 +322,8 @@ def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
 
 def _narrow(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> None:
     from likewise.tasks.check import ask_again
-    from likewise.tasks.settings import settings_from
 
-    ask_again(settings_from(job["settings"], where="the command"), **job["arguments"], progress=channel.progress)
+    ask_again(_settings(job), **job["arguments"], progress=channel.progress)
 
 
 def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[str, Any]:

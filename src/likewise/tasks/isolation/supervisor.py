@@ -9,46 +9,33 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import queue
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from tempfile import gettempdir, mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from likewise.cli import starting
-from likewise.cli.messages import AHEAD, CHECKPOINT, Message, Tail, read
-from likewise.data.files import is_checkpoint, remove, replacing
 from likewise.data.stores import is_stored
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
 from likewise.models.remote import Process
 from likewise.report.console import Pace, plain
+from likewise.tasks.isolation import starting
+from likewise.tasks.isolation.messages import AHEAD, CHECKPOINT, Message, Tail, read
+from likewise.tasks.isolation.rooms import put_checkpoint, rooms
 
-WRITING = ("export", "fix", "quantize", "record", "stress")
-"""Jobs that make a file."""
-
-ROOM, NOTE = "likewise.", ".of-likewise"
-"""How folders for one command are called, and the file in each that says whose it is."""
+if TYPE_CHECKING:
+    from likewise.tasks.settings import Settings
 
 COPY = "rows"
-"""The folder in it that holds what was copied for the run."""
-
-FORGOTTEN = 60.0
-"""Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
-
-NO_SANDBOX = "likewise.no_sandbox"
-"""Where a command notes that nothing is to confine its models."""
+"""The folder of a worker that holds what was copied for the run."""
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
@@ -66,6 +53,10 @@ PATIENCE, BESIDE = 10.0, 2.0
 beside the data, which is not told call by call, so many times what the run took until then."""
 
 
+PIECES = (16, 4, 2, 1)
+"""Into how many calls rows on which a model crashed are cut, to find those that are enough: fewer, if none does."""
+
+
 class CrashError(LikewiseError):
     """The worker died or was stopped before it had an answer."""
 
@@ -80,6 +71,15 @@ class WorkerError(LikewiseError):
     """The worker met an error that nobody foresaw."""
 
     code = "internal"
+
+
+def job_of(
+    settings: Settings, *, formats: Sequence[tuple[str, str]] = (), look: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """One gate for a worker to carry out; `look` describes the terminal, if somebody looks."""
+    values = {entry.name: getattr(settings, entry.name) for entry in fields(settings)}
+    plain = {name: value for name, value in values.items() if value is not None}
+    return {"do": "check", "settings": plain, "formats": [*formats], "look": look}
 
 
 def supervise(
@@ -100,7 +100,7 @@ def supervise(
     known: list[tuple[str, str]] = []
     _install(job)
     try:
-        with _rooms(job) as own, _worker() as worker:
+        with rooms(job) as own, _worker() as worker:
             job, waiting = {**job, "own": own, **_copied(job, own)}, (timeout, silence)
             return _follow(
                 worker, job, known, waiting, on_progress=on_progress, on_tick=on_tick, on_judged=on_judged, debug=debug
@@ -119,7 +119,11 @@ def _install(job: Mapping[str, Any]) -> None:
 
             place = Place.of(table[name])
             assert place is not None
-            place.interpreter(tell=lambda text: click.echo(text, err=True))
+            place.interpreter(tell=_say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _copied(job: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
@@ -148,94 +152,6 @@ def _worker() -> Iterator[Process]:
                     pipe.close()
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
-
-
-@contextmanager
-def _rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
-    """The folders that a worker may write to, none where nothing confines it; what it made is put in its place."""
-    context = click.get_current_context(silent=True)
-    if (context is not None and context.meta.get(NO_SANDBOX)) or job["do"] == "demo":
-        yield []
-        return
-    _sweep(gettempdir(), ROOM)
-    output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
-    with ExitStack() as stack:
-        rooms = [stack.enter_context(_room(gettempdir(), ROOM))]
-        if output is not None:
-            # Where a file gets its place by a new name: in the same file system.
-            near = next(above for above in output.absolute().parents if above.is_dir())
-            _sweep(near, f".{ROOM}")
-            rooms.append(stack.enter_context(_room(near, f".{ROOM}")))
-        yield rooms
-        if output is not None:
-            _put_in_place(Path(rooms[-1]), output)
-
-
-@contextmanager
-def _room(folder: str | Path, prefix: str) -> Iterator[str]:
-    """A folder that is gone afterwards, with a note of the system whose process it belongs to.
-
-    Another system has other processes of that number.
-    """
-    room = mkdtemp(prefix=f"{prefix}{os.getpid()}.", dir=folder)
-    try:
-        (Path(room) / NOTE).write_text(_system())
-        yield room
-    finally:
-        remove(room, NOTE)
-
-
-def _system() -> str:
-    """What tells this system from others that may share a folder with it: the boot, and who sees which processes."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
-    return platform.node()
-
-
-def _sweep(folder: str | Path, prefix: str) -> None:
-    """Remove the folders of commands that were killed: those with our note, of processes that are no more."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            owner = entry.name.removeprefix(prefix).partition(".")[0]
-            if not entry.name.startswith(prefix) or not owner.isdecimal() or _runs(int(owner)):
-                continue
-            with contextlib.suppress(OSError):
-                if (Path(entry.path) / NOTE).read_text() == _system():
-                    remove(entry.path, NOTE)
-            with contextlib.suppress(OSError):
-                # Killed before there was a note: nothing is in it.
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
-                    os.rmdir(entry.path)
-
-
-def _runs(number: int) -> bool:
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _put_in_place(made: Path, output: Path) -> None:
-    """Move what a worker wrote: the file that was asked for and what describes it, and nothing else."""
-    described = (output.with_suffix(f".{what}.json").name for what in ("features", "metadata"))
-    # The model last: what it needs is there when it is.
-    for path in (made / name for name in (f"{output.name}.data", *described, output.name)):
-        if path.is_file() and not path.is_symlink():
-            with replacing(output.parent / path.name) as place:
-                path.chmod(place.stat().st_mode)
-                path.replace(place)
-
-
-def _put_checkpoint(made: Path, place: str) -> None:
-    """Put what a worker has reached beside its report, if that can be done; a run does not end for it."""
-    with contextlib.suppress(OSError, LikewiseError):
-        if made.is_file() and not made.is_symlink() and (not os.path.lexists(place) or is_checkpoint(Path(place))):
-            with replacing(Path(place)) as file:
-                shutil.copyfile(made, file)
-        made.unlink()
 
 
 def _follow(
@@ -305,7 +221,7 @@ def _follow(
                     tell(message["told"])
                 confined = True
             elif message["type"] == "checkpoint" and job.get("checkpoint") and job["own"]:
-                _put_checkpoint(Path(job["own"][0]) / f"{CHECKPOINT}{message['number']}", job["checkpoint"]["place"])
+                put_checkpoint(Path(job["own"][0]) / f"{CHECKPOINT}{message['number']}", job["checkpoint"]["place"])
             elif message["type"] == "judged":
                 known[:] = [(message["result"], message["before"])]
                 doing.clear()
@@ -448,8 +364,9 @@ def _on_termination(clean_up: Callable[[], None]) -> Any:
         clean_up()
         sys.exit(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():
-        return None
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return None  # somebody else ends this process, and the worker ends with it
     return signal.signal(signal.SIGTERM, stop)
 
 
@@ -493,3 +410,32 @@ def watched(job: Mapping[str, Any], *, shown: bool, debug: bool, timeout: float 
         )
     finally:
         line.clear()
+
+
+def narrowed(
+    job: Mapping[str, Any],
+    side: str,
+    first: int,
+    last: int,
+    *,
+    seconds: float,
+    supervised: Callable[..., Any] = supervise,
+) -> str:
+    """Which of the rows that a model crashed on are enough for it, as far as that is found in time; in words."""
+    until, found, pieces = time.monotonic() + seconds, False, list(PIECES)
+    while last > first and pieces and time.monotonic() < until:
+        size = max(1, -((first - last - 1) // pieces[0]))
+        asked = {"do": "narrow", "arguments": {"side": side, "first": first, "last": last, "size": size}}
+        try:
+            supervised({**job, **asked}, timeout=max(1.0, until - time.monotonic()))
+            pieces.pop(0)
+        except CrashError as again:
+            if again.rows is None:
+                break
+            pieces, found = list(PIECES) if again.rows != (first, last) else pieces[1:], True
+            first, last = again.rows
+        except LikewiseError:
+            break
+    if not found:
+        return ""
+    return f"; row {first} alone is enough" if first == last else f"; rows {first} to {last} are enough"

@@ -28,7 +28,7 @@ from likewise.errors import DataError
 from likewise.models.remote import Copy, Process, become, die_with_parent, python, surroundings
 from likewise.registry import opener
 
-WORKER = "likewise.cli.worker"
+WORKER = "likewise.tasks.isolation.worker"
 
 NEEDED = (
     *("likewise.tasks.check", "likewise.compare.engines.local", "likewise.compare.variations.edge.rows"),

@@ -1,0 +1,117 @@
+"""Folders that a worker may write to: made for one job, gone afterwards, and swept up after a job that was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+from typing import Any
+
+from likewise.data.files import is_checkpoint, remove, replacing
+from likewise.errors import LikewiseError
+
+WRITING = ("export", "fix", "quantize", "record", "stress")
+"""Jobs that make a file."""
+
+ROOM, NOTE = "likewise.", ".of-likewise"
+"""How folders for one command are called, and the file in each that says whose it is."""
+
+FORGOTTEN = 60.0
+"""Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
+
+NO_SANDBOX: ContextVar[bool] = ContextVar("no_sandbox", default=False)
+"""Did the user say that nothing is to confine models? `--no-sandbox` does."""
+
+
+@contextmanager
+def rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The folders that a worker may write to, none where nothing confines it; what it made is put in its place."""
+    if NO_SANDBOX.get() or job["do"] == "demo":
+        yield []
+        return
+    _sweep(gettempdir(), ROOM)
+    output = Path(job["arguments"]["output"]) if job["do"] in WRITING else None
+    with ExitStack() as stack:
+        own = [stack.enter_context(room(gettempdir(), ROOM))]
+        if output is not None:
+            # Where a file gets its place by a new name: in the same file system.
+            near = next(above for above in output.absolute().parents if above.is_dir())
+            _sweep(near, f".{ROOM}")
+            own.append(stack.enter_context(room(near, f".{ROOM}")))
+        yield own
+        if output is not None:
+            _put_in_place(Path(own[-1]), output)
+
+
+@contextmanager
+def room(folder: str | Path, prefix: str) -> Iterator[str]:
+    """A folder that is gone afterwards, with a note of the system whose process it belongs to.
+
+    Another system has other processes of that number.
+    """
+    room = mkdtemp(prefix=f"{prefix}{os.getpid()}.", dir=folder)
+    try:
+        (Path(room) / NOTE).write_text(_system())
+        yield room
+    finally:
+        remove(room, NOTE)
+
+
+def _system() -> str:
+    """What tells this system from others that may share a folder with it: the boot, and who sees which processes."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    return platform.node()
+
+
+def _sweep(folder: str | Path, prefix: str) -> None:
+    """Remove the folders of commands that were killed: those with our note, of processes that are no more."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            owner = entry.name.removeprefix(prefix).partition(".")[0]
+            if not entry.name.startswith(prefix) or not owner.isdecimal() or _runs(int(owner)):
+                continue
+            with contextlib.suppress(OSError):
+                if (Path(entry.path) / NOTE).read_text() == _system():
+                    remove(entry.path, NOTE)
+            with contextlib.suppress(OSError):
+                # Killed before there was a note: nothing is in it.
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > FORGOTTEN:
+                    os.rmdir(entry.path)
+
+
+def _runs(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _put_in_place(made: Path, output: Path) -> None:
+    """Move what a worker wrote: the file that was asked for and what describes it, and nothing else."""
+    described = (output.with_suffix(f".{what}.json").name for what in ("features", "metadata"))
+    # The model last: what it needs is there when it is.
+    for path in (made / name for name in (f"{output.name}.data", *described, output.name)):
+        if path.is_file() and not path.is_symlink():
+            with replacing(output.parent / path.name) as place:
+                path.chmod(place.stat().st_mode)
+                path.replace(place)
+
+
+def put_checkpoint(made: Path, place: str) -> None:
+    """Put what a worker has reached beside its report, if that can be done; a run does not end for it."""
+    with contextlib.suppress(OSError, LikewiseError):
+        if made.is_file() and not made.is_symlink() and (not os.path.lexists(place) or is_checkpoint(Path(place))):
+            with replacing(Path(place)) as file:
+                shutil.copyfile(made, file)
+        made.unlink()
