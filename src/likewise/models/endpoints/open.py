@@ -25,7 +25,19 @@ from likewise.models.endpoints.protocols import Form, Tally
 from likewise.models.endpoints.transport import EndpointError, Request, Response
 from likewise.models.remote import Apart
 
-OPTIONS = ("protocol", "template", "rows", "concurrency", "timeout", "form", "binary", "token", "headers", "name")
+OPTIONS = (
+    "protocol",
+    "template",
+    "rows",
+    "concurrency",
+    "timeout",
+    "form",
+    "binary",
+    "token",
+    "headers",
+    "name",
+    "previous",
+)
 PROTOCOLS = ("oip", "mlflow", "instances", "embeddings", "template")
 ROWS = 256
 """Rows of a request, where nobody says how many."""
