@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
@@ -13,6 +14,11 @@ class Network:
     """A program of PyTorch: one that was exported, TorchScript, or a pickled module."""
 
     def __init__(self, content: bytes) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a way of saving is going out of use says nothing of the answers
+            self._load(content)
+
+    def _load(self, content: bytes) -> None:
         import io
         import zipfile
 
