@@ -60,7 +60,8 @@ class Network:
 
     def _captured(self) -> Any:
         values = {node.name: node.meta.get("val") for node in self.program.graph.nodes if node.op == "placeholder"}
-        _, named = self.program.call_spec.in_spec.children_specs
+        spec = self.program.call_spec.in_spec
+        _, named = spec.children() if hasattr(spec, "children") else spec.children_specs  # as older versions call it
         names = list(self.program.graph_signature.user_inputs)
         for place, name in enumerate(names):
             value = values[name]
