@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -73,7 +74,8 @@ class Server:
 
 
 @pytest.fixture
-def serve():
+def serve(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
     started = []
 
     def start(answer):
@@ -172,6 +174,11 @@ BROKEN = {
     "values that do not fit the shape": (broken(shape=[61]), "of shape [61] has 32 values"),
     "no data": (lambda document: {"outputs": [{"name": "value", "shape": [60], "datatype": "FP64"}]}, "no tensor"),
     "objects": (broken(data=[{}] * 60), "neither number nor text"),
+    "rows of several lengths": (broken(data=[[1.0], [1.0, 2.0]]), "rows of 1 and of 2 entries"),
+    "numbers that no float holds": (broken(datatype="INT8", data=[300] * 60), "holds what INT8 does not"),
+    "bytes that are no text": (lambda document: said(b"\xff\xfe{}"), "no whole JSON"),
+    "an error of its own": (lambda document: said({"error": "out of memory"}, 500), "out of memory"),
+    "nothing inside": (lambda document: said(b""), "no whole JSON"),
 }
 
 
@@ -184,6 +191,10 @@ def test_a_broken_answer_is_inconclusive(serve, name):
     (incident,) = report.comparison.incidents
     assert incident.code == "endpoint"
     assert told in f"{incident.message} {incident.remedy}"
+    # The request that failed can be sent again by hand.
+    kept = Path(incident.message.partition("the request is kept in ")[2])
+    assert kept.read_bytes() in [body for _, _, body in server.asked if body]
+    assert kept.stat().st_mode & 0o077 == 0
 
 
 def test_rows_too_many_here_do_not_make_up_for_rows_too_few_there(serve):
@@ -280,6 +291,29 @@ def test_instances_and_templates_read_fields(serve, tmp_path):
         likewise.check(here, server.url + "/predict", rows, **QUICK)
 
 
+def test_embeddings_come_back_by_their_place(serve):
+    def embed(text):
+        return [float(len(text)), float(text.count("a"))]
+
+    def answer(path, headers, body):
+        document = json.loads(body)
+        assert document["model"] == "small"
+        found = [{"index": place, "embedding": embed(text)} for place, text in enumerate(document["input"])]
+        return said({"data": found[::-1] if path.startswith("/v1") else found[:-1] + found[:1]})
+
+    def here(rows):
+        return {"embedding": np.array([embed(text) for text in rows["text"]])}
+
+    rows = pd.DataFrame({"text": ["a", "banana", "grün", "", "an aardvark"]})
+    server = serve(answer)
+    report = likewise.check(here, Elsewhere(server.url + "/v1/embeddings", {"name": "small", "rows": 3}), rows, **QUICK)
+    assert report.passed, report.headline
+    report = likewise.check(here, Elsewhere(server.url + "/v2/embeddings", {"name": "small"}), rows, **QUICK)
+    assert "without a place of their own" in report.headline
+    two = likewise.check(here, Elsewhere(server.url + "/v1/embeddings", {}), rows.assign(b="x"), **QUICK)
+    assert "of one column, and there are 2" in two.headline
+
+
 def test_answers_that_were_cut_are_told():
     tally = protocols.Tally()
     protocols.parsed(json.dumps([0.1234] * 30).encode(), tally)
@@ -294,6 +328,11 @@ def test_a_token_comes_from_the_environment_and_is_in_no_report(serve, monkeypat
     assert report.passed
     assert server.asked[-1][1]["Authorization"] == "Bearer s3cret"
     assert server.asked[-1][1]["X-Key"] == "s3cret"
+    kept = transport.keep(transport.Request(server.url + OIP, b"{}", {}, {"X-Key": "MY_TOKEN"}))
+    assert Path(kept).read_bytes() == b"{}"
+    for number in range(2 * transport.MOST_KEPT):
+        transport.keep(transport.Request(server.url, b"{%d}" % number))
+    assert len(list(Path(kept).parent.iterdir())) == transport.MOST_KEPT
     assert "s3cret" not in render(report, "json")
     monkeypatch.delenv("MY_TOKEN")
     assert "the environment has no MY_TOKEN" in likewise.check(model, far, {"x": ROWS}, **QUICK).headline
@@ -312,6 +351,10 @@ def test_from_behind_walls_a_courier_asks_and_models_still_cannot(serve, tmp_pat
     np.savez(tmp_path / "rows.npz", x=ROWS)
     models = ("own.py:model", server.url + OIP, "--data", "rows.npz", "--candidate-option", "concurrency=2")
     done = command("check", *models, *FAST, folder=tmp_path).expect(0)
+    broken = serve(oip(spoil=lambda document: said(b"half")))
+    failed = command("check", models[0], broken.url + OIP, *models[2:], *FAST, folder=tmp_path)
+    failed.expect(3, "the request is kept in")
+    assert list((tmp_path / "cache" / "requests").iterdir())
     assert done.report["provenance"]["run"]["confinement"].endswith("no network, no exec")
 
 

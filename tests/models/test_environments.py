@@ -204,7 +204,7 @@ def test_boosters_answer_alike(tmp_path):
         assert report.passed, report.headline
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:The tensor attributes:UserWarning")
 def test_networks_answer_alike_and_programs_need_trust(tmp_path):
     import torch
 

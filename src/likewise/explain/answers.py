@@ -32,6 +32,8 @@ from likewise.models.onnx.edits import Nodes
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+MOST_DECIMALS = 7
+
 ROUNDING = Tolerance(1e-6, 1e-5)
 """A link applied here and one applied by the model differ by rounding, which a bit-equal policy would not forgive."""
 
@@ -106,6 +108,12 @@ def measured(case: Case, candidate: Changed | None = None, reference: Changed | 
         else:
             agrees &= known[position]
     return Effect(agrees & rows_agreeing(changed, len(agrees)), case.required.failing)
+
+
+def decimals(values: Array) -> int:
+    """How many decimals all numbers are written with; a float32 has no more than the most."""
+    written = values.astype(np.float64)[np.isfinite(values)]
+    return next((n for n in range(MOST_DECIMALS) if np.array_equal(np.round(written, n), written)), MOST_DECIMALS)
 
 
 def convincing(case: Case, candidate: Changed | None = None, reference: Changed | None = None) -> Effect | None:

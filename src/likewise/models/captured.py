@@ -38,7 +38,7 @@ class CapturedAdapter(Adapter):
 
     @contextmanager
     def open(self, model: Model) -> Iterator[CapturedRunner]:
-        require_known(model, ("answers", "batch_axis"))
+        require_known(model, ("answers", "previous", "batch_axis"))
         path = os.fspath(model.target)
         if not os.path.isfile(path):
             raise ModelError(f"there is no file {path}", remedy="Check the path of the model")

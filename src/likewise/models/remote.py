@@ -1,6 +1,6 @@
 """A model in a process of its own, so that two models that hold Python's lock run at the same time.
 
-A sender and a receiver of pickled messages over a pipe; arrays travel beside the pickle, without
+Pickled messages over a pipe, framed as those to another Python are; arrays travel beside the pickle, without
 being copied into it. Both ends are ours: what a model prints goes to standard error.
 """
 
@@ -26,13 +26,11 @@ from typing import IO, Any, NoReturn
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.models import Model, Runner, Signature
 from likewise.errors import LikewiseError
+from likewise.models.environments import wire
 from likewise.registry import open_model, opener
 
 PIPE_BYTES = 2**20
 """Room in the pipe, where the system lets us ask for it: the usual 64 KiB make many small turns."""
-
-MARK = b"\x93likewise\x00\x1a\x93"
-"""Begins every message."""
 
 FIRST_DESCRIPTOR = 200
 """Descriptors of our pipes begin here; those of files and of what models open begin at 3."""
@@ -382,34 +380,12 @@ def _portable(error: BaseException) -> BaseException:
 def _send(pipe: IO[bytes], message: Any) -> None:
     beside: list[pickle.PickleBuffer] = []
     body = pickle.dumps(message, protocol=5, buffer_callback=beside.append)
-    parts = [part.raw() for part in beside]
-    sizes = pickle.dumps([len(body), *(part.nbytes for part in parts)])
-    pipe.write(MARK + len(sizes).to_bytes(8, "little") + sizes + body)
-    for part in parts:
-        pipe.write(part)
-    pipe.flush()
+    wire.send(pipe, None, [body, *(part.raw() for part in beside)])
 
 
 def _receive(pipe: IO[bytes]) -> Any:
-    seen = _exactly(pipe, len(MARK))
-    while seen != MARK:
-        # Whatever a model writes here is not a message of ours.
-        seen = seen[1:] + _exactly(pipe, 1)
-    sizes = pickle.loads(_exactly(pipe, int.from_bytes(_exactly(pipe, 8), "little")))
-    body, *parts = (_exactly(pipe, size) for size in sizes)
+    _, (body, *parts) = wire.receive(pipe)
     return pickle.loads(body, buffers=parts)
-
-
-def _exactly(pipe: IO[bytes], size: int) -> bytearray:
-    """So many bytes, in memory that an array may be written to."""
-    found = bytearray(size)
-    view, have = memoryview(found), 0
-    while have < size:
-        got = pipe.readinto(view[have:])  # type: ignore[attr-defined]
-        if not got:
-            raise EOFError
-        have += got
-    return found
 
 
 def roomy(pipe: IO[bytes] | None) -> IO[bytes] | None:

@@ -252,11 +252,14 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
         )
     yield from _constant_terms(case, theirs)
     yield from _limits(case, pair, theirs)
+    digits = answers.decimals(theirs)
+    rounded: Any = partial(np.round, decimals=digits)
     for what, done, way in (
         ("rounded to whole numbers", "with the reference's answers rounded too", np.rint),
         ("cut to whole numbers", "with the fractions of the reference's answers cut off too", np.trunc),
+        (f"rounded to {digits} decimals", "with the reference's answers rounded too", rounded),
     ):
-        yield Reading("output-kind", what, done, "Export the output as a float", "reference", partial(way, ours))
+        yield Reading("output-kind", what, done, "Export all digits of the output", "reference", partial(way, ours))
     # Another answer of the same model: scores for probabilities, distances for scores.
     for name, values in _other_views(case, pair, ours, rows):
         yield Reading(

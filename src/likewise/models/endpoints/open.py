@@ -25,8 +25,20 @@ from likewise.models.endpoints.protocols import Form, Tally
 from likewise.models.endpoints.transport import EndpointError, Request, Response
 from likewise.models.remote import Apart
 
-OPTIONS = ("protocol", "template", "rows", "concurrency", "timeout", "form", "binary", "token", "headers")
-PROTOCOLS = ("oip", "mlflow", "instances", "template")
+OPTIONS = (
+    "protocol",
+    "template",
+    "rows",
+    "concurrency",
+    "timeout",
+    "form",
+    "binary",
+    "token",
+    "headers",
+    "name",
+    "previous",
+)
+PROTOCOLS = ("oip", "mlflow", "instances", "embeddings", "template")
 ROWS = 256
 """Rows of a request, where nobody says how many."""
 
@@ -63,7 +75,7 @@ def _settings(model: Model) -> dict[str, Any]:
             "the address of the model holds a secret, and it would be in every report",
             remedy="Keep it in the environment: option token=NAME_OF_VARIABLE, or headers=X-Api-Key:NAME_OF_VARIABLE",
         )
-    found: dict[str, Any] = {"template": options.get("template")}
+    found: dict[str, Any] = {"template": options.get("template"), "name": str(options.get("name", ""))}
     for name, usual in (("rows", ROWS), ("concurrency", 1), ("timeout", 60)):
         try:
             found[name] = (float if name == "timeout" else int)(options.get(name, usual))
@@ -88,12 +100,17 @@ def _settings(model: Model) -> dict[str, Any]:
 
 def _protocol(path: str) -> str:
     """By its path: every protocol has one of its own."""
-    known = {r"/v2/models/[^/]+": "oip", r"/invocations/?$": "mlflow", r"/v1/models/[^/]+|/predictions/": "instances"}
+    known = {
+        r"/v2/models/[^/]+": "oip",
+        r"/invocations/?$": "mlflow",
+        r"/v1/models/[^/]+|/predictions/": "instances",
+        r"/embeddings/?$": "embeddings",
+    }
     found = next((name for pattern, name in known.items() if re.search(pattern, path)), None)
     if found is None:
         raise UsageError(
             f"{path or '/'!r} does not say how the server is asked",
-            remedy="Give option protocol=oip, mlflow or instances, or a --request-template FILE",
+            remedy="Give option protocol=oip, mlflow, instances or embeddings, or a --request-template FILE",
         )
     return found
 
@@ -126,6 +143,8 @@ class EndpointRunner(Apart):
             return protocols.Template.of(_read(self._settings["template"]))
         if protocol == "mlflow":
             return protocols.Mlflow(self._settings["records"])
+        if protocol == "embeddings":
+            return protocols.Embeddings(self._settings["name"])
         if protocol == "instances":
             predicts = url.endswith(":predict") or "/v1/models/" not in url
             self._url = url if predicts else f"{url}:predict"
@@ -175,7 +194,7 @@ class EndpointRunner(Apart):
         parts = [batch.slice(start, start + size) for start in range(0, len(batch), size)] if batch.stacked else [batch]
         requests = [self._request(self._url, *self._form.write(dict(part.inputs), self._tally)) for part in parts]
         responses = transport.ask(requests, concurrency=self._settings["concurrency"])
-        found = [self._answer(part, response) for part, response in zip(parts, responses, strict=True)]
+        found = [self._answer(*asked) for asked in zip(parts, requests, responses, strict=True)]
         tensors = _joined(found)
         if self.signature.outputs is None:
             specs = tuple(_observed(name, array) for name, array in tensors.items())
@@ -183,7 +202,15 @@ class EndpointRunner(Apart):
         self._seen = {name: array[:0] for name, array in tensors.items() if array.ndim}
         return tensors
 
-    def _answer(self, part: Batch, response: Response) -> dict[str, Array]:
+    def _answer(self, part: Batch, request: Request, response: Response) -> dict[str, Array]:
+        try:
+            return self._read(part, response)
+        except (EndpointError, RowCountError) as error:
+            if kept := transport.keep(request):
+                error.message += f"; the request is kept in {kept}"
+            raise
+
+    def _read(self, part: Batch, response: Response) -> dict[str, Array]:
         _require_answer(response, self._url)
         found = self._form.read(response.body, response.headers, self._tally)
         for name, array in found.items():

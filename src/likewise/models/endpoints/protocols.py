@@ -289,6 +289,31 @@ class Instances:
 
 
 @dataclass(frozen=True, slots=True)
+class Embeddings:
+    """`{"input": […]}` as OpenAI's `/v1/embeddings` takes it; `name` is the model, where a server has several."""
+
+    name: str = ""
+
+    def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
+        if len(inputs) != 1:
+            told = f"embeddings are asked for of one column, and there are {len(inputs)}: {', '.join(inputs)}"
+            raise EndpointError(told, remedy="Leave the others out: --drop")
+        named = {"model": self.name} if self.name else {}
+        return _encoded({**named, "input": cells(next(iter(inputs.values())), tally), "encoding_format": "float"})
+
+    def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
+        document = parsed(body, tally)
+        rows = document.get("data") if isinstance(document, Mapping) else None
+        if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "embedding" in row for row in rows):
+            raise EndpointError("the answer has no embeddings")
+        places = [row.get("index", place) for place, row in enumerate(rows)]
+        if sorted(map(str, places)) != sorted(map(str, range(len(rows)))):
+            raise EndpointError("the answer has embeddings without a place of their own")
+        rows = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda entry: int(entry[0]))]
+        return {"embedding": column([row["embedding"] for row in rows], "embedding", tally)}
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """A body of the user's own: Jinja2 over `rows` and `inputs`; `{# answer: NAME = $.path[*] #}` names an output."""
 

@@ -6,6 +6,8 @@ Tokens are in the environment, and only whoever sends a request reads them.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import http.client
 import os
 import ssl
@@ -14,11 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError, one_line
 from likewise.models import confinement
+from likewise.models.environments.make import cache_folder
 from likewise.models.environments.wire import receive, send
 from likewise.models.remote import Copy, die_with_parent
 
@@ -27,6 +31,9 @@ MOST_BYTES = 1 << 30
 
 ATTEMPTS, LONGEST_PAUSE = 3, 5.0
 """How often a request is sent that the server says it has not begun to handle, and the seconds in between at most."""
+
+MOST_KEPT = 20
+"""Requests that failed and are kept, the latest ones: they hold rows of somebody's data."""
 
 PIECE = 1 << 16
 CERTIFICATES = (
@@ -78,6 +85,25 @@ def ask(requests: Sequence[Request], *, concurrency: int = 1) -> list[Response]:
         return [fetch(request) for request in requests]
     with ThreadPoolExecutor(concurrency) as pool:
         return list(pool.map(fetch, requests))
+
+
+def keep(request: Request) -> str:
+    """Keep the body of a request that failed, as it was sent and without its headers; where, or nothing."""
+    courier = next((known for known in _COURIERS if known.serves(request.url)), None)
+    return _kept(request) if courier is None else courier.keep(request)
+
+
+def _kept(request: Request) -> str:
+    body, folder = request.body or b"", cache_folder("requests")
+    path = folder / f"{hashlib.sha256(body).hexdigest()[:16]}.{'json' if body[-1:] in b'}]' else 'bin'}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(body)
+        for old in sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-MOST_KEPT]:
+            old.unlink()
+        return str(path)
+    return ""
 
 
 def fetch(request: Request) -> Response:
@@ -161,6 +187,16 @@ class Courier:
         return _server(url) == self._home
 
     def ask(self, requests: Sequence[Request], concurrency: int) -> list[Response]:
+        found, bodies = self._asked(requests, concurrency)
+        return [
+            Response(int(status), headers, bytes(body), failed)
+            for (status, headers, failed), body in zip(found, bodies, strict=True)
+        ]
+
+    def keep(self, request: Request) -> str:
+        return str(self._asked([request], KEEP)[0])
+
+    def _asked(self, requests: Sequence[Request], concurrency: int) -> tuple[Any, list[Any]]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         told = [
@@ -170,23 +206,25 @@ class Courier:
         with self._lock:
             try:
                 send(self._process.stdin, [concurrency, told], [request.body or b"" for request in requests])
-                found, bodies = receive(self._process.stdout)
+                return receive(self._process.stdout)
             except (EOFError, OSError) as error:
                 raise EndpointError("the process that sends requests ended") from error
-        return [
-            Response(int(status), headers, bytes(body), failed)
-            for (status, headers, failed), body in zip(found, bodies, strict=True)
-        ]
 
 
 _COURIERS: list[Courier] = []
+
+KEEP = 0
+"""In the place of how many requests are sent at a time: none is, the one at hand is kept."""
 
 
 def start_ahead(urls: Sequence[str], own: str) -> None:
     """Start what sends requests, while there is a network."""
     for url in dict.fromkeys(urls):
         named = [os.environ[name] for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ]
-        walls = confinement.Walls((own,), (*CERTIFICATES, *named), network=True)
+        kept = cache_folder("requests")
+        with contextlib.suppress(OSError):
+            kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        walls = confinement.Walls((own, str(kept)), (*CERTIFICATES, *named), network=True)
         _COURIERS.append(Courier(url, walls))
 
 
@@ -204,6 +242,9 @@ def _carry(home: tuple[str, str, int | None], walls: confinement.Walls) -> None:
                 Request(url, bytes(body) if posts else None, headers, secrets, timeout)
                 for (url, posts, headers, secrets, timeout), body in zip(told, bodies, strict=True)
             ]
+            if concurrency == KEEP:
+                send(answers, _kept(requests[0]), [])
+                continue
             if any(_server(request.url) != home for request in requests):
                 found = [Response(0, {}, b"", "that is another server") for _ in requests]
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
@@ -13,6 +14,11 @@ class Network:
     """A program of PyTorch: one that was exported, TorchScript, or a pickled module."""
 
     def __init__(self, content: bytes) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a way of saving is going out of use says nothing of the answers
+            self._load(content)
+
+    def _load(self, content: bytes) -> None:
         import io
         import zipfile
 
@@ -54,7 +60,8 @@ class Network:
 
     def _captured(self) -> Any:
         values = {node.name: node.meta.get("val") for node in self.program.graph.nodes if node.op == "placeholder"}
-        _, named = self.program.call_spec.in_spec.children_specs
+        spec = self.program.call_spec.in_spec
+        _, named = spec.children() if hasattr(spec, "children") else spec.children_specs  # as older versions call it
         names = list(self.program.graph_signature.user_inputs)
         for place, name in enumerate(names):
             value = values[name]

@@ -62,7 +62,7 @@ def python_with(packages: Sequence[str], python: str, *, tell: Callable[[str], N
     wanted = sorted([*packages, *(name for name in NEEDED if name not in there)])
     version = _version(python)
     key = hashlib.sha256(json.dumps([version, os.path.realpath(python), wanted]).encode()).hexdigest()[:16]
-    folder = cache_folder() / key
+    folder = cache_folder("environments") / key
     found = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if (folder / DONE).is_file():
         return str(found)
@@ -81,12 +81,12 @@ def python_with(packages: Sequence[str], python: str, *, tell: Callable[[str], N
     return str(found)
 
 
-def cache_folder() -> Path:
-    """Where environments are kept."""
+def cache_folder(kind: str) -> Path:
+    """Where things of a kind are kept: environments, requests that failed."""
     if named := os.environ.get("LIKEWISE_CACHE"):
-        return Path(named).absolute() / "environments"
+        return Path(named).absolute() / kind
     usual = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    return (Path(usual) if usual else Path.home() / ".cache") / "likewise" / "environments"
+    return (Path(usual) if usual else Path.home() / ".cache") / "likewise" / kind
 
 
 def _version(python: str) -> str:
