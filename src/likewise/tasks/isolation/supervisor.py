@@ -95,7 +95,7 @@ def supervise(
 
     Without one, a gate ends when a model gives no sign of life; what other jobs take is for their users to say.
     """
-    silence = _Silence() if timeout is None and job["do"] in ("check", "fix") else None
+    silence = _Silence() if timeout is None and job["do"] in ("check", "fix", "keep") else None
     timeout = timeout or None
     known: list[tuple[str, str]] = []
     _install(job)
