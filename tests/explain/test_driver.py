@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression
 import data_only
 import likewise
 from likewise.errors import UsageError
-from likewise.tasks.check import run, settings_of
+from likewise.tasks.check import investigate, settings_of
 
 CRASHES = """
 import os
@@ -88,7 +88,7 @@ def test_what_there_was_no_time_for_is_said(rows, model, negated):
 def test_a_finding_is_on_the_screen_while_others_are_looked_for(rows, model, negated):
     told: list[str] = []
     settings = settings_of(model, negated, rows, edge="off", batch_sizes=())
-    report = run(settings, progress=lambda found: told.append(found.phase))
+    report, _ = investigate(settings, progress=lambda found: told.append(found.phase))
     first = next(place for place, phase in enumerate(told) if phase.startswith("explaining: "))
     assert told[first].endswith("?"), "nothing is found before it is looked for"
     best = report.diagnoses[0]

@@ -10,7 +10,7 @@ import pytest
 
 import data_only
 from likewise.compare.engines import local
-from likewise.tasks.check import run, settings_of
+from likewise.tasks.check import investigate, settings_of
 from planting import FLOAT, graph
 
 TENSORS = np.random.default_rng(8).normal(size=(3_000, 400)).astype(np.float32)
@@ -98,7 +98,7 @@ def test_what_was_done_is_told_every_few_calls():
         return {"value": x[:, 0]}
 
     settings = settings_of(model, model, {"x": tokens}, **data_only.OPTIONS, batch_sizes=())
-    report = run(settings, progress=told.append)
+    report, _ = investigate(settings, progress=told.append)
     assert report.passed
     done = sorted({event.done for event in told if event.phase == "comparing"})
     # Calls of 256 rows, sixteen a chunk.

@@ -622,7 +622,7 @@ def test_a_gate_fails_when_it_is_worse_than_its_baseline_though_within_tolerance
 def test_the_verdict_that_is_told_before_anything_else_knows_the_baseline(baseline):
     told = []
     settings = verify.settings_of(right, off_by(0.03), TABLE, baseline=str(baseline), **{**LIMITS, "edge": "report"})
-    report = verify.run(settings, judged=lambda report, doing: told.append((report.outcome, doing)))
+    report, _ = verify.investigate(settings, judged=lambda report, doing: told.append((report.outcome, doing)))
     assert told == [(Outcome.FAIL, verify.EDGE)]
     assert report.outcome is Outcome.FAIL
 

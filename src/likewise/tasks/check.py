@@ -99,7 +99,7 @@ def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, *
     from likewise.report import notebook
 
     with notebook.following() as progress:
-        report = _isolated(chosen, progress) if isolate else run(chosen, progress=progress)
+        report = _isolated(chosen, progress) if isolate else investigate(chosen, progress=progress)[0]
     for format, path in (("json", chosen.report), *chosen.formats.items()):
         if path:
             try:
@@ -125,21 +125,6 @@ def explain(reference: Any, candidate: Any, data: Any, **options: Any) -> Report
     return check(reference, candidate, data, **{"explain_budget": FULL_BUDGET, **options, "explain": True})
 
 
-def run(
-    settings: Settings,
-    *,
-    progress: Follower | None = None,
-    judged: Callable[[Report, str], None] | None = None,
-    apart: bool = False,
-) -> Report:
-    """Carry out one gate.
-
-    `judged` is told the verdict, and what follows, before anything that cannot change it is tried: edge
-    suites that do not block, and the search for causes. `apart` allows a process of its own for the reference.
-    """
-    return investigate(settings, progress=progress, judged=judged, apart=apart)[0]
-
-
 def investigate(
     settings: Settings,
     *,
@@ -148,7 +133,11 @@ def investigate(
     apart: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Report, Investigation | None]:
-    """`run`, and what was found where a cause was looked for: the models are closed, the rows and answers are kept."""
+    """Carry out one gate; also what was found where a cause was looked for: models are closed, rows and answers kept.
+
+    `judged` is told the verdict, and what follows, before anything that cannot change it is tried: edge
+    suites that do not block, and the search for causes. `apart` allows a process of its own for the reference.
+    """
     gate = _Gate(settings, settings.policy(), judged, checkpoint)
     opened: tuple[Plan, Session] | None = None
     with ExitStack() as stack:
@@ -197,7 +186,7 @@ def ask_again(
 
 
 def _isolated(settings: Settings, progress: Follower | None) -> Report:
-    """`run` in a worker; whatever happens to it, there is a report."""
+    """One gate in a worker; whatever happens to it, there is a report."""
     settings.policy()
     followed = None if progress is None else lambda told: progress(Progress(**{name: told[name] for name in TOLD}))
     before = in_force()

@@ -200,7 +200,7 @@ def test_a_gate_of_the_configuration_can_block(folder, monkeypatch):
     (settings,) = config.load_gates(folder / "likewise.toml").values()
     assert settings.edge == "strict"
     monkeypatch.chdir(folder)
-    assert verify.run(settings).outcome is Outcome.FAIL
+    assert verify.investigate(settings)[0].outcome is Outcome.FAIL
 
 
 def test_another_word_makes_no_sense(folder):
