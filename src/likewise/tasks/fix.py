@@ -194,7 +194,7 @@ class _Repair:
 
     def _checked(self, settings: Settings) -> Report:
         """The verdict on a copy, by a check like any other: both models are opened anew, all rows are asked."""
-        return checking.run(replace(settings, explain=False), progress=self.progress)
+        return checking.investigate(replace(settings, explain=False), progress=self.progress)[0]
 
     def _note(self, entry: Explained | None, remedy: Fix, outcome: Outcome, headline: str) -> Step:
         cause, culprit = ("", "") if entry is None else (entry.cause, str(entry.culprit))
