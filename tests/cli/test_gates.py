@@ -324,7 +324,8 @@ def test_a_column_that_is_not_there_makes_no_sense_in_a_configuration_either(fol
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_written_to_plainly(monkeypatch):
-    from likewise.cli import gates, supervisor
+    from likewise.cli import gates
+    from likewise.tasks.isolation import supervisor
 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

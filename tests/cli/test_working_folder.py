@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from likewise.cli import supervisor
 from likewise.models import remote
+from likewise.tasks.isolation import supervisor
 
 TRAP = "import pathlib\npathlib.Path({mark!r}).touch()\nraise ImportError('a trap')\n"
 TRAPPED = ("numpy", "click", "onnxruntime", "joblib", "trap")
