@@ -297,7 +297,7 @@ def test_a_worker_that_says_anything_is_not_believed(place, name, told):
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(place, monkeypatch):
-    from likewise.cli import messages
+    from likewise.tasks.isolation import messages
     from likewise.tasks.isolation.supervisor import CrashError, supervise
 
     monkeypatch.setattr(messages, "MOST_BYTES", 5_000_000)
@@ -313,7 +313,7 @@ def test_a_worker_that_talks_all_the_time_is_ended_by_the_timeout(place):
 
 
 def test_what_a_worker_says_moves_no_cursor(capsys):
-    from likewise.cli import messages
+    from likewise.tasks.isolation import messages
 
     said = {"phase": "a\x1b]0;b\x07", "side": "candidate", "first": 0, "last": 0, "done": 0, "total": None}
     sent = [

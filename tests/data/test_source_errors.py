@@ -346,3 +346,11 @@ def test_the_list_of_an_archive_is_read_once(tmp_path, monkeypatch):
     (batch,) = open_source(str(tmp_path / "rows.npz")).batches(10)
     assert [batch.inputs[name].tolist() for name in batch.inputs] == [[0.0, 1.0, 2.0]] * 5
     assert len(opened) == 1
+
+
+def test_a_header_is_not_looked_for_without_an_end(tmp_path):
+    """Empty lines can be packed a thousand to the byte."""
+    with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
+        file.write(b"\n" * (formats.HEADER_LINES + 1) + b"a,b\n1,2\n")
+    with pytest.raises(DataError, match="no header, only empty lines"):
+        open_source(str(tmp_path / "rows.csv.gz"))

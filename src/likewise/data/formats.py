@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from likewise.contracts.values import dataclass
@@ -186,6 +187,9 @@ MISSING = (
 )
 """The words that `pandas.read_csv` takes for a missing value."""
 
+HEADER_LINES = 1 << 16
+"""Lines in which a header is looked for: empty ones can be packed a thousand to the byte."""
+
 PEEK_BYTES = 1 << 12
 """How far to look for the first row."""
 
@@ -301,7 +305,7 @@ def _without_leading_newlines(file: BinaryIO) -> Iterator[bytes]:
 def _header(path: str, file: BinaryIO, delimiter: str) -> list[str]:
     """The names of the columns; one without a name, such as an index that pandas wrote, is called as pandas does."""
     try:
-        lines = (line.decode("utf-8-sig") for line in file)
+        lines = (line.decode("utf-8-sig") for line in islice(file, HEADER_LINES))
         row = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} has a header that cannot be read: {error}", remedy=CSV_REMEDY) from error
