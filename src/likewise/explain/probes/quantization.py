@@ -282,8 +282,8 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
 
 def _most(graph: Quantized) -> list[Part]:
     """The place that does most of it, if one does, though it is not enough alone."""
-    (gain, part), *others = graph.ranked or [(0.0, Part(WHOLE))]
-    return [part] if gain > ALONE and all(other <= ALONE * gain for other, _ in others) else []
+    (gain, part), *rest = graph.ranked or [(0.0, Part(WHOLE))]
+    return [part] if gain > ALONE and all(other <= ALONE * gain for other, _ in rest) else []
 
 
 def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, Effect]:
@@ -294,7 +294,7 @@ def _shortest(graph: Quantized, effect: Effect) -> tuple[list[Part], bool, Effec
     whole = graph.tried(trial, [])
     actual = trial.gap()
     if whole is not None and whole[0] < ALONE * actual:
-        # The fused kernels do something else than the graph says; then it is these that have to be looked at.
+        # The fused kernels do something else than the graph says, and have to be looked at.
         graph.optimised, whole = True, (actual, whole[1])
     if whole is None or not whole[0]:
         return [], False, effect
@@ -386,8 +386,7 @@ def _parts(graph: Quantized) -> Iterator[Part]:
         weight = graph.weights[node]
         tensor, owner = weight.tensor, graph.names.get(node, "weight")
         place = Place(owner, (f"'{tensor}'",), path=owner, tensors=(tensor, _without(tensor)))
-        lost = rounding.distance(weight.values, values)
-        yield Part(place, (), (node,), lost, _of_weight(graph, node, values))
+        yield Part(place, (), (node,), rounding.distance(weight.values, values), _of_weight(graph, node, values))
 
 
 def _joined(one: Part, other: Part) -> Part:
@@ -402,7 +401,7 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     writes, reads = quantized.grids(graph.proto, site)
     odd = next((read for read in reads if not read.same(writes[0])), None) if writes else None
     reader = site.reader if odd is None else quantized.reader_of(graph.proto, odd.node)
-    place = _read_by(site.tensor, reader, odd.node if odd is not None else None)
+    place = _read_by(graph.proto, site.tensor, reader, None if odd is None else odd.node)
     if values is None or values.dtype.kind != "f" or not values.size:
         return Part(place, (site,))
     wide = values.astype(np.float64).ravel()
@@ -442,7 +441,6 @@ def _of_weight(graph: Quantized, node: str, values: Array) -> str:
     name = f"'{weight.tensor}'"
     if not wrong.any():
         return f"{name} loses {100 * rounding.distance(weight.values, values):.1f}% by rounding"
-    # Several of one channel may be off by one factor: then it is the scale.
     factor = float((weight.values * values).sum() / max(float((values * values).sum()), 1e-30))
     if rounding.distance(weight.values, factor * values) <= ALONE * rounding.distance(weight.values, values):
         return f"{name} is {factor:.3g} times the reference's: its scale is wrong"
@@ -456,12 +454,14 @@ def _without(name: str) -> str:
     return name
 
 
-def _read_by(tensor: str, reader: NodeProto | None, odd: NodeProto | None) -> Place:
+def _read_by(proto: ModelProto, tensor: str, reader: NodeProto | None, odd: NodeProto | None) -> Place:
     if reader is None:
         return Place(f"'{tensor}'", tensors=(tensor,))
-    place = trace.place_of(reader)
+    place = trace.place_of(reader)  # who is wrong where writer and reader differ cannot be told: both are named
+    maker = next((node for node in proto.graph.node if odd is not None and tensor in node.output), None)
+    nodes = (*place.nodes, *(() if maker is None else (maker.name,)))
     also = () if odd is None else (odd.input[0], odd.output[0])
-    return Place(f"'{tensor}', read by {place}", path=place.path, nodes=place.nodes, tensors=(tensor, *also))
+    return Place(f"'{tensor}', read by {place}", path=place.path, nodes=nodes, tensors=(tensor, *also))
 
 
 def _together(parts: Sequence[Part]) -> Place:
