@@ -58,6 +58,15 @@ def test_outputs_of_equal_names_are_paired_in_any_order():
     assert {(o.pair.reference, o.pair.candidate) for o in report.comparison.outputs} == {("a", "a"), ("b", "b")}
 
 
+@pytest.mark.parametrize(("names", "told"), [("cd", True), ("ba", True), ("dc", False)])
+def test_outputs_in_another_order_are_told(names, told):
+    """Who takes outputs by their position gets the table where there were numbers."""
+    answers = {names[0]: TABLE, names[1]: VALUES} if told else {names[0]: VALUES, names[1]: TABLE}
+    report = data_only.check(planted(a=VALUES, b=TABLE), planted(**answers), rows(COUNT))
+    expect(report, "PASS")
+    assert ("the candidate gives its outputs in another order: 'b', 'a'" in said(report)) == told
+
+
 def test_a_column_against_a_vector_is_squeezed_and_noted():
     report = data_only.check(planted(value=VALUES), planted(value=VALUES[:, None]), rows(COUNT))
     expect(report, "PASS")

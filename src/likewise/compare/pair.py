@@ -96,9 +96,10 @@ def pair(
 
     mismatches: list[Mismatch] = []
     pairs = [*by_class]
+    order = _other_order(found, reference, candidate)
     for ours, theirs, how in found:
         spec, mismatch = _columns(ours, theirs, how)
-        pairs.append(spec)
+        pairs.append(replace(spec, notes=(*spec.notes, order)) if order and ours is found[0][0] else spec)
         mismatches.extend([mismatch] if mismatch else [])
     pairs = [_with_margin(spec, pairs, reference) for spec in pairs]
     mismatches += [
@@ -170,6 +171,20 @@ def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: M
     if unnamed and len(ours) == len(theirs) and all(fitting):
         for one, other in zip(ours, theirs, strict=True):
             match(one, other, POSITION)
+
+
+def _other_order(
+    found: Sequence[tuple[OutputSpec, OutputSpec, str]],
+    reference: Sequence[OutputSpec],
+    candidate: Sequence[OutputSpec],
+) -> str:
+    """Told where who takes the candidate's outputs by their position gets others than from the reference."""
+    places = {spec.name: place for place, spec in enumerate(reference)}
+    counterparts = {theirs.name: ours for ours, theirs, _ in found if not ours.view}
+    ours = [counterparts[spec.name] for spec in candidate if spec.name in counterparts]
+    if [places[spec.name] for spec in ours] == sorted(places[spec.name] for spec in ours):
+        return ""
+    return f"the candidate gives its outputs in another order: {', '.join(repr(spec.name) for spec in ours)}"
 
 
 def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec]) -> list[PairSpec]:
