@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import io
 import json
 import logging
@@ -172,7 +173,8 @@ def _called(function, arguments, folder):
         contextlib.redirect_stderr(stderr),
     ):
         try:
-            function()
+            # What a command notes for itself, it takes along.
+            contextvars.copy_context().run(function)
         except SystemExit as left:
             code = left.code or 0
     assert "Traceback" not in stdout.getvalue() + stderr.getvalue()

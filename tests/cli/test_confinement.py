@@ -19,6 +19,7 @@ from onnx import TensorProto
 
 from likewise.cli import gates
 from likewise.models import confinement, remote
+from likewise.tasks.isolation import rooms
 from planting import command, graph
 
 landlock = pytest.mark.skipif(
@@ -179,16 +180,16 @@ def test_what_a_model_may_not_do_names_the_way_to_let_it(place):
 
 @landlock
 def test_a_folder_of_a_command_that_was_killed_is_removed_by_the_next(place, tmp_path_factory):
-    rooms = tmp_path_factory.mktemp("tmp")
+    temporary = tmp_path_factory.mktemp("tmp")
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for owner in (gone.pid, os.getpid()):
-        for room in (rooms / f"likewise.{owner}.abc", place / f".likewise.{owner}.abc"):
+        for room in (temporary / f"likewise.{owner}.abc", place / f".likewise.{owner}.abc"):
             room.mkdir()
             (room / rooms.NOTE).write_text(rooms._system())
     words = ("record", "attack.py:right", "--data", "rows.parquet", "-o", "deep/answers.parquet")
-    command(*words, folder=place, environment={"TMPDIR": str(rooms)}).expect(0, "8 rows")
-    assert os.listdir(rooms) == [f"likewise.{os.getpid()}.abc"]
+    command(*words, folder=place, environment={"TMPDIR": str(temporary)}).expect(0, "8 rows")
+    assert os.listdir(temporary) == [f"likewise.{os.getpid()}.abc"]
     assert os.listdir(place / "deep") == ["answers.parquet"]
     assert [name for name in os.listdir(place) if name.startswith(".likewise")] == [f".likewise.{os.getpid()}.abc"]
 

@@ -165,7 +165,7 @@ def test_a_file_of_many_gates_is_shown_judged_and_compared_again(folder):
     assert shown.stdout.count("\n FAIL   ") == 1
     here("report", "all.json", "-q", folder=folder).expect(3, "1 of 3 gates passes")
     here("report", "all.json", "--gate", "bad", "-q", folder=folder).expect(1)
-    here("report", "all.json", "--gate", "bda", folder=folder).expect(3, "no gate 'bda'; did you mean 'bad'?")
+    here("report", "all.json", "--gate", "goof", folder=folder).expect(3, "no gate 'goof'; did you mean 'good'?")
     written = here("report", "all.json", "--junit", "again.xml", "--markdown", "again.md", folder=folder)
     assert written.expect(0).stdout == "Wrote again.xml, again.md\n"
     assert len(ET.parse(folder / "again.xml").getroot()) == 3

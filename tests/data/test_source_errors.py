@@ -339,15 +339,6 @@ def test_rows_without_values_have_an_end(tmp_path, shape, kind):
         open_source(str(tmp_path / "rows.npy"))
 
 
-def test_the_list_of_an_archive_is_read_once(tmp_path, monkeypatch):
-    np.savez(tmp_path / "rows.npz", **{f"x{place}": np.arange(3.0) for place in range(5)})
-    opened = []
-    monkeypatch.setattr(np, "load", lambda *args, load=np.load, **kept: opened.append(1) or load(*args, **kept))
-    (batch,) = open_source(str(tmp_path / "rows.npz")).batches(10)
-    assert [batch.inputs[name].tolist() for name in batch.inputs] == [[0.0, 1.0, 2.0]] * 5
-    assert len(opened) == 1
-
-
 def test_a_header_is_not_looked_for_without_an_end(tmp_path):
     """Empty lines can be packed a thousand to the byte."""
     with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:

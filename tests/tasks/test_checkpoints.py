@@ -19,7 +19,7 @@ from planting import command
 ROWS = 120_000
 CODE = """
 import os
-import sys
+import pathlib
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def reference(rows):
 def candidate(rows):
     x = np.asarray(rows["x"])
     if os.path.exists("stop") and x.max() >= 90_000:
-        if "likewise.tasks.isolation.worker" in sys.modules:
+        if pathlib.Path("stop").read_text() == "abort":
             os.abort()
         raise KeyboardInterrupt
     if os.path.exists("again") and 1_000 <= x.max() < 16_000:
@@ -144,7 +144,7 @@ def test_a_checkpoint_runs_nothing(here):
 def test_a_command_keeps_what_it_reached_beside_its_report(here):
     words = ["check", "code.py:reference", "code.py:candidate", "--data", "rows.parquet", "--edge", "off"]
     words += ["--batch-sizes", "none", "--no-explain", "--report", "out.json", "--checkpoint", "0s"]
-    (here / "stop").touch()
+    (here / "stop").write_text("abort")
     command(*words, folder=here, timeout=300).expect(3, "SIGABRT")
     assert (here / "out.json.checkpoint").read_bytes().startswith(CHECKPOINT)
     (here / "stop").unlink()

@@ -51,17 +51,14 @@ class StoredArrays(Mapping[str, Array]):
         return self._loaded[name]
 
     def _load(self, name: str) -> Array:
-        with _reading(self.path):
-            if _is_zip(self.path):
-                return _as_array(name, self._opened[name])
-            return _as_array(name, self._opened if self._opened.dtype.names is None else self._opened[name])
-
-    @cached_property
-    def _opened(self) -> Any:
-        """Opened once: the list of an archive's arrays would else be read for each of them."""
         import numpy as np
 
-        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+        with _reading(self.path):
+            if _is_zip(self.path):
+                with np.load(self.path, allow_pickle=False) as archive:
+                    return _as_array(name, archive[name])
+            lone = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            return _as_array(name, lone if lone.dtype.names is None else lone[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.headers)
