@@ -165,8 +165,8 @@ def machine() -> list[str]:
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in names)
     busy = os.getloadavg()[0]
     return [
-        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}; others kept"
-        f" {busy:.1f} cores busy as it began. Wall seconds, CPU seconds in brackets, medians. A FAIL includes its",
+        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions};",
+        f"load average {busy:.1f} as it began. Wall seconds, CPU seconds in brackets, medians. A FAIL includes its",
         "explanation. Ratios stand beside what is aimed at.",
     ]
 
