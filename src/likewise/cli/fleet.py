@@ -127,13 +127,8 @@ class Fleet:
                 done.put((name, error, False))
 
         # What a command said (no walls, files that may be replaced) holds in this thread too.
-        context, said = click.get_current_context(silent=True), contextvars.copy_context()
-
-        def work_as_said() -> None:
-            with context.scope(cleanup=False) if context is not None else contextlib.nullcontext():
-                work()
-
-        thread = threading.Thread(target=said.run, args=(work_as_said,), name=f"likewise-{name}", daemon=True)
+        said = contextvars.copy_context()
+        thread = threading.Thread(target=said.run, args=(work,), name=f"likewise-{name}", daemon=True)
         thread.start()
         return thread
 
