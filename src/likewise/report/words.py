@@ -53,7 +53,7 @@ def gates_told(outcomes: Mapping[str, Outcome]) -> str:
     """What many gates come to, in words."""
     others = [f"{name} is {outcome}" for name, outcome in outcomes.items() if outcome is not Outcome.PASS]
     if not others:
-        return f"all {len(outcomes)} gates pass"
+        return f"all {len(outcomes)} gates pass" if len(outcomes) > 1 else "the gate passes"
     passing = len(outcomes) - len(others)
     return f"{passing} of {len(outcomes)} gates {'passes' if passing == 1 else 'pass'}: {', '.join(others)}"
 
