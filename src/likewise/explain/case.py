@@ -7,7 +7,6 @@ rows agree then. What a probe found comes back as `Explained`. Every call of a m
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome, Verdict
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
+from likewise.explain.clock import Clock
 from likewise.models.onnx import edits
 from likewise.registry import adapter, open_model
 
@@ -148,6 +148,7 @@ class Case:
     `sample`, `reference` and `candidate` are None where the models could not be opened, fed or paired:
     then only `comparison` and what the files themselves say can be looked at. `call_rows` is how many rows the run
     asked in a call, where that was its choice: a network takes far more memory for all rows of the sample at once.
+    `deadline` is by the case's own `clock`.
     """
 
     plan: Plan
@@ -162,9 +163,10 @@ class Case:
     sample: Sample | None = None
     call_rows: int | None = None
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
 
     def seconds_left(self) -> float:
-        return self.deadline - time.monotonic()
+        return self.deadline - self.clock.now()
 
     def require_time(self) -> None:
         """Stop the probe that asks when the budget is used up."""
@@ -174,9 +176,9 @@ class Case:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """What cannot be stopped, such as an export, does not take the time of the probe that needs it."""
-        began = time.monotonic()
+        began = self.clock.now()
         yield
-        self.deadline += time.monotonic() - began
+        self.deadline += self.clock.now() - began
 
     def native(self, side: str) -> Any:
         """The framework's own open object of a side (estimator, booster, module, ModelProto), or None."""

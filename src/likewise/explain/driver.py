@@ -6,7 +6,6 @@ Explaining reads a verdict and never changes it. What could not be tested in tim
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -81,13 +80,12 @@ def explain(
 
     The models are those of the session, and the rows those that the run has kept, where they are enough.
     """
-    began = time.monotonic()
-    case = Case(plan, comparison, verdict, began + budget, _tolerance(comparison, policy, verdict))
+    case = Case(plan, comparison, verdict, budget, _tolerance(comparison, policy, verdict))
     case.call_rows = None if plan.batch_size else max(ran.facts.batch_size.values(), default=None)
-    notes = list(_open(case, session, ran, began + SHARE_FOR_SAMPLE * budget))
+    notes = list(_open(case, session, ran, SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
     explained, excluded, not_tested = _investigate(case, causes)
-    case.deadline = began + budget
+    case.deadline = budget
     best = _ranked(case, explained)
     # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
     found = Explanation(
@@ -128,6 +126,7 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
                 case.runners[side] = session.here(side)
         if side in session.refused:
             yield f"nothing that needs the {side}: it cannot be opened{_unless_told(case, session.refused[side])}"
+    case.clock.elsewhere = any(runner.native is None for runner in case.runners.values())
     if len(case.runners) < 2:
         return
     try:
@@ -237,7 +236,7 @@ def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | N
         complete = complete and len(keep) + len(others) == len(chunk.batch)
         parts.append(chunk.at(np.sort(np.concatenate([keep, others]))))
         enough = at_hand is None and all_named and agreeing >= AGREEING_ROWS
-        if failing >= FAILING_ROWS or time.monotonic() > until or enough:
+        if failing >= FAILING_ROWS or case.clock.now() > until or enough:
             complete = False
             break
     if not parts:
@@ -265,7 +264,7 @@ def _rows_by_number(case: Case, numbers: Sequence[int], until: float) -> Iterato
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
             yield _answered(case, chunk.at(positions))
-        if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or time.monotonic() > until:
+        if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or case.clock.now() > until:
             return
 
 
@@ -280,7 +279,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     hypotheses: list[Probe] = sorted(
         extensions("explain.probes"), key=lambda found: (bool(found.slow), not likely & set(found.causes))
     )
-    began, end = time.monotonic(), case.deadline
+    began, end = case.clock.now(), case.deadline
     for hypothesis in hypotheses:
         _tell(case, hypothesis, explained)
         if causes and not set(causes) & set(hypothesis.causes):
@@ -289,7 +288,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
         if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
             continue
         # No experiment may take the time of all that come after it.
-        case.deadline = min(end, time.monotonic() + SHARE_FOR_ONE * max(end - time.monotonic(), 0.0))
+        case.deadline = min(end, case.clock.now() + SHARE_FOR_ONE * max(end - case.clock.now(), 0.0))
         found: list[Explained] = []
         try:
             case.require_time()
@@ -306,7 +305,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
             not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
         explained.extend(entry for entry in found if entry.cause in CAUSES)
         if any(_settles(case, entry) for entry in found):
-            end = min(end, time.monotonic() + max(TIME_AFTER, time.monotonic() - began))
+            end = min(end, case.clock.now() + max(TIME_AFTER, case.clock.now() - began))
     case.deadline = end
     if late:
         not_tested.append(f"{', '.join(dict.fromkeys(late))}: {OUT_OF_TIME}")

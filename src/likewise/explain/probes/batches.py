@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -331,11 +330,11 @@ def _varies(case: Case, side: str) -> bool:
 @made_once
 def _affordable(case: Case) -> int:
     """Rows that can be asked about one at a time without using up the budget."""
-    began = time.monotonic()
+    began = case.clock.now()
     one = Trial.few(case, 1).batch
     for side in ("candidate", "reference"):
         case.ask(side, one)
-    return max(16, min(ROWS, int(case.seconds_left() * SHARE_OF_TIME / max(time.monotonic() - began, 1e-4))))
+    return max(16, min(ROWS, int(case.seconds_left() * SHARE_OF_TIME / max(case.clock.now() - began, 1e-4))))
 
 
 def _by_neighbours(case: Case, size: int) -> bool:

@@ -226,6 +226,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
     apart = _apart(job) and "reference" in job["settings"]
     if apart and not elsewhere(_options(job["settings"], "reference")):
         remote.prepare(job["settings"]["reference"])
+    from likewise.explain.clock import BUSY
     from likewise.report import all_forms, render
     from likewise.tasks import check
 
@@ -234,7 +235,7 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     def judged(report: Report, before: str) -> None:
         spent = report.origin.run["seconds"].get("total", 0.0)
-        within = {check.EXPLAINING: settings.explain_budget, check.EDGE: HUNG + HUNG_TIMES * spent}.get(before)
+        within = {check.EXPLAINING: BUSY * settings.explain_budget, check.EDGE: HUNG + HUNG_TIMES * spent}.get(before)
         # Other lengths decide with the data: what is known before them is no verdict yet.
         outcome = "" if before == check.SHAPES else str(report.outcome)
         written = render(complete(report), "json")
