@@ -18,7 +18,7 @@ from torch import nn
 import data_only
 import likewise
 from likewise import report as report_files
-from likewise.compare.variations.lengths import Axis, at_length
+from likewise.compare.variations.axes import Axis, at_length
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.columns import ArrayColumns
 from likewise.errors import UsageError
@@ -306,6 +306,30 @@ def test_inputs_that_share_an_axis_change_together(nets):
     # Also under the name of one of them.
     report = checked(nets.right, nets.encoder, {"ids": TOKENS, "mask": REAL}, shapes={"mask:1": (9,)})
     assert suites(report)["mask:1=9"].rows == 8
+
+
+@pytest.mark.parametrize("names", [("s70", "s53"), ("ids_dynamic_axes_1", "mask_dynamic_axes_1")])
+def test_names_that_an_exporter_made_up_do_not_tear_ids_and_their_mask_apart(nets, names):
+    report = checked(nets.right, with_axes(nets.encoder, names), {"ids": TOKENS, "mask": REAL})
+    assert report.passed, said(report)
+    tried = suites(report)
+    assert {name: tried[name].rows for name in tried if "=" in name} == {f"{names[0]}={n}": 8 for n in (1, 5, 7, 12)}
+    # The other name means the same axis.
+    asked = checked(nets.right, with_axes(nets.encoder, names), {"ids": TOKENS, "mask": REAL}, shapes={names[1]: (9,)})
+    assert suites(asked)[f"{names[1]}=9"].rows == 8
+
+
+def test_names_that_somebody_chose_are_lengths_of_their_own(nets):
+    report = checked(nets.right, with_axes(nets.encoder, ("words", "marks")), {"ids": TOKENS, "mask": REAL})
+    assert {"words=5", "marks=5"} <= suites(report).keys()
+
+
+def with_axes(model, names):
+    """The graph with other names for the axes of its ids and of its mask."""
+    proto = onnx.ModelProto.FromString(model)
+    for value, name in zip(proto.graph.input, names, strict=True):
+        value.type.tensor_type.shape.dim[1].dim_param = name
+    return proto
 
 
 @pytest.mark.parametrize(

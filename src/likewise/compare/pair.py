@@ -245,9 +245,10 @@ def _columns(ours: OutputSpec, theirs: OutputSpec, how: str) -> tuple[PairSpec, 
         row_axes=(ours.row_axis, theirs.row_axis),
         column_for_vector=ours.view and ours.shape == (None,) and theirs.shape == (None, 1) and not theirs.row_axis,
     )
-    notes = (
-        [] if ours.kind is theirs.kind else [f"the candidate's output looks like a {theirs.kind}, not a {ours.kind}"]
-    )
+    kinds = {ours.kind, theirs.kind}
+    # A mere value is what nothing is known of: it denies no other kind but a label, which is compared in another way.
+    denied = len(kinds) == 2 and (Kind.VALUE not in kinds or Kind.LABEL in kinds)
+    notes = [f"its kind differs: {ours.kind} in the reference, {theirs.kind} in the candidate"] if denied else []
     if kind is Kind.LABEL:
         return replace(spec, notes=tuple(notes)), None
     wide, narrow = _columns_of(ours), _columns_of(theirs)
@@ -282,8 +283,9 @@ def _by_class(
     spec: PairSpec, ours: OutputSpec, theirs: OutputSpec, notes: list[str]
 ) -> tuple[PairSpec, Mismatch | None]:
     if not ours.classes or not theirs.classes or len(ours.classes) != len(theirs.classes):
-        silent = "reference" if not ours.classes else "candidate"
-        notes.append(f"the {silent} does not name its classes; columns are compared in order")
+        if ours.classes or theirs.classes:
+            silent = "reference" if not ours.classes else "candidate"
+            notes.append(f"the {silent} does not name its classes; columns are compared in order")
         return replace(spec, notes=tuple(notes)), None
     if set(ours.classes) == set(theirs.classes):
         columns = tuple(theirs.classes.index(label) for label in ours.classes)

@@ -1,15 +1,12 @@
 """Both models on rows of other lengths and sizes: what was traced at one length may hold at that length only.
 
-The rows are those of the data, cut or repeated along an axis that the models leave open. A graph names such an axis
-(`seq`), and the inputs that share the name change together; one without a name goes by its input and its place in
-the data, rows first: `x:2`. Where a mask is among the inputs, the rows are also padded with positions that it takes
-out again: each model is compared with its own answers to the rows as they are, and the candidate with the reference.
+The rows are those of the data, cut or repeated along an axis that the models leave open (`axes.py`). Where a mask is
+among the inputs, the rows are also padded with positions that it takes out again: each model is compared with its own
+answers to the rows as they are, and the candidate with the reference.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,16 +14,15 @@ import numpy as np
 
 from likewise.compare.call import Side, answers
 from likewise.compare.engines import Head
-from likewise.compare.feed import Feed, Route
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, finish_beside, observe
+from likewise.compare.variations.axes import Axis, at_length, axes_of, called, fixed_places, named_axis
 from likewise.compare.variations.batches import drift, own_output, rows_moved
 from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
 from likewise.contracts.comparison import Incident, Mismatch, Plan, SuiteFacts, Untried
-from likewise.contracts.data import Array, Batch, RowIds
+from likewise.contracts.data import Array, Batch
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import figure
-from likewise.data.columns import ArrayColumns
-from likewise.errors import LikewiseError, UsageError, nearest, one_line
+from likewise.errors import LikewiseError, one_line
 
 EXTRA = 3
 """Positions that are added at the end of each row."""
@@ -48,114 +44,6 @@ MOST_BYTES = 2**30
 
 AXES = 4
 """Axes that are tried without being asked for; of more, those behind are listed as not covered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis whose length is free. `places` are the columns of the data that have it, and where."""
-
-    name: str
-    places: tuple[tuple[str, int], ...]
-    length: int
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def told(self) -> str:
-        """The name, and where it is, as a person may write it."""
-        others = [alias for alias in self.aliases if alias != self.name]
-        return f"{self.name} ({', '.join(others)})" if others else self.name
-
-
-def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
-    """The free axes of a model's inputs besides that of the rows; those that share a name are one."""
-    named: dict[str, list[tuple[Route, int]]] = {}
-    unnamed: dict[tuple[int, int], str] = {}
-    derived: set[str] = set()
-    for route, axis, dim in _dims(feed, batch):
-        if isinstance(dim, int):
-            continue
-        # Worked out from another axis, such as `2*seq` or `seq - 1`.
-        if dim is not None and re.search(r"[+*/(]| - ", dim):
-            derived.update(re.findall(r"[A-Za-z_]\w*", dim))
-            continue
-        own = f"{route.input.name}:{axis}"
-        # Inputs without names for their axes belong together where these are alike, as ids and their mask are.
-        alike = unnamed.setdefault((axis, batch.inputs[route.columns[0]].shape[axis]), own)
-        named.setdefault(dim or alike, []).append((route, axis))
-    found = []
-    for name, places in named.items():
-        lengths = {batch.inputs[route.columns[0]].shape[axis] for route, axis in places}
-        if name not in derived and len(lengths) == 1 and (length := lengths.pop()):
-            columns = dict.fromkeys((route.columns[0], axis) for route, axis in places)
-            inputs = [f"{route.input.name}:{axis}" for route, axis in places]
-            aliases = dict.fromkeys([*inputs, *(f"{column}:{axis}" for column, axis in columns)])
-            found.append(Axis(name, tuple(columns), length, tuple(aliases)))
-    return tuple(found)
-
-
-def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
-    """Where a model says which length it takes."""
-    return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))
-
-
-def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
-    """The axis that a user means; a usage error that lists the known ones if there is none."""
-    for axis in known:
-        if name == axis.name or name in axis.aliases:
-            return axis
-    column, _, place = name.rpartition(":")
-    if column in batch.inputs and place.isdecimal() and 0 < int(place) < batch.inputs[column].ndim:
-        array = batch.inputs[column]
-        return Axis(name, ((column, int(place)),), array.shape[int(place)], (name,))
-    if place == "0" and column in batch.inputs:
-        raise UsageError(f"--shapes {name}: axis 0 holds the rows", remedy="Use --batch-sizes for other batch sizes")
-    names = [text for axis in known for text in (axis.name, *axis.aliases)]
-    shown = ", ".join(axis.told for axis in known) or "none is free"
-    raise UsageError(
-        f"--shapes: there is no axis {name!r}{nearest(name, names)}",
-        remedy=f"Axes: {shown}. An axis of the data goes by its column and place, such as x:2",
-    )
-
-
-def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
-    """The rows cut to a length along an axis; what is too short is repeated."""
-    arrays = dict(batch.inputs)
-    for column, place in axis.places:
-        array = arrays[column]
-        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
-    for name in _lengths(arrays, axis.length):
-        arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
-    return called(batch, arrays, f"{axis.name}={length}")
-
-
-def called(batch: Batch, arrays: Mapping[str, Array], what: str) -> Batch:
-    """The rows with other inputs, each named after its row and what was done to it."""
-    names = np.array([f"row {batch.rows.name(place)}, {what}" for place in range(len(batch))], dtype=object)
-    return Batch(RowIds(batch.rows.numbers, names), ArrayColumns(arrays), batch.stacked)
-
-
-def _dims(feed: Feed, batch: Batch) -> Iterator[tuple[Route, int, int | str | None]]:
-    """Every declared axis besides that of the rows, of the inputs that are fed from one column as it is."""
-    if not batch.stacked:
-        return
-    for route in feed.routes or ():
-        if route.stacked or route.split is not None or route.input.shape is None:
-            continue
-        for axis, dim in enumerate(route.input.shape[1:], start=1):
-            if batch.inputs[route.columns[0]].ndim > axis:
-                yield route, axis, dim
-
-
-def _lengths(arrays: Mapping[str, Array], longest: int) -> list[str]:
-    """Columns that say how long each row is: whole numbers, one a row, called so."""
-    return [
-        name
-        for name, array in arrays.items()
-        if re.search(r"len(s|gths?)?$", name.lower())
-        and array.dtype.kind in "iu"
-        and array.size == len(array)
-        and array.max(initial=0) <= longest
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +260,8 @@ def _unasked(
 def _not_captured(prepared: Prepared, axis: Axis, length: int) -> str:
     """Words for a length that the candidate's file does not claim to hold at; an exporter may have lost the names."""
     ranges = prepared.candidate.runner.details.get("captured_for", {})
-    for least, most in [ranges[axis.name]] if axis.name in ranges else ranges.values():
+    own = [ranges[name] for name in (axis.name, *axis.aliases) if name in ranges]
+    for least, most in own or ranges.values():
         if length < least or (most is not None and length > most):
             taken = f"lengths of {least} or more" if most is None else f"lengths of {least} to {most}"
             taken = f"length {least} alone" if least == most else taken

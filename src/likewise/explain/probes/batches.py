@@ -13,7 +13,7 @@ from likewise.compare.call import Side
 from likewise.compare.call import answers as asked
 from likewise.compare.differences import is_numeric, rows_of
 from likewise.compare.observe import rows_beyond
-from likewise.compare.variations.lengths import Axis, at_length, axes_of
+from likewise.compare.variations.axes import Axis, at_length, axes_of
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
