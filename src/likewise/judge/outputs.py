@@ -37,6 +37,12 @@ def judge_outputs(case: Judgement) -> None:
     labelled = any("label_flips" in output.measures for output in case.comparison.outputs)
     failed = {check.output for check in case.checks if check.outcome is Outcome.FAIL}
     mismatched = {mismatch.output for mismatch in case.comparison.mismatches}
+    if case.comparison.outputs and all(map(is_empty, case.comparison.outputs)):
+        case.doubt(
+            "no-values",
+            "no output holds a value for any row: only shapes and types were compared",
+            remedy="Give rows to which the models have an answer",
+        )
     for output in case.comparison.outputs:
         measures = output.measures
         # What is NaN or infinite on one side only was judged, and failed.

@@ -39,7 +39,7 @@ from likewise.judge.findings import (
     rows_beyond,
     wide_tolerance_findings,
 )
-from likewise.judge.outputs import holds_numbers, is_empty, judge_outputs, nan_share
+from likewise.judge.outputs import holds_numbers, judge_outputs, nan_share
 from likewise.judge.policy import PRESETS
 from likewise.judge.variations import (
     judge_batches,
@@ -262,8 +262,7 @@ def _outcome(case: Judgement) -> Outcome:
         return Outcome.INCONCLUSIVE
     if Severity.FAILURE in severities:
         return Outcome.FAIL
-    empty = bool(case.comparison.outputs) and all(map(is_empty, case.comparison.outputs))
-    if Severity.INCONCLUSIVE in severities or not (case.checks or empty):
+    if Severity.INCONCLUSIVE in severities or not case.checks:
         return Outcome.INCONCLUSIVE
     return Outcome.PASS
 
