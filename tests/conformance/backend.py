@@ -111,7 +111,7 @@ def _proto(value: Any, info: onnx.ValueInfoProto) -> Any:
 
 
 def decide(case: Case) -> bool | None:
-    """Does the graph, run as it would be deployed, give what was recorded? None where nobody can say, or nothing was."""
+    """Does the graph, run as it would be deployed, give what was recorded? None where nobody can say."""
     if not any(isinstance(value, list) or np.size(value) for _, outputs in case.sets for value in map(_plain, outputs)):
         return None
     answers = [_answers(case.model, inputs) for inputs, _ in case.sets]
