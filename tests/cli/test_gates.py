@@ -137,7 +137,7 @@ def test_what_is_printed_for_a_machine_is_alone(folder, words, models):
 
 def test_standard_output_is_for_one_of_them(folder):
     (folder / "quiet.toml").write_text(GATES.replace("[gates.bad]", "[gates.bad]\njunit = '-'"))
-    here("check", "--config", "quiet.toml", folder=folder).expect(2, "gate 'bad' would print beside the others")
+    here("check", "--config", "quiet.toml", folder=folder).expect(2, "gate 'bad' would print among the others")
     here("check", "--junit", "-", "--sarif", "-", folder=folder).expect(2, "standard output is for the junit")
     here("check", "--junit", "-", "--json", folder=folder).expect(2, "Give --junit a file")
 

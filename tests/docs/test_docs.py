@@ -20,7 +20,9 @@ OTHER_PROGRAMS = {"--rm", "--growth", "--write", "--likewise-html", "--likewise-
 
 def options(command: str) -> set[str]:
     found = likewise.get_command(click.Context(likewise), command)
-    return {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"}
+    return {
+        name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"
+    }
 
 
 def named(pages: list[Path]) -> set[str]:

@@ -17,10 +17,10 @@ from likewise.report.console import printable, quoted
     metavar="PERCENT",
     help="How much worse a measure may get, such as 10%.  [default: 10%]",
 )
-@click.option("--other-data", is_flag=True, help="The runs are on other rows, and that is intended.")
+@click.option("--other-data", is_flag=True, help="The runs used different rows, and that is intended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write them as Markdown too; `-` prints it instead.")
-@click.option("--gate", metavar="NAME", help="Of files that hold many gates, this one only.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of files that hold many.")
 @click.option("--quiet", "-q", is_flag=True, help="Print one sentence only.")
 @options.force_option
 @options.debug_option

@@ -89,7 +89,7 @@ def _told(candidate: str, outcome: str, headline: str, found: Mapping[str, Any],
     for step in found.get("tried", ()):
         yield f"· Not enough: {step['told']}: {step['headline'].partition(';')[0]}."
     if not found.get("tried") and not found.get("output") and outcome != "PASS":
-        yield "· No remedy was found that can be carried out; `likewise explain` tells what there is to know."
+        yield "· No remedy was found that can be carried out; `likewise explain` says what was found."
 
 
 EXTENSION = fix
