@@ -299,7 +299,7 @@ def test_a_verdict_is_shown_although_its_report_cannot_be_written(folder, monkey
     here(*(word.replace("wrong", "near") for word in PAIR), folder=folder).expect(3, "PASS", "No space left")
     done = here("check", "--gate", "good", "--json", folder=folder).expect(3, "No space left")
     assert json.loads(done.stdout)["passed"] is True
-    with pytest.warns(UserWarning, match="the report is not in .*No space left"):
+    with pytest.warns(UserWarning, match="the report was not written to .*No space left"):
         assert data_only.check(lambda x: x, lambda x: x, np.arange(9.0), report=folder / "a.json").passed
 
 

@@ -44,7 +44,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
 
     A model is a path (model.joblib, model.onnx, golden.parquet) or module:attribute. Without
     arguments, every gate named in likewise.toml or [tool.likewise] is run, here or in a folder above;
-    options hold for all of them, and --json, --report, --junit and the like are one for all.
+    options apply to all of them, and --json, --report, --junit and the like give one document for all.
 
     \b
     likewise check model.joblib model.onnx --data test.parquet

@@ -47,10 +47,13 @@ def diff(
     and the rounding of float64. An output, a measure, a batch size, a suite or a limit that is gone,
     a limit that was loosened and fewer rows are worse too.
 
-    Of files that hold many gates each is compared with its namesake; one that is gone is worse.
+    max_ulp_diff, max_rel_diff, cosine and sqnr_db count only where they have a limit; new outputs, new
+    warnings and other models do not count.
+
+    In files that hold many gates, each is compared with its namesake; one that is gone counts as worse.
 
     Exit code 0: nothing got worse. 1: something did. 3: the two cannot be compared, because one of
-    them is INCONCLUSIVE, they share no output, or they are on other data.
+    them is INCONCLUSIVE, they share no output, or their data differ.
     """
     from likewise.cli.gates import colour, printed, width, write
     from likewise.judge import diff as diffing

@@ -45,10 +45,10 @@ from likewise.errors import DataError, UsageError
 def fleet(ctx: click.Context, /, *, gates: str, **given: Any) -> None:
     """Run the gates of a TOML file, or of all models below a FOLDER, several at a time.
 
-    In a folder, a candidate lies beside its reference, and rows beside both or in a folder above;
-    the gate is called after where it lies. Every gate has a process and walls of its own: what happens
-    to one touches no other. The reports folder gets index.html, fleet.json, fleet.junit.xml, and
-    the report and the page of every gate; options hold for all gates.
+    In a folder, a candidate lies beside its reference, and rows beside both or in a folder above; the
+    gate is named after its folder. Every gate runs confined in a process of its own, so that none can
+    affect another. The reports folder gets index.html, fleet.json, fleet.junit.xml, and the report and
+    the page of every gate. Options apply to all gates.
 
     \b
     likewise fleet models --data test.parquet --jobs 4
