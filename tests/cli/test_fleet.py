@@ -217,7 +217,7 @@ def test_what_keeps_a_report_from_standing(project, ran, tmp_path):
 
     assert why() == ""
     assert "settings: abs_tol" in why(abs_tol=0.5)
-    assert "is not told by the hash" in why(candidate=f"{project / 'code.py'}:waits")
+    assert "is not identified by the hash" in why(candidate=f"{project / 'code.py'}:waits")
     assert "depends on code" in why(trusted=("*",))
     edited = tmp_path / "edited.json"
     edited.write_text(stored.read_text().replace('"samples": 40', '"samples": 41'))

@@ -137,7 +137,7 @@ def test_what_is_printed_for_a_machine_is_alone(folder, words, models):
 
 def test_standard_output_is_for_one_of_them(folder):
     (folder / "quiet.toml").write_text(GATES.replace("[gates.bad]", "[gates.bad]\njunit = '-'"))
-    here("check", "--config", "quiet.toml", folder=folder).expect(2, "gate 'bad' would print beside the others")
+    here("check", "--config", "quiet.toml", folder=folder).expect(2, "gate 'bad' would print among the others")
     here("check", "--junit", "-", "--sarif", "-", folder=folder).expect(2, "standard output is for the junit")
     here("check", "--junit", "-", "--json", folder=folder).expect(2, "Give --junit a file")
 
@@ -299,7 +299,7 @@ def test_a_verdict_is_shown_although_its_report_cannot_be_written(folder, monkey
     here(*(word.replace("wrong", "near") for word in PAIR), folder=folder).expect(3, "PASS", "No space left")
     done = here("check", "--gate", "good", "--json", folder=folder).expect(3, "No space left")
     assert json.loads(done.stdout)["passed"] is True
-    with pytest.warns(UserWarning, match="the report is not in .*No space left"):
+    with pytest.warns(UserWarning, match="the report was not written to .*No space left"):
         assert data_only.check(lambda x: x, lambda x: x, np.arange(9.0), report=folder / "a.json").passed
 
 

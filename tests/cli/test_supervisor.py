@@ -289,7 +289,7 @@ def test_what_is_no_text_in_the_channel_is_passed_over(place):
     [
         ("mistypes", "the worker said a message 'progress' whose phase is none"),
         ("misnames", "the worker said a message 'orders' whose type is none"),
-        ("misreports", "the worker's answer is no report"),
+        ("misreports", "the worker's answer is not a report"),
         ("closes", "the worker said nothing more and did not end"),
     ],
 )

@@ -303,7 +303,7 @@ def test_lazy_frame_is_asked_to_be_collected():
 def test_arrays_that_are_none(tmp_path):
     np.savez(tmp_path / "none.npz")
     refusal(tmp_path / "none.npz", "no arrays")
-    refusal({"x": [[1], [2, 3]]}, "'x' is no array")
+    refusal({"x": [[1], [2, 3]]}, "'x' is not an array")
     refusal({"x": np.ma.masked_array([1.0, 2.0], mask=[True, False])}, "'x' is masked")
     refusal({"x": np.zeros(2, dtype=[("a", "f4")])}, "'x' is structured")
 

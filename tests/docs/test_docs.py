@@ -5,13 +5,29 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from likewise.cli import likewise
 from likewise.contracts.verdict import AT_LEAST, AT_MOST
 from likewise.judge.policy import PRESETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+OTHER_PROGRAMS = {"--rm", "--growth", "--write", "--likewise-html", "--likewise-reports", "--help"}
+"""Options of docker, of benchmarks, of pytest, and the one that click adds."""
+
+
+def options(command: str) -> set[str]:
+    found = likewise.get_command(click.Context(likewise), command)
+    return {
+        name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"
+    }
+
+
+def named(pages: list[Path]) -> set[str]:
+    """The options that pages speak of."""
+    return {name for page in pages for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text())}
 
 
 def test_every_measure_and_preset_is_described():
@@ -26,6 +42,18 @@ def test_every_measure_and_preset_is_described():
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_every_option_of_a_check_is_on_a_page_and_every_option_on_a_page_exists():
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    assert options("check") <= named(pages)
+    every = {name for command in likewise.list_commands(click.Context(likewise)) for name in options(command)}
+    assert named(pages) <= every | OTHER_PROGRAMS
+
+
+def test_the_guides_can_be_read_in_half_an_hour():
+    words = sum(len(page.read_text().split()) for page in (ROOT / "docs" / "guide").glob("*.md"))
+    assert words <= 6500
 
 
 def test_the_readme_maps_every_room_and_only_what_there_is():

@@ -24,7 +24,7 @@ from likewise.report.formats.json import loads
 from likewise.report.words import remedy_told
 
 VERIFIED = {
-    "weights/sign_of_a_coefficient": "Export the reference again with likewise export: so exported, it agrees on all",
+    "weights/sign_of_a_coefficient": "Export the reference again with likewise export: exported that way, it agrees",
     "refusals/column_renamed": "Say so: --feed 'salary=income'",
     "outputs/classes_permuted_against_recorded_answers": "Reorder the columns: output[:, [2, 0, 1]]",
     "outputs/logarithms_of_probabilities": "Apply the exp to the candidate's output: np.exp(output)",
@@ -95,7 +95,7 @@ def test_exporting_a_file_again_that_likewise_wrote_is_told_only_where_it_was_tr
     # What was said about the names of this file need not hold for another one: none is made.
     spoken = data_only.explain(model, str(file), inputs, pair={"probabilities": "probabilities"}).diagnoses[0]
     assert spoken.remedy == "Have it put right in a copy by likewise fix: coef_ put back from the reference"
-    assert "only if it was changed since does another export help" in spoken.suggestion
+    assert "another export helps only if it was changed since" in spoken.suggestion
     unstamped = onnx.load(file)
     del unstamped.metadata_props[:]
     onnx.save(unstamped, file)

@@ -391,5 +391,5 @@ class TestAPipeIsNoFile:
         expect(data_only.check(same, also, "/dev/zero"), "INCONCLUSIVE", "/dev/zero is a device")
 
     def test_a_report_is_not_waited_with_for_a_reader(self, pipes):
-        with pytest.warns(UserWarning, match="the report is not in"):
+        with pytest.warns(UserWarning, match="the report was not written to"):
             data_only.check(same, also, {"x": np.arange(4.0)}, report=str(pipes / "r.json"))

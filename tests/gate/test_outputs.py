@@ -177,7 +177,7 @@ def test_an_output_that_changes_shape_between_calls_is_inconclusive():
         return {"value": np.zeros((len(X), 2 if X[0] < 200 else 3))}
 
     report = data_only.check(planted(value=np.zeros((300, 2))), candidate, rows(300))
-    expect(report, "INCONCLUSIVE", "'value'", "candidate", "another shape from call to call")
+    expect(report, "INCONCLUSIVE", "'value'", "candidate", "a different shape from call to call")
 
 
 def test_an_output_that_is_called_otherwise_in_a_later_call_is_inconclusive():
@@ -185,7 +185,7 @@ def test_an_output_that_is_called_otherwise_in_a_later_call_is_inconclusive():
         return {"value" if X[0] < 200 else "result": np.zeros(len(X))}
 
     report = data_only.check(planted(value=np.zeros(300)), candidate, rows(300))
-    expect(report, "INCONCLUSIVE", "candidate", "other outputs from call to call")
+    expect(report, "INCONCLUSIVE", "candidate", "different outputs from call to call")
 
 
 def test_an_output_that_changes_shape_within_one_batch_is_inconclusive():
@@ -193,7 +193,7 @@ def test_an_output_that_changes_shape_within_one_batch_is_inconclusive():
         return {"value": np.zeros((len(X), 2 if X[0] < 200 else 3))}
 
     report = data_only.check(planted(value=np.zeros((300, 2))), candidate, rows(300), batch_size=50)
-    expect(report, "INCONCLUSIVE", "'value'", "candidate", "another shape from call to call")
+    expect(report, "INCONCLUSIVE", "'value'", "candidate", "a different shape from call to call")
 
 
 def test_a_candidate_that_raises_on_some_rows_is_inconclusive_and_the_rows_are_named():

@@ -81,7 +81,7 @@ def test_events_of_a_logger_are_put_together_and_what_was_not_answered_is_left_o
     report = likewise.check(lambda x: {"y": x.sum(axis=1)}, log, log, preset="exact", **QUICK)
     assert report.passed, report.headline
     assert report.comparison.rows == 4
-    assert report.comparison.warnings == ("the candidate: 1 requests without an answer are left out",)
+    assert report.comparison.warnings == ("the candidate: 1 request had no answer: left out",)
 
 
 def test_what_does_not_fit_together_is_told(tmp_path):
@@ -90,12 +90,12 @@ def test_what_does_not_fit_together_is_told(tmp_path):
     short[2]["response"]["predictions"].pop()
     report = likewise.check(model, log := lines(tmp_path / "log.jsonl", short), log, **QUICK)
     assert report.outcome == "FAIL"
-    assert "line 3: 3 rows were asked about, answered is 2" in report.headline
+    assert "line 3: it was asked about 3 rows and answers 2" in report.headline
     log = lines(tmp_path / "log.jsonl", captured(TABLE, answers))
     other = lines(tmp_path / "other.jsonl", captured(TABLE[::-1], answers))
     assert likewise.check(model, log, other, **QUICK).comparison.incidents[0].code == "other-data"
     log.write_text(log.read_text() + "{half")
-    assert "line 5 is no JSON" in likewise.check(model, log, log, **QUICK).headline
+    assert "line 5 is not JSON" in likewise.check(model, log, log, **QUICK).headline
 
 
 def test_a_table_holds_rows_and_answers(tmp_path):

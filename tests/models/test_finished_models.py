@@ -114,7 +114,7 @@ def test_a_method_named_after_the_object_was_built(tmp_path, command):
     pipeline.steps[1][1].estimators_ = [Ridge().fit(X, Y)]
     pipeline.steps[0] = ("scale", StandardScaler().fit(X))
     (tmp_path / "m.pkl").write_bytes(filled_late(pipeline, "stack_method_", "eval"))
-    assert "model.steps[1][1].stack_method_[0] is 'eval', which is no method that answers" in refused(
+    assert "model.steps[1][1].stack_method_[0] is 'eval', which is not a method that answers" in refused(
         tmp_path / "m.pkl"
     )
 

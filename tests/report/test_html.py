@@ -229,7 +229,7 @@ def test_answers_that_are_not_finite_are_counted_and_not_drawn(table):
     (output,) = data_of(page)["outputs"]
     positive = int((table["income"] > 0).sum())
     assert len(output["points"]) == ROWS - positive
-    assert f"{positive + 10} points are not finite and are not drawn" in page
+    assert f"Not drawn, because not finite: {positive + 10} points" in page
 
 
 def test_flips_are_a_matrix_of_the_labels(reports, table):

@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_question_is_not_used(here):
     place.write_bytes(content[:-20])
     assert "damaged" in resumed(place, chosen)[1]
     place.write_bytes(content.removeprefix(CHECKPOINT))
-    assert "no checkpoint" in resumed(place, chosen)[1]
+    assert "not a checkpoint" in resumed(place, chosen)[1]
     place.unlink()
     assert "There is no" in resumed(place, chosen)[1]
 

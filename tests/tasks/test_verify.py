@@ -170,7 +170,7 @@ def test_weights_beside_the_graph_belong_to_it(folder):
 def test_a_statement_of_another_run_is_found(folder):
     here(*RUN, "--preset", "strict", "--statement", "strict.intoto.json", folder=folder).expect(0)
     said = here("verify", "parity_report.json", "--statement", "record.intoto.json", folder=folder)
-    said.expect(1, "does not speak of", "the limits")
+    said.expect(1, "does not name", "the limits")
     (folder / "no.json").write_text('{"_type": 1}')
     here("verify", "parity_report.json", "--statement", "no.json", folder=folder).expect(3, "no in-toto statement")
 
@@ -185,7 +185,9 @@ def test_a_live_model_cannot_be_verified(folder):
     model = joblib.load(folder / "model.joblib")
     likewise.check(model, folder / "model.onnx", X, explain=False, report=folder / "live.json")
     here("verify", "live.json", "--reference", "model.joblib", folder=folder).expect(3, "live object")
-    here("replay", "live.json", folder=folder).expect(2, "the reference of the report is no file", "--reference FILE")
+    here("replay", "live.json", folder=folder).expect(
+        2, "the reference of the report is not a file", "--reference FILE"
+    )
 
 
 def test_a_run_holds_when_it_is_run_again(folder):

@@ -167,7 +167,7 @@ def answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, d
         carried = Carried(outcome=Outcome(found["outcome"]), files=made, fixed={**found.get("fixed", {})}, **text)
         return carried, {name: b64decode(pieces[name], validate=True) for name in REPRO if pieces}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CrashError("the worker's answer is no report", remedy=ALONE) from error
+        raise CrashError("the worker's answer is not a report", remedy=ALONE) from error
 
 
 def _put_pieces(folder: Path, pieces: Mapping[str, bytes], *, passed: bool) -> None:
@@ -176,7 +176,9 @@ def _put_pieces(folder: Path, pieces: Mapping[str, bytes], *, passed: bool) -> N
 
     for name in REPRO if pieces else ():
         atomically(folder / name, pieces[name])
-    why = "the candidate passes" if passed else "the candidate is no ONNX model, is too large, or no row of it fails"
+    why = (
+        "the candidate passes" if passed else "the candidate is not an ONNX model, is too large, or no row of it fails"
+    )
     told = f"{folder} shows the difference: python {folder / REPRO[2]}; it holds values of your rows"
     click.echo(printable(told if pieces else f"{folder} is not written: {why}"), err=True)
 
@@ -293,7 +295,7 @@ def carry_out_all(
         gate.policy()
         if "-" in (gate.report, *gate.formats.values()):
             raise UsageError(
-                f"gate {name!r} would print beside the others", remedy="Give it a file in the configuration"
+                f"gate {name!r} would print among the others", remedy="Give it a file in the configuration"
             )
     gates = {name: _writable(gate) for name, gate in gates.items()}
     found: dict[str, Carried] = {}

@@ -137,7 +137,7 @@ policy_options = _stacked(
     click.option("--nan-equal", type=bool, metavar="BOOL", help="NaN on both sides agrees.  [default: true]"),
 )
 baseline_options = _stacked(
-    click.option("--baseline", metavar="OLD.json", help="Also fail where this run is worse than that accepted one."),
+    click.option("--baseline", metavar="OLD.json", help="Also fail if this run is worse than that accepted one."),
     click.option(
         "--max-worse",
         callback=percent,
@@ -219,7 +219,7 @@ comparison_options = _stacked(
         multiple=True,
         callback=lengths,
         metavar="AXIS=N,N",
-        help="Lengths to try along a free axis, such as seq=1,7,128 or x:2=32,64.  [default: some; `none` tries none]",
+        help="Lengths to try along a free axis, such as seq=1,7,128 or x:2=32,64.  [default: a few; `none`: none]",
     ),
     click.option(
         "--edge",
@@ -240,8 +240,8 @@ comparison_options = _stacked(
     click.option(
         "--beside-budget",
         metavar="TIME|Nx",
-        help="What other batches, lengths and edge cases may take: a time such as 10s, or 2x what the data took. What "
-        "would take longer is shortened by rule.  [default: 2s or 1x, whichever is more]",
+        help="What other batches, lengths and edge cases may take: a time such as 10s, or 2x what the data took. If "
+        "they would take longer, fewer are tried.  [default: 2s or 1x, whichever is more]",
     ),
     click.option(
         "--thorough", is_flag=True, help="Try all other batches, lengths and edge cases, however long it takes."
@@ -250,7 +250,9 @@ comparison_options = _stacked(
     click.option(
         "--workers", type=int, metavar="N", help="Processes that compare at the same time, each with both models open."
     ),
-    click.option("--engine", metavar="NAME", help="Where they run: `local`, or `ray` for the actors of a Ray cluster."),
+    click.option(
+        "--engine", metavar="NAME", help="Where workers run: `local`, or `ray` for the actors of a Ray cluster."
+    ),
     click.option("--address", metavar="ADDRESS", help="The Ray cluster, such as `auto`; else one is started here."),
     click.option("--allow-same", is_flag=True, help="One model on both sides is intended."),
     click.option(
@@ -359,7 +361,7 @@ repro_option = click.option(
     help="Write the smallest piece of an ONNX candidate that shows the difference: model, inputs, script, text.",
 )
 where_option = click.option(
-    "--where", metavar="CONDITION", help="Only rows of a table for which it holds, such as \"country = 'NL'\"."
+    "--where", metavar="CONDITION", help="Only rows of a table for which this holds, such as \"country = 'NL'\"."
 )
 gate_options = _stacked(
     data_options,

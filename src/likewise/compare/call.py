@@ -191,13 +191,13 @@ def joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
         return dict(parts[0])
     names = list(parts[0])
     if any(list(part) != names for part in parts):
-        raise ModelError(f"the {side.name} ({side.model}) gives other outputs from call to call", side=side.name)
+        raise ModelError(f"the {side.name} ({side.model}) gives different outputs from call to call", side=side.name)
     together = {}
     for name in names:
         shapes = {part[name].shape[1:] for part in parts}
         if len(shapes) > 1:
             raise ModelError(
-                f"output {name!r} of the {side.name} ({side.model}) has another shape from call to call: "
+                f"output {name!r} of the {side.name} ({side.model}) has a different shape from call to call: "
                 f"{sorted(map(str, shapes))}",
                 side=side.name,
             )

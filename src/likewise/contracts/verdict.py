@@ -271,6 +271,11 @@ def lowered(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
+def counted(count: int, what: str) -> str:
+    """`1 row`, `2 rows`: so many of what is named in the plural."""
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
+
+
 def figure(value: float | str | None) -> str:
     """A figure as a person reads it."""
     if value is None:

@@ -91,9 +91,9 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 entry = json.loads(text)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{path}, line {number} is no JSON: {error}", remedy="Write it again") from error
+                raise DataError(f"{path}, line {number} is not JSON: {error}", remedy="Write it again") from error
             if not isinstance(entry, dict):
-                raise DataError(f"{path}, line {number} is no object", remedy="A line has a request and a response")
+                raise DataError(f"{path}, line {number} is not an object", remedy="A line has a request and a response")
             yield number, entry
 
 

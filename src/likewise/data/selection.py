@@ -325,7 +325,7 @@ def select(
     if sample not in ("first", "random"):
         raise UsageError(f"samples cannot be taken {sample!r}", remedy="Take the `first` or `random` ones")
     if id is not None and id in drop:
-        raise UsageError(f"column {id!r} cannot be both dropped and the row id", remedy="An id is no input anyway")
+        raise UsageError(f"column {id!r} cannot be both dropped and the row id", remedy="An id is never an input")
     if stratify is not None:
         source, samples = Stratified(source, stratify, samples, sample, seed), None
     return Selection(source, samples, sample, seed, tuple(drop), id)

@@ -20,7 +20,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Slice, Unusual
-from likewise.contracts.verdict import runs
+from likewise.contracts.verdict import counted, runs
 from likewise.data.cells import Field, missing_in
 from likewise.data.columns import plain
 from likewise.explain.case import Case
@@ -340,7 +340,7 @@ def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
     broken = np.isfinite(reference) != np.isfinite(candidate)
     if broken.any():
         side = "candidate" if (~np.isfinite(candidate) & np.isfinite(reference)).any() else "reference"
-        yield f"{name}: the {side} alone gives NaN or infinity, in {int(broken.any(axis=1).sum()):,} rows"
+        yield f"{name}: the {side} alone gives NaN or infinity, in {counted(int(broken.any(axis=1).sum()), 'rows')}"
     finite = np.isfinite(reference) & np.isfinite(candidate)
     difference = np.where(finite, candidate - reference, 0.0)
     size = np.abs(difference).max(axis=1, initial=0.0)
@@ -351,7 +351,8 @@ def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
         usual = float(np.median(size[~beyond]))
         jump = float(np.median(size[beyond]))
         if jump > 100 * max(usual, 1e-300):
-            yield f"{name}: {int(beyond.sum()):,} rows jump by {jump:.3g}, the others differ by {usual:.3g}"
+            jumps = f"{counted(int(beyond.sum()), 'rows')} {'jumps' if beyond.sum() == 1 else 'jump'}"
+            yield f"{name}: {jumps} by {jump:.3g}, the others differ by {usual:.3g}"
     if finite.all() and np.ptp(reference) > 0:
         yield from _relation(name, reference, candidate, difference)
     if reference.shape[1] > 1:

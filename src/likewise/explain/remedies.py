@@ -51,8 +51,8 @@ MOST_OF_TIME = 0.5
 """The part of the time left that a conversion, which cannot be stopped, may be expected to take."""
 
 STAMPED = (
-    "Compare its SHA-256 with the one in the .metadata.json that was written beside it: only if it was changed since "
-    "does another export help"
+    "Compare its SHA-256 with the one in the .metadata.json that was written beside it: another export helps only if "
+    "it was changed since"
 )
 """What there is to do about a file that says it was exported from this very reference."""
 
@@ -91,7 +91,7 @@ def _with_remedy(case: Case, told: Diagnosis, remedy: Remedy, effect: Effect | N
     command = f"likewise export{' --double' if double else ''}"
     if effect is not None and _as_claimed(effect, told.explained_share):
         again = "" if double else " again"
-        done = f"Export the reference{again} with {command}: so exported, it agrees on {effect.told}"
+        done = f"Export the reference{again} with {command}: exported that way, it agrees on {effect.told}"
         return replace(told, remedy=done, remedy_verified=True)
     if effect is not None and remedy.again:
         instead = remedy.suggestion or f"Serve the model with {case.framework('reference')}"

@@ -156,7 +156,7 @@ def pattern(values: Array, expected: Array, different: Array) -> Pattern:
 def _pattern_of_text(held: Array, wanted: Array, first: tuple[int, ...], count: int) -> Pattern:
     if sorted(held) == sorted(wanted):
         return Pattern("the same entries in another order", regular=True, entries=first)
-    return Pattern(f"{count} of {wanted.size} entries are others", regular=count < wanted.size, entries=first)
+    return Pattern(f"{count} of {wanted.size} entries differ", regular=count < wanted.size, entries=first)
 
 
 def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Array, *, few: bool) -> str | None:

@@ -61,8 +61,8 @@ USUAL = "only the reference refuses such values, as usual"
 """What is said of values that are no ordinary numbers; `--edge strict` blocks on it."""
 
 SHAPE_REMEDY = (
-    "The file leaves this axis open: export it so that it holds at every length, or with a fixed one; if no other "
-    "length than that of the data comes, use --shapes none"
+    "The file leaves this axis open: export it so that it holds at every length, or with a fixed one; if only "
+    "the length of the data occurs, use --shapes none"
 )
 
 SETTING_REMEDY = (
@@ -339,7 +339,7 @@ def setting_findings(suites: Sequence[SuiteVerdict]) -> Iterator[Finding]:
             left.setdefault((suite.headline, suite.blocks), []).append(suite.name)
     for (reason, blocks), names in left.items():
         severity = Severity.INCONCLUSIVE if blocks else Severity.NOTE
-        remedy = "Run the same check where it is" if not blocks else ""
+        remedy = "Run the same check on a machine that has it" if not blocks else ""
         yield Finding("setting-not-covered", severity, f"not covered: {'; '.join(names)}: {reason}", None, remedy)
     covered = [suite for suite in tried if suite.outcome is not Outcome.INCONCLUSIVE]
     failed = [suite for suite in covered if suite.outcome is Outcome.FAIL]

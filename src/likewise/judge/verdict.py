@@ -24,6 +24,7 @@ from likewise.contracts.verdict import (
     Severity,
     SuiteVerdict,
     Verdict,
+    counted,
 )
 from likewise.data.cells import listed
 from likewise.errors import nearest
@@ -108,7 +109,8 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     if outcome is Outcome.FAIL and comparison.quantized_nodes and not _for_quantized(policy):
         case.note(
             "quantized-candidate",
-            f"the candidate has {comparison.quantized_nodes} quantised nodes, and the limits are for a faithful export",
+            f"the candidate has {counted(comparison.quantized_nodes, 'quantised nodes')}, and the limits are for a "
+            "faithful export",
             remedy="If INT8 is intended, say so: --preset quantized",
         )
     found = [_weighed(finding, outcome) for finding in case.findings]

@@ -13,6 +13,7 @@ from typing import Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Kind, Model, OutputSpec, Signature
+from likewise.contracts.verdict import counted
 from likewise.data import files
 from likewise.data.captured import exchanges, is_captured, rows_of
 from likewise.errors import ModelError, RowCountError, UsageError, nearest
@@ -94,13 +95,13 @@ def _responses(path: str) -> tuple[dict[str, Array], str]:
             if not array.ndim or len(array) != rows:
                 got = f"{len(array):,}" if array.ndim else "a single number"
                 raise RowCountError(
-                    f"line {exchange.line}: {rows:,} rows were asked about, answered is {got} in {name!r}"
+                    f"line {exchange.line}: it was asked about {counted(rows, 'rows')} and answers {got} in {name!r}"
                 )
         if parts and list(outputs) != list(parts[0]):
-            raise ModelError(f"{path}, line {exchange.line}: it has other outputs than the first response")
+            raise ModelError(f"{path}, line {exchange.line}: its outputs are not those of the first response")
         parts.append(outputs)
     together = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
-    notes = [f"{unanswered:,} requests without an answer are left out"] if unanswered else []
+    notes = [f"{counted(unanswered, 'requests')} had no answer: left out"] if unanswered else []
     return together, "; ".join([*notes, *tally.told()])
 
 

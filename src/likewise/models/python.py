@@ -242,7 +242,7 @@ def _made_by(factory: Any, name: str) -> Any:
     try:
         made = factory()
     except Exception as error:
-        raise ModelError(f"{name} makes no model: it raised {one_line(error)}") from error
+        raise ModelError(f"{name} made no model: it raised {one_line(error)}") from error
     if _other_adapter(made) is None and not callable(made) and not hasattr(made, "predict"):
         raise ModelError(
             f"{name} has no required parameter, so it was called to make the model, and returned {type(made).__name__}",

@@ -124,7 +124,7 @@ def format_of(path: str | PathLike[str]) -> str:
             return format
     raise UsageError(
         f"{path} does not say in which format the report is wanted",
-        remedy=f"Let its name end with {', '.join(f'.{ending}' for ending in known)}, or give the format",
+        remedy=f"End its name with {', '.join(f'.{ending}' for ending in known)}, or give the format",
     )
 
 

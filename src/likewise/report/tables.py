@@ -251,9 +251,9 @@ def _stress(result: StressResult) -> Iterator[RenderableType]:
         yield Text(_effort(result))
     for kind, count in (("reference", result.refusals.reference_only), ("candidate", result.refusals.candidate_only)):
         if count:
-            yield Text(f"{count:,} of the rows tried are refused by the {kind} and answered by the other model.")
+            yield Text(f"The {kind} refuses {count:,} of the rows tried, and the other model answers.")
     if result.refusals.both:
-        yield Text(f"{result.refusals.both:,} of the rows tried are refused by both models.")
+        yield Text(f"Both models refuse {result.refusals.both:,} of the rows tried.")
     for note in result.notes:
         yield Text(f"· {sentence(note)}", style="dim")
     if result.file is not None:

@@ -9,7 +9,18 @@ from typing import Any
 from likewise.contracts.comparison import Comparison, GeneratedColumn, OutputFacts, Stratum
 from likewise.contracts.report import Diagnosis, Explanation, Origin, Report
 from likewise.contracts.results import BatchTiming, BenchResult
-from likewise.contracts.verdict import AT_LEAST, Check, Finding, Outcome, SuiteVerdict, Verdict, figure, lowered, runs
+from likewise.contracts.verdict import (
+    AT_LEAST,
+    Check,
+    Finding,
+    Outcome,
+    SuiteVerdict,
+    Verdict,
+    counted,
+    figure,
+    lowered,
+    runs,
+)
 
 MARKS = {Outcome.PASS: "✓", Outcome.FAIL: "✗", Outcome.INCONCLUSIVE: "?"}
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.INCONCLUSIVE: "yellow"}
@@ -209,7 +220,7 @@ def suites_told(suites: tuple[SuiteVerdict, ...]) -> list[str]:
         rows = sum(suite.rows + suite.refused for suite in of_kind)
         one = "suite" if len(of_kind) == 1 else "suites"
         told = f"{agreeing or 'none'} of {len(of_kind)} {kind} {one} {'agree' if agreeing > 1 else 'agrees'}"
-        lines.append(told + (f" ({rows:,} rows)" if rows else ""))
+        lines.append(told + (f" ({counted(rows, 'rows')})" if rows else ""))
     return lines
 
 

@@ -92,7 +92,7 @@ def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, *
     chosen = settings_of(reference, candidate, data, **options)
     if chosen.timeout and not isolate:
         raise UsageError(
-            "a timeout cannot be kept here: nothing can end a call of a model in your own process",
+            "a timeout cannot be enforced here: nothing can end a call of a model in your own process",
             remedy="Say isolate=True: then there is a process for the models, as in `likewise check`",
         )
     require_writable((chosen.report, *chosen.formats.values()))
@@ -106,7 +106,7 @@ def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, *
                 save(report, path, format)
             except (DataError, OSError) as error:
                 # The verdict took long to get: it is not lost with its file.
-                warnings.warn(f"the report is not in {path}: {one_line(error)}", stacklevel=2)
+                warnings.warn(f"the report was not written to {path}: {one_line(error)}", stacklevel=2)
     return report
 
 

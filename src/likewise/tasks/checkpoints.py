@@ -65,7 +65,7 @@ class Checkpoint:
             found = self._old.read_bytes()
             key, body = (found := found.removeprefix(CHECKPOINT))[:64], found[64:]
             if not is_checkpoint(self._old):
-                self.said = f"{told}: it is no checkpoint of this version."
+                self.said = f"{told}: it is not a checkpoint of this version."
             elif self._asked() is None or key.decode("ascii", "replace") != self._asked():
                 self.said = f"{told}: it belongs to other files, settings or versions."
             else:

@@ -55,7 +55,7 @@ def find(
         told = {part: " or ".join(patterns) for part, patterns in named.items()}
         raise UsageError(
             f"{folder} holds no models: neither {told['reference']} nor {told['candidate']} lies in it or below",
-            remedy="Say how they are called: --reference NAME --candidate NAME --data NAME",
+            remedy="Name them: --reference NAME --candidate NAME --data NAME",
         )
     return gates
 
@@ -80,7 +80,7 @@ def _partner(candidate: str, references: Sequence[str], patterns: Sequence[str])
     found = [name for name, stem in stems.items() if mine == stem]
     if len(found) > 1:
         raise UsageError(
-            f"{candidate} may belong to {' or '.join(found)}", remedy="Say how references are called: --reference NAME"
+            f"{candidate} may belong to {' or '.join(found)}", remedy="Name the reference: --reference NAME"
         )
     return found[0] if found else patterns[0]
 

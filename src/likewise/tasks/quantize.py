@@ -22,6 +22,7 @@ from likewise.contracts.models import BatchAxis, Model
 from likewise.contracts.report import Report
 from likewise.contracts.results import BatchTiming
 from likewise.contracts.values import dataclass
+from likewise.contracts.verdict import counted
 from likewise.data import selection as selecting
 from likewise.data.files import hash_file
 from likewise.errors import DataError, ModelError, UsageError, nearest
@@ -297,7 +298,8 @@ def _choices(model: ModelProto, recipe: Recipe, reason: str, changed: int) -> tu
     else:
         weighted = len(graphs.weighted_nodes(model.graph))
         left = len(model.graph.node) - len(graphs.heart(model.graph))
-        told.append(f"{weighted} nodes with weights; {left} nodes before and after them stay in float32")
+        stay = "nodes before and after them stay" if left != 1 else "node before or after them stays"
+        told.append(f"{counted(weighted, 'nodes')} with weights; {left} {stay} in float32")
     return tuple(told)
 
 

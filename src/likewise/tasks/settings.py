@@ -139,7 +139,7 @@ class Settings:
         if self.workers > MOST_WORKERS:
             raise UsageError(f"--workers is {self.workers:,}", remedy=f"Give at most {MOST_WORKERS}")
         if self.timeout is not None and not self.timeout >= 0:
-            raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without an end")
+            raise UsageError(f"--timeout is {self.timeout}", remedy="Give seconds, or 0 to wait without limit")
         if self.engine not in ("local", "ray"):
             raise UsageError(f"--engine is {self.engine!r}", remedy="Choose `local` or `ray`")
         if self.edge not in ("strict", "fail", "report", "off"):

@@ -100,7 +100,7 @@ def changed(report: str | PathLike[str], settings: Settings) -> str:
         model, options = getattr(settings, side), getattr(settings, f"{side}_options")
         framework = describe_model(model, options, side=side).framework
         if framework not in WHOLE:
-            return f"the {side} is not told by the hash of a file"
+            return f"the {side} is not identified by the hash of a file"
         if any(isinstance(value, str) and os.path.exists(value) for value in options.values()):
             return f"an option of the {side} names a file"
     if settings.trusted or settings.baseline:
@@ -208,7 +208,7 @@ def _weights(known: Artefact) -> Mapping[str, Any]:
 
 def _same(about: str, name: str, found: str | None, known: Artefact) -> Point:
     if found is None:
-        return Point(about, f"{name} is no file that can be hashed")
+        return Point(about, f"{name} is not a file that can be hashed")
     if known.sha256 is None:
         return Point(about, f"the {about} of the report was a live object ({known.name}): it has no SHA-256")
     if found != known.sha256:
@@ -229,9 +229,9 @@ def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterat
         used = {entry["digest"]["sha256"] for entry in predicate["configuration"] if "digest" in entry}
         result, failed, kinds = predicate["result"], predicate["failedTests"], (said["_type"], said["predicateType"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is no in-toto statement of a test: {one_line(error)}") from error
+        raise DataError(f"{path} is not an in-toto statement of a test: {one_line(error)}") from error
     if kinds != (STATEMENT, TEST_RESULT):
-        raise DataError(f"{path} is no in-toto statement of a test: it is {kinds!r}")
+        raise DataError(f"{path} is not an in-toto statement of a test: it is {kinds!r}")
     report = hashlib.sha256(content).hexdigest()
     tested = {entry["digest"]["sha256"] for entry in resources(stored.origin.candidate, "")} or {report}
     wanted = {"reference": stored.origin.reference, "data": stored.origin.data}
@@ -244,7 +244,7 @@ def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterat
     if subjects != tested:
         yield Point("statement", f"{path} is about another candidate than the report", holds=False)
     elif missing:
-        yield Point("statement", f"{path} does not speak of {' and '.join(missing)} of this run", holds=False)
+        yield Point("statement", f"{path} does not name {' and '.join(missing)} of this run", holds=False)
     elif result != ("PASSED" if passed else "FAILED") or (passed and failed != []):
         yield Point("statement", f"{path} says {str(result)[:40]}, the report {stored.outcome}", holds=False)
     else:
@@ -258,7 +258,7 @@ def settings_again(stored: Report, **given: Any) -> Settings:
         named = given.get(name) or table.get(name, "")
         if given.get(name) is None and getattr(stored.origin, name).sha256 is None and not LATER.match(str(named)):
             raise UsageError(
-                f"the {name} of the report is no file: {named}", remedy=f"Name one that stands for it: --{name} FILE"
+                f"the {name} of the report is not a file: {named}", remedy=f"Name one that stands for it: --{name} FILE"
             )
         table[name] = named
     return settings_from({**table, "explain": False}, where="the report")

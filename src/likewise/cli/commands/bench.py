@@ -22,7 +22,7 @@ from likewise.report.console import quoted
     "--budget", callback=options.seconds, metavar="S", help="Time to measure for, such as 20s.  [default: 20s]"
 )
 @options.adapter_option("--reference-option")
-@options.adapter_option("--candidate-option", "For its adapter, such as threads=1.")
+@options.adapter_option("--candidate-option", "An option for the adapter, such as threads=1.")
 @options.batch_axis_option
 @options.trust_option
 @click.option("--svg", metavar="FILE", help="Write a plot of the ratios.")

@@ -86,7 +86,7 @@ def _lines(result: BisectResult) -> Iterator[str]:
         others = len(result.changed) - len(result.culprits)
         if others:
             rest = {True: "answers as before", False: "differs too", None: "could not be compared"}[result.rest_alike]
-            yield f"With the other {others} upgraded and this not, it {rest}."
+            yield f"With the other {others} upgraded and without this, it {rest}."
     elif not result.changed:
         yield "No package differs."
     elif result.trials[0].outcome == "PASS":

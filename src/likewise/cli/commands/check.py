@@ -32,9 +32,9 @@ FILES = ("data", "baseline", "report", "formats")
     callback=options.interval,
     metavar="TIME",
     default="60s",
-    help="How often a long run keeps what it has reached, beside the report; `none`: never.  [default: 60s]",
+    help="How often a long run saves its progress beside the report; `none`: never.  [default: 60s]",
 )
-@click.option("--resume", is_flag=True, help="Go on from what a run that was killed had reached.")
+@click.option("--resume", is_flag=True, help="Continue a run that was killed from where it was.")
 @click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate of the configuration.")
 @options.explain_options
 @options.output_options(json="Print the report as JSON.", quiet="Print the verdict only.")
@@ -44,7 +44,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
 
     A model is a path (model.joblib, model.onnx, golden.parquet) or module:attribute. Without
     arguments, every gate named in likewise.toml or [tool.likewise] is run, here or in a folder above;
-    options hold for all of them, and --json, --report, --junit and the like are one for all.
+    options apply to all of them, and --json, --report, --junit and the like give one document for all.
 
     \b
     likewise check model.joblib model.onnx --data test.parquet
@@ -63,7 +63,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     started = os.getcwd()
     if reference is None:
         if stated.pop("request_template", None):
-            told = "--request-template beside a configuration"
+            told = "--request-template cannot be used with a configuration"
             raise UsageError(told, remedy='Write it there: candidate = {model = "http://…", template = "FILE"}')
         settings = _gates(path, chosen, quiet=shown["quiet"])
         if not trusting:
@@ -79,7 +79,10 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
         if candidate is None:
             raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
         if path is not None or chosen:
-            raise UsageError("models beside --config or --gate", remedy="Name the models, or the gates of a file")
+            raise UsageError(
+                "models cannot be named together with --config or --gate",
+                remedy="Name the models, or the gates of a file",
+            )
         from likewise.data.captured import is_captured
 
         if given["data"] is None and (held := next(filter(is_captured, (candidate, reference)), None)):
@@ -95,7 +98,8 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
         raise UsageError("--repro shows one difference, and there are several gates", remedy="Choose one: --gate NAME")
     if len(settings) > 1 and resume:
         raise UsageError(
-            "--resume goes on with one gate", remedy="Choose one: --gate NAME, or `likewise fleet --resume`"
+            "--resume continues one gate, and there are several",
+            remedy="Choose one: --gate NAME, or `likewise fleet --resume`",
         )
     if len(settings) > 1:
         ctx.exit(carry_out_all(settings, together, seen_from=started, **shown))

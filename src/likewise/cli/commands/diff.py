@@ -17,10 +17,10 @@ from likewise.report.console import printable, quoted
     metavar="PERCENT",
     help="How much worse a measure may get, such as 10%.  [default: 10%]",
 )
-@click.option("--other-data", is_flag=True, help="The runs are on other rows, and that is intended.")
+@click.option("--other-data", is_flag=True, help="The runs used different rows, and that is intended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.option("--markdown", metavar="FILE", help="Write them as Markdown too; `-` prints it instead.")
-@click.option("--gate", metavar="NAME", help="Of files that hold many gates, this one only.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of files that hold many.")
 @click.option("--quiet", "-q", is_flag=True, help="Print one sentence only.")
 @options.force_option
 @options.debug_option
@@ -47,10 +47,13 @@ def diff(
     and the rounding of float64. An output, a measure, a batch size, a suite or a limit that is gone,
     a limit that was loosened and fewer rows are worse too.
 
-    Of files that hold many gates each is compared with its namesake; one that is gone is worse.
+    max_ulp_diff, max_rel_diff, cosine and sqnr_db count only where they have a limit; new outputs, new
+    warnings and other models do not count.
+
+    In files that hold many gates, each is compared with its namesake; one that is gone counts as worse.
 
     Exit code 0: nothing got worse. 1: something did. 3: the two cannot be compared, because one of
-    them is INCONCLUSIVE, they share no output, or they are on other data.
+    them is INCONCLUSIVE, they share no output, or their data differ.
     """
     from likewise.cli.gates import colour, printed, width, write
     from likewise.judge import diff as diffing

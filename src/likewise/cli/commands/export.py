@@ -46,8 +46,8 @@ def export(
 ) -> None:
     """Write MODEL as an ONNX file, with inputs of the types that the data has, and check it on that data.
 
-    Beside model.onnx stand model.features.json, what to feed, and model.metadata.json, where it came
-    from. The exit code is that of the check.
+    model.features.json (what to feed) and model.metadata.json (where it came from) are written beside
+    model.onnx. The exit code is that of the check.
 
     \b
     likewise export model.joblib --data test.parquet -o model.onnx

@@ -80,7 +80,7 @@ def _told(candidate: str, outcome: str, headline: str, found: Mapping[str, Any],
     elif settings:
         yield f"NOT FIXED: {candidate} passes only under other settings of the session, which no file can carry."
         said = ", ".join(f"{name}={value}" for name, value in settings.items())
-        yield f"· Deploy it with these settings: {said}; and check it so: --candidate-option {said}"
+        yield f"· Deploy it with these settings: {said}; and check it that way: --candidate-option {said}"
         table = ", ".join(f'{name} = "{value}"' for name, value in settings.items())
         yield f"· In likewise.toml: candidate_options = {{ {table} }}"
     else:
@@ -89,7 +89,7 @@ def _told(candidate: str, outcome: str, headline: str, found: Mapping[str, Any],
     for step in found.get("tried", ()):
         yield f"· Not enough: {step['told']}: {step['headline'].partition(';')[0]}."
     if not found.get("tried") and not found.get("output") and outcome != "PASS":
-        yield "· No remedy was found that can be carried out; `likewise explain` tells what there is to know."
+        yield "· No remedy was found that can be carried out; `likewise explain` says what was found."
 
 
 EXTENSION = fix

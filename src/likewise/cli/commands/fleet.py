@@ -18,8 +18,8 @@ from likewise.errors import DataError, UsageError
 
 @click.command(short_help="Hundreds of gates in one run.")
 @click.argument("gates", metavar="FOLDER|TOML")
-@click.option("--reference", metavar="NAME", help="How references are called below FOLDER.  [default: *.joblib, …]")
-@click.option("--candidate", metavar="NAME", help="How candidates are called below FOLDER.  [default: *.onnx]")
+@click.option("--reference", metavar="NAME", help="Names of references below FOLDER.  [default: *.joblib, …]")
+@click.option("--candidate", metavar="NAME", help="Names of candidates below FOLDER.  [default: *.onnx]")
 @options.data_options
 @options.where_option
 @options.policy_options
@@ -31,7 +31,7 @@ from likewise.errors import DataError, UsageError
 @click.option(
     "--reports", metavar="FOLDER", default="likewise-fleet", show_default=True, help="Where all reports are written."
 )
-@click.option("--jobs", type=int, metavar="N", help="Gates at a time at most.  [default: as many as cores]")
+@click.option("--jobs", type=int, metavar="N", help="Run at most N gates at a time.  [default: one per core]")
 @click.option("--resume", is_flag=True, help="Keep what is in --reports already, of files that have not changed.")
 @click.option(
     "--changed-since",
@@ -45,10 +45,10 @@ from likewise.errors import DataError, UsageError
 def fleet(ctx: click.Context, /, *, gates: str, **given: Any) -> None:
     """Run the gates of a TOML file, or of all models below a FOLDER, several at a time.
 
-    In a folder, a candidate lies beside its reference, and rows beside both or in a folder above;
-    the gate is called after where it lies. Every gate has a process and walls of its own: what happens
-    to one touches no other. The reports folder gets index.html, fleet.json, fleet.junit.xml, and
-    the report and the page of every gate; options hold for all gates.
+    In a folder, a candidate lies beside its reference, and rows beside both or in a folder above; the
+    gate is named after its folder. Every gate runs confined in a process of its own, so that none can
+    affect another. The reports folder gets index.html, fleet.json, fleet.junit.xml, and the report and
+    the page of every gate. Options apply to all gates.
 
     \b
     likewise fleet models --data test.parquet --jobs 4
@@ -68,7 +68,7 @@ def fleet(ctx: click.Context, /, *, gates: str, **given: Any) -> None:
     before = None if since is None else os.path.abspath(since)
     stated = options.stated(**given)
     if stated.pop("request_template", None):
-        told = "--request-template beside many gates"
+        told = "--request-template cannot be used with many gates"
         raise UsageError(told, remedy='Write it into the list: candidate = {model = "http://…", template = "FILE"}')
     found = _found(gates, stated, reference=reference, candidate=candidate, trusting=trusting)
     found = {name: overridden(gate, stated) for name, gate in found.items()}
@@ -101,7 +101,10 @@ def _found(
     if os.path.isdir(gates):
         return find(Path(gates), reference=reference, candidate=candidate, data=stated.pop("data", None))
     if reference is not None or candidate is not None or "data" in stated:
-        raise UsageError("names of files beside a list of gates", remedy="Write them into the list, or give a folder")
+        raise UsageError(
+            "--reference and --candidate cannot be used with a list of gates",
+            remedy="Write them into the list, or give a folder",
+        )
     path = Path(gates)
     found = load_gates(path)
     os.chdir(path.parent)
@@ -124,7 +127,7 @@ def _stored(path: str | None, gates: Iterable[str]) -> Iterator[dict[str, Path]]
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", remedy="Name the fleet.json of a run") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is no report of a fleet", remedy="Name the fleet.json of a run") from error
+        raise DataError(f"{path} is not the report of a fleet", remedy="Name the fleet.json of a run") from error
     with tempfile.TemporaryDirectory(prefix="likewise-fleet.") as folder:
         places = {name: Path(folder) / f"{stem(name)}.json" for name in found}
         for name, place in places.items():

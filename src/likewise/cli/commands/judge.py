@@ -15,7 +15,7 @@ from likewise.cli import CODES, options
 @options.baseline_options
 @click.option("--fixed-batch", is_flag=True, default=None, help="One batch size only is intended.")
 @click.option("--allow-same", is_flag=True, default=None, help="One model on both sides is intended.")
-@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of a file that holds many.")
 @click.option("--output", "-o", metavar="FILE", help="Write the newly judged report here; the old one is kept.")
 @options.format_options
 @options.force_option

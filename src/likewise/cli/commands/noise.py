@@ -15,7 +15,7 @@ from likewise.report.console import printable, quoted
 @click.argument("model")
 @options.data_options
 @click.option("--margin", type=float, metavar="X", help="Propose this many times the noise.  [default: 10]")
-@options.adapter_option("--option", "For the model's adapter.")
+@options.adapter_option("--option", "An option for the model's adapter.")
 @options.batch_axis_option
 @options.trust_option
 @options.timeout_option

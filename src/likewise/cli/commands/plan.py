@@ -17,7 +17,7 @@ VIOLATIONS = (0, 1, 2, 5, 10)
 @click.option("--confidence", type=float, default=0.95, metavar="P", show_default=True, help="Confidence of the claim.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float, as_json: bool) -> None:
-    """Say how many rows it takes to show that fewer than a share of them is beyond tolerance, or what N rows show.
+    """Say how many rows it takes to show that fewer than a share of them are beyond tolerance, or what N rows show.
 
     The bound is that of Clopper and Pearson. It speaks of rows like those checked: draw them as production sends them.
 
@@ -25,10 +25,11 @@ def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float,
     likewise plan --max-failure-rate 0.001 --confidence 0.95
     likewise plan --rows 20000
     """
+    from likewise.contracts.verdict import counted
     from likewise.judge.verdict import percent, rows_needed, upper_bound
 
     if (max_failure_rate is None) == (rows is None):
-        raise UsageError("a plan needs one question", remedy="Give --max-failure-rate or --rows")
+        raise UsageError("a plan answers one question at a time", remedy="Give --max-failure-rate or --rows")
     if not 0 < confidence < 1:
         raise UsageError(f"--confidence is {confidence}", remedy="Give a share between 0 and 1, such as 0.95")
     if rows is not None:
@@ -39,7 +40,7 @@ def plan(*, max_failure_rate: float | None, rows: int | None, confidence: float,
             found = [{"violations": count, "upper_bound": bound} for count, bound in bounds.items()]
             click.echo(json.dumps({"rows": rows, "confidence": confidence, "claims": found}))
             return
-        click.echo(f"{rows:,} rows, at {100 * confidence:.4g}% confidence:")
+        click.echo(f"{counted(rows, 'rows')}, at {100 * confidence:.4g}% confidence:")
         for count, bound in bounds.items():
             click.echo(f"  {count:>3} beyond tolerance: fewer than {percent(bound)} of rows like these are")
         return

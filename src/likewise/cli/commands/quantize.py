@@ -46,7 +46,9 @@ def _choice(name: str, told: str) -> Callable[[options.F], options.F]:
 @click.option("--exclude", multiple=True, metavar="NODE", help="Leave a node in float.")
 @click.option("--op-type", "op_types", multiple=True, metavar="TYPE", help="Quantise nodes of this operator only.")
 @click.option(
-    "--force", is_flag=True, help="Accept a model that is already quantised, and replace files that are none of ours."
+    "--force",
+    is_flag=True,
+    help="Accept a model that is already quantised, and replace files that likewise did not write.",
 )
 @click.option("--allow-noop", is_flag=True, help="Accept a model on which nothing would change.")
 @options.batch_axis_option

@@ -19,7 +19,7 @@ TOLD = 5
 @click.option("--reference", metavar="FILE", help="Where the reference lies now.")
 @click.option("--candidate", metavar="FILE", help="Where the candidate lies now.")
 @click.option("--data", metavar="FILE", help="Where the rows lie now.")
-@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of a file that holds many.")
 @options.trust_option
 @click.option("--trust-report", is_flag=True, help="Run the code that the report names.")
 @options.gate_timeout_option

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--bench", metavar="BENCH.json", help="Put in what `likewise bench -o BENCH.json` measured.")
 @options.format_options
 @options.force_option
-@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one only.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of a file that holds many.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the verdict only, and exit with its code.")
 @options.debug_option
 @click.pass_context

@@ -16,11 +16,11 @@ WORDS = {True: "VERIFIED", False: "NOT VERIFIED", None: "UNDECIDED"}
 
 @click.command(short_help="Does a report belong to these very files?")
 @click.argument("report", metavar="REPORT.json")
-@click.option("--reference", metavar="FILE", help="The reference that it should speak of.")
-@click.option("--candidate", metavar="FILE", help="The candidate that it should speak of.")
-@click.option("--data", metavar="FILE", help="The rows that it should speak of.")
-@click.option("--statement", metavar="FILE", help="The in-toto statement that should speak of it.")
-@click.option("--gate", metavar="NAME", help="Of a file that holds many gates, this one.")
+@click.option("--reference", metavar="FILE", help="The reference that the report should be about.")
+@click.option("--candidate", metavar="FILE", help="The candidate that the report should be about.")
+@click.option("--data", metavar="FILE", help="The rows that the report should be about.")
+@click.option("--statement", metavar="FILE", help="The in-toto statement that should be about the report.")
+@click.option("--gate", metavar="NAME", help="Only this gate, of a file that holds many.")
 @options.timeout_option
 @options.output_options(quiet="Print the outcome only.")
 @click.pass_context

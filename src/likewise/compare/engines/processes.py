@@ -60,7 +60,7 @@ def require_stored(models: Iterable[Model]) -> None:
             )
         if adapter(model.framework).elsewhere:
             raise UsageError(
-                f"{model.name} answers over one line from elsewhere, which several `workers` cannot share",
+                f"{model.name} answers over one connection, which several `workers` cannot share",
                 remedy="Leave `workers` out; what serves it may work on several requests at a time",
             )
 

@@ -59,7 +59,10 @@ class Ranking:
 
     def details(self) -> Mapping[str, Json]:
         if self.columns == _UNRANKABLE:
-            return {"sampled_rows": 0, "skipped": f"rows have more than {MOST_COLUMNS} columns, or not always as many"}
+            return {
+                "sampled_rows": 0,
+                "skipped": f"rows have more than {MOST_COLUMNS} columns, or a varying number of them",
+            }
         return {"sampled_rows": len(self._arrays()[0]), "rank_agreement_by_column": self._agreement()}
 
     def _agreement(self) -> list[float | None]:

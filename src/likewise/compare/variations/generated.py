@@ -144,7 +144,7 @@ def _planned(opened: Sequence[Opened], feed: Mapping[str, str]) -> Planned:
     if not telling:
         names = " and ".join(one.model.name for one in opened)
         raise DataError(
-            f"rows cannot be generated: nothing tells what {names} takes",
+            f"rows cannot be generated: nothing says what {names} takes",
             remedy="Give data, or compare with a model that declares its inputs, such as an ONNX file",
         )
     columns = _columns(telling, feed, sizes := Sizes())
@@ -242,7 +242,7 @@ def _shape(name: str, specs: Sequence[InputSpec], clues: Clues, sizes: Sizes, fo
     if form.table:
         return ()
     raise DataError(
-        f"rows cannot be generated: nothing tells the shape of {name!r}",
+        f"rows cannot be generated: nothing says what shape {name!r} has",
         remedy="Give data, or compare with a model that declares its shapes, such as an ONNX file",
     )
 
@@ -258,7 +258,7 @@ def _suggested(name: str, shape: tuple[int | None, ...], dtype: str) -> list[Clu
         return []
     found = _role(name)
     if (drawn := onnx_guess.pixels(shape, dtype)) is not None:
-        found.append(Clue(About.FORM, (drawn,), "an image, by its shape; nothing tells how it is scaled", sure=False))
+        found.append(Clue(About.FORM, (drawn,), "an image, by its shape; nothing says how it is scaled", sure=False))
     return found
 
 

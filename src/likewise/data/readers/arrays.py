@@ -306,7 +306,8 @@ def _as_array(name: str, value: Any) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"{name!r} is no array: {one_line(error).rstrip('.')}", remedy="Give arrays whose rows all have one shape"
+            f"{name!r} is not an array: {one_line(error).rstrip('.')}",
+            remedy="Give arrays whose rows all have one shape",
         ) from error
     if array.dtype.names:
         raise DataError(

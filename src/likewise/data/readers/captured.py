@@ -85,7 +85,9 @@ def _together(parts: list[dict[str, Any]]) -> Columns:
     try:
         return ArrayColumns({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     except ValueError as error:
-        raise DataError(f"requests have tensors of other shapes: {error}", remedy="Split the file by shape") from error
+        raise DataError(
+            f"requests have tensors of different shapes: {error}", remedy="Split the file by shape"
+        ) from error
 
 
 EXTENSION = CapturedReader()

@@ -17,7 +17,7 @@ from likewise.compare.variations.axes import Axis, at_length, axes_of
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
-from likewise.contracts.verdict import Outcome
+from likewise.contracts.verdict import Outcome, counted
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
 from likewise.explain import answers, experiment, trace
@@ -71,7 +71,7 @@ ALONG_ROWS = re.compile(r"^(Reduce\w+|ArgMax|ArgMin|Softmax|LogSoftmax|Hardmax|C
 BY_RANGE = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 """Operators that quantise by the range of all rows of a call."""
 
-OTHERWISE = "it answers otherwise there"
+OTHERWISE = "it answers differently there"
 DYNAMIC = "Export it with a dynamic batch axis (torch.onnx.export(..., dynamic_shapes=...))"
 LOOK_FOR = "Look for an operation along the batch axis (a mean, a softmax), or a size written into the graph"
 
@@ -192,7 +192,7 @@ def _refused(case: Case) -> Iterator[Explained]:
             "fixed-batch",
             _place(f"batch size {right[0]}", _node_in(case, said)),
             f"the candidate answers batches of {right[0]} like the reference, and not {_sizes(list(other))}: {said}",
-            f"{DYNAMIC}, or call it with {right[0]} row(s): --batch-size {right[0]} --fixed-batch",
+            f"{DYNAMIC}, or call it with {counted(right[0], 'rows')}: --batch-size {right[0]} --fixed-batch",
             simplicity=1,
             fixes=_left_free(case, right[0]),
         )

@@ -17,6 +17,7 @@ from likewise.contracts.comparison import Mismatch, Pair, PairSpec
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
+from likewise.contracts.verdict import counted
 from likewise.errors import LikewiseError
 from likewise.explain import answers
 from likewise.explain.case import Case, Explained, Remedy, probe
@@ -188,8 +189,8 @@ def _columns(spec: PairSpec, ours: Array, theirs: Array) -> Iterator[Arrangement
     if held is None or given == wide:
         return
     if given > wide:
-        what = f"{given - wide} columns more than the reference"
-        remedy = f"Leave out the {given - wide} columns that the reference does not have"
+        more = counted(given - wide, "columns")
+        what, remedy = f"{more} more than the reference", f"Leave out the {more} that the reference does not have"
         yield Arrangement("output-layout", what, remedy, partial(_held_columns, ours, held))
         return
     names = [str(name) for name in spec.classes or range(wide)]

@@ -3,7 +3,7 @@
 Each activation that becomes integers and each weight that is stored as such is put back into floats alone: what that
 gives back of the difference is its blame, and from there the shortest list that brings the answers within their limits
 is looked for. What is wrong at a place is read off its numbers: values beyond the range of a scale, too few steps,
-integers that are read otherwise than they were written, weights that are no rounding of the reference's.
+integers that are read otherwise than they were written, weights that are not roundings of the reference's.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Part:
 class Quantized:
     """A graph in one form for all quantisers, the places where it rounds, and the weights it should have.
 
-    `foreign` are weights that are no rounding of the reference's. `ranked` are the places as far as each was tried
+    `foreign` are weights that are not roundings of the reference's. `ranked` are the places as far as each was tried
     alone, with the part of the difference that goes with it, the largest first.
     """
 
@@ -444,7 +444,7 @@ def _of_weight(graph: Quantized, node: str, values: Array) -> str:
     factor = float((weight.values * values).sum() / max(float((values * values).sum()), 1e-30))
     if rounding.distance(weight.values, factor * values) <= ALONE * rounding.distance(weight.values, values):
         return f"{name} is {factor:.3g} times the reference's: its scale is wrong"
-    return f"{int(wrong.sum()):,} of {wrong.size:,} numbers in {name} are no rounding of the reference's"
+    return f"{int(wrong.sum()):,} of {wrong.size:,} numbers in {name} are not roundings of the reference's"
 
 
 def _without(name: str) -> str:

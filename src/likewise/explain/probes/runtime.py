@@ -142,8 +142,8 @@ def nondeterminism(case: Case) -> Sequence[Explained]:
             Explained(
                 "nondeterminism",
                 Place(side, details, side, nodes=node.nodes, tensors=node.tensors),
-                f"asked {REPEATS} times about the same rows, the {side} answers differently from time to time, on "
-                f"{effect.told} than when they failed",
+                f"asked {REPEATS} times about the same rows, the {side} does not always answer alike: on {effect.told} "
+                "it gave other answers than when they failed",
                 "Export it for inference (model.eval()), or fix the seed of what is random in it",
                 covered=trial.mask(effect.covered),
                 share=effect.share,
@@ -163,7 +163,7 @@ def _optimiser(case: Case, effect: Effect) -> Explained:
         Place(told),
         f"without graph optimisation the candidate agrees with the reference on {effect.told}"
         + (f"; so it does with {told} alone switched off" if passes else ""),
-        Remedy(done=f"Deploy with it switched off ({how}), and check so: --candidate-option {switch}"),
+        Remedy(done=f"Deploy with it switched off ({how}), and check it that way: --candidate-option {switch}"),
         simplicity=2 if len(passes) == 1 else 3,
         fixes=Change(options=dict([switch.split("=", 1)])).fixes(f"{told} switched off"),
     )

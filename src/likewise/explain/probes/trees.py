@@ -181,7 +181,7 @@ def _others(found: Survey) -> Iterator[Claim]:
     pair, rows = found.worst(wrong)
     node, other = found.node(pair)
     if differ.torn[pair]:
-        what = "is a leaf in one of both and a split in the other"
+        what = "is a leaf in one and a split in the other"
     elif differ.column[pair]:
         what = f"asks for {found.reference.name(int(differ.theirs.column[other]))} in the candidate"
     else:

@@ -274,7 +274,8 @@ def _rows(old: Report, new: Report, allow: float) -> Iterator[Change]:
     percent = _percent_fewer(before, after)
     fewer = percent is not None and percent > allow
     direction = Direction.WORSE if fewer else Direction.SAME if before == after else Direction.OTHER
-    message = f"{after:,} rows were compared, " + ("as before" if before == after else f"it was {before:,}")
+    compared = f"{after:,} row{'s' * (after != 1)} compared, "
+    message = compared + ("as before" if before == after else f"{before:,} before")
     yield Change("rows", "rows", direction, message, before, after, percent)
 
 
@@ -337,7 +338,7 @@ def _strata(old: Report, new: Report, allow: float, *, other_data: bool) -> Iter
         was, now = before[key].rows_beyond, after[key].rows_beyond
         if not was and now:
             name = " = ".join(key)
-            message = f"{now:,} rows with {name} are beyond tolerance now"
+            message = f"{now:,} row{'s' * (now != 1)} with {name} {'is' if now == 1 else 'are'} beyond tolerance now"
             yield Change("stratum", name, Direction.WORSE, message, was, now)
 
 
@@ -375,7 +376,7 @@ def _artefacts(old: Report, new: Report) -> Iterator[Change]:
         elif before.sha256 == after.sha256:
             direction, message = Direction.SAME, f"the {what} is the same"
         else:
-            direction, message = Direction.OTHER, f"the {what} is another: {after.name}, it was {before.name}"
+            direction, message = Direction.OTHER, f"the {what} has changed: {after.name}, it was {before.name}"
         yield Change(what, what, direction, message, before.sha256, after.sha256)
 
 

@@ -172,7 +172,7 @@ class EndpointRunner(Apart):
         _require_answer(response, url)
         found = protocols.parsed(response.body, Tally())
         if not isinstance(found, Mapping):
-            raise EndpointError(f"{url} says nothing of a model")
+            raise EndpointError(f"{url} does not describe a model")
         return found
 
     def _request(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Request:
@@ -185,7 +185,9 @@ class EndpointRunner(Apart):
     def _run(self, batch: Batch) -> Tensors:
         if batch.stacked and not len(batch):
             if not self._seen:
-                raise EndpointError("a server is not asked about no rows", remedy="Give data with at least one row")
+                raise EndpointError(
+                    "there are no rows to ask the server about", remedy="Give data with at least one row"
+                )
             return dict(self._seen)
         if int(batch.rows.numbers[0]) == self._first:
             self._tally = Tally()  # from the beginning again: rows that were shown to see what it takes count once
@@ -225,11 +227,11 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
     names = list(parts[0])
     if any(list(part) != names for part in parts):
-        raise EndpointError("the server gives other outputs from request to request")
+        raise EndpointError("the server gives different outputs from request to request")
     try:
         return {name: np.concatenate([part[name] for part in parts]) for name in names} if len(parts) > 1 else parts[0]
     except ValueError as error:
-        raise EndpointError(f"the server gives other shapes from request to request: {error}") from error
+        raise EndpointError(f"the server gives different shapes from request to request: {error}") from error
 
 
 def _require_answer(response: Response, url: str) -> None:

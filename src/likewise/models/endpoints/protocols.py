@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
+from likewise.contracts.verdict import counted
 from likewise.data.captured import DTYPES
 from likewise.data.columns import plain
 from likewise.errors import UsageError
@@ -45,9 +46,9 @@ class Tally:
         """In words for a report."""
         short = self.numbers >= ENOUGH_NUMBERS and self.digits <= FEW_DIGITS
         found = {
-            f"{self.not_finite:,} values that are not finite were sent as null: JSON has no NaN": self.not_finite,
-            f"{self.beyond:,} whole numbers beyond 2^53 were sent, which many servers read as floats": self.beyond,
-            f"{self.nulls:,} of its answers are null or NaN as text, and were taken for NaN": self.nulls,
+            f"{counted(self.not_finite, 'values')} went as null: JSON has no NaN and no infinity": self.not_finite,
+            f"{counted(self.beyond, 'whole numbers')} beyond 2^53 went out: many servers read floats": self.beyond,
+            f"{counted(self.nulls, 'answers')} came as null, or as text that says NaN: taken for NaN": self.nulls,
             f"its answers are written with at most {self.digits} digits: the service cuts or rounds them": short,
         }
         return [text for text, there in found.items() if there]
@@ -106,7 +107,7 @@ def parsed(body: bytes, tally: Tally) -> Any:
         return json.loads(body.decode("utf-8"), parse_float=tally.number)
     except (ValueError, RecursionError) as error:
         shown = body[:80].decode(errors="replace").strip()
-        raise EndpointError(f"the answer is no whole JSON ({len(body):,} bytes, {shown!r}…)") from error
+        raise EndpointError(f"the answer is not whole JSON ({len(body):,} bytes, {shown!r}…)") from error
 
 
 def column(values: Any, name: str, tally: Tally) -> Array:
@@ -210,7 +211,9 @@ class OpenInference:
                 found[str(tensor["name"])] = self._tensor(tensor, behind[place : place + size], size, tally)
                 place += size
             except (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
-                raise EndpointError(f"an output of the answer is no tensor: {type(error).__name__} {error}") from error
+                raise EndpointError(
+                    f"an output of the answer is not a tensor: {type(error).__name__} {error}"
+                ) from error
         return found
 
     def _tensor(self, tensor: Mapping[str, Any], raw: bytes, size: int, tally: Tally) -> Array:
@@ -372,7 +375,7 @@ def follow(document: Any, path: Sequence[str | int | None]) -> Any:
     for place, step in enumerate(path):
         if step is None:
             if not isinstance(document, list):
-                raise EndpointError(f"step {place + 1} of the path to the answer is no list")
+                raise EndpointError(f"step {place + 1} of the path to the answer is not a list")
             return [follow(entry, path[place + 1 :]) for entry in document]
         try:
             document = document[step]

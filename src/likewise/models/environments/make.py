@@ -94,7 +94,7 @@ def _version(python: str) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        told = f"{python} is no Python that works"
+        told = f"{python} is not a Python that works"
         raise EnvironmentFailedError(told, remedy="Give the path of an interpreter, such as env/bin/python") from error
     return done.stdout.strip()
 
@@ -119,7 +119,7 @@ def _install(folder: Path, made: str, wanted: Sequence[str], python: str) -> Non
             named = " ".join(wanted) if len(wanted) <= MOST_NAMED else f"{len(wanted)} packages"
             raise EnvironmentFailedError(
                 f"no environment with {named}: {_reason(done.stdout + done.stderr)}",
-                remedy="Try versions that are there for this Python, or another one: python = ...",
+                remedy="Try versions that exist for this Python, or another one: python = ...",
             )
 
 

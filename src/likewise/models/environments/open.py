@@ -176,7 +176,7 @@ def _runner(model: Model, line: Connection, number: int, described: Mapping[str,
         try:
             return unpack(answer["answers"], found)
         except (AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
-            raise FarPythonError(f"{line.place.name} said what is no answer: {error}") from error
+            raise FarPythonError(f"{line.place.name} said something that is not an answer: {error}") from error
 
     if "graph" in described:
         settings = {name: described[name] for name in ("providers", "optimization")}
@@ -249,7 +249,7 @@ class FarEstimator:
             or found.keys() != wanted
             or any(not hasattr(a, "dtype") for a in found.values())
         ):
-            raise FarPythonError(f"{self._name} gives other outputs than it said")
+            raise FarPythonError(f"{self._name} gives different outputs than it declared")
         self._seen |= {name: array[:0] for name, array in found.items()}
         return found
 

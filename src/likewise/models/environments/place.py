@@ -42,7 +42,7 @@ class MissingPackageError(ModelError):
 
 
 class FarPythonError(ModelError):
-    """The other Python did not start, died, or said what is no answer."""
+    """The other Python did not start, died, or said something that is not an answer."""
 
     code = "other-python"
 
@@ -149,7 +149,11 @@ class Connection(Line):
         except EOFError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
-            return None, FarPythonError(f"{self.place.name} said what is no answer: {one_line(error)}"), ()
+            return (
+                None,
+                FarPythonError(f"{self.place.name} said something that is not an answer: {one_line(error)}"),
+                (),
+            )
 
     def ended(self) -> BaseException:
         self.gone = True
@@ -197,7 +201,7 @@ def _raised(message: Mapping[str, Any], place: Place) -> LikewiseError:
         home = str(missing).partition(".")[0]
         return MissingPackageError(
             f"the other Python ({place.name}) has no module {missing!r}",
-            remedy=f"Install what has {home!r} there, or name the packages: with = ...",
+            remedy=f"Install the package that has {home!r} there, or name the packages: with = ...",
         )
     text = one_line(RuntimeError(str(told))).removeprefix("RuntimeError: ")
     return ModelError(f"{kind}: {text}" if kind else text)
@@ -256,7 +260,7 @@ def _behind(walls: confinement.Walls, python: str) -> Any:
         executable, *homes, path = json.loads(about.stdout)
     except ValueError as error:
         last = about.stderr.decode(errors="replace").strip().splitlines()
-        told = f"{python} is no Python that works: {last[-1] if last else 'it says nothing'}"
+        told = f"{python} is not a Python that works: {last[-1] if last else 'it says nothing'}"
         raise FarPythonError(told, remedy="Give the path of an interpreter, such as env/bin/python") from error
     kept = confinement.Walls(
         walls.own, (*walls.readable, *homes, *path), walls.listed, shared=True, programs=(python, executable)

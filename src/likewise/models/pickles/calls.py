@@ -50,7 +50,7 @@ def fault_of(value: Any, trusted: tuple[str, ...]) -> str | None:
         for name, options in (("func", "kw_args"), ("inverse_func", "inv_kw_args")):
             given = own.get(options) or {}
             if not isinstance(given, Mapping) or not _fixed(given):
-                return f".{options} holds what are no plain values"
+                return f".{options} holds values that are not plain"
             if (why := _no_rows(own.get(name), given, trusted)) is not None:
                 return f".{name} {why}"
     return None
@@ -71,7 +71,7 @@ def _of_partial(value: functools.partial[Any], trusted: tuple[str, ...]) -> str 
     if _is_trusted(function, trusted):
         return None
     if not _fixed(arguments) or not _fixed(keywords):
-        return " is given what are no plain values"
+        return " is given values that are not plain"
     # A second one before the rows would make these the third: what numpy writes into.
     return " is given more than one value before the rows" if len(arguments) > 1 else None
 

@@ -196,7 +196,7 @@ class _Walk:
         kinds = {*self._kinds, pd.DataFrame, pd.Series, np.ndarray, scipy.sparse.csr_array, str, list, dict}
         for name, step in self._names:
             if name not in ANSWERS and any(callable(getattr(kind, name, None)) for kind in kinds):
-                yield f"{step} is {name[:60]!r}, which is no method that answers rows"
+                yield f"{step} is {name[:60]!r}, which is not a method that answers rows"
 
     def _attributes(self, value: Any, step: Step) -> Iterator[str]:
         own, kind = _own(value), type(value)

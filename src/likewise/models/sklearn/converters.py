@@ -372,7 +372,7 @@ def _kernel(write: Writing) -> str:
     if step.kernel == "sigmoid":
         return write("Tanh", scaled)
     raise ModelError(
-        f"the kernel {step.kernel!r} of {type(step).__name__} is none that ONNX has",
+        f"the kernel {step.kernel!r} of {type(step).__name__} is not one that ONNX has",
         remedy="Use one of linear, poly, rbf, sigmoid",
     )
 

@@ -257,7 +257,7 @@ def _written(value: Any, margin: str) -> str:
     elif isinstance(value, Mapping):
         entries = [f"{encode_basestring(str(key))}: {_written(entry, inner)}" for key, entry in value.items()]
     else:
-        raise TypeError(f"{type(value).__name__} is no value of JSON")
+        raise TypeError(f"{type(value).__name__} is not a value of JSON")
     return f"{{{inner}{f',{inner}'.join(entries)}{margin}}}" if entries else "{}"
 
 

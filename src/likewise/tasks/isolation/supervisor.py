@@ -199,7 +199,7 @@ def _follow(
             if silence is not None and (quiet := silence.broken(doing)):
                 raise CrashError(
                     f"no answer for {quiet / 60:.0f} minutes: stopped {_where(doing, names)}",
-                    remedy="If it is slow and does not hang, say how long it may take: --timeout 2h (none: no end)",
+                    remedy="If it is only slow, say how long it may take: --timeout 2h (none: without limit)",
                     side=_side(doing),
                 ) from None
         else:

@@ -173,7 +173,7 @@ def _notes(sources: Sequence[NoiseSource]) -> list[str]:
             if output.jumps:
                 notes.append(
                     f"{source.name}: {output.changed:.2%} of the values of {output.output} move, by up to "
-                    f"{output.max_abs:.3g}, as when a threshold is crossed: that is no noise, and was left out"
+                    f"{output.max_abs:.3g}, as when a threshold is crossed: that is not noise, and was left out"
                 )
             if output.max_abs is None and output.changed:
                 notes.append(f"{source.name}: {output.changed:.2%} of {output.output} change")

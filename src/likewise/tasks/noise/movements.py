@@ -261,7 +261,7 @@ def suits_all(tolerance: Tolerance, answered: Sequence[Spread]) -> bool:
 def unknown(answered: Sequence[Spread]) -> list[str]:
     """Outputs that tell nothing about what is small."""
     return [
-        f"the answers of {spread.output} are all the same: nothing tells whether a tolerance is small against them"
+        f"the answers of {spread.output} are all the same: nothing shows whether a tolerance is small against them"
         for spread in answered
         if not spread.range
     ]

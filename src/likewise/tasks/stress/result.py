@@ -20,7 +20,7 @@ from likewise.contracts.comparison import OutputFacts
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import Kind
 from likewise.contracts.results import Change, MoveFacts, Refusals, StressedRow, StressResult
-from likewise.contracts.verdict import Outcome, Policy, figure
+from likewise.contracts.verdict import Outcome, Policy, counted, figure
 from likewise.data.columns import plain
 from likewise.data.readers import joined
 from likewise.registry import open_source
@@ -315,11 +315,12 @@ def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple
         times = _times(max(max(row.severity, row.severity_in_search) for row in beyond))
         return Outcome.FAIL, f"an input was found on which the models differ by {times} the tolerance"
     if found.data_beyond:
-        return Outcome.FAIL, f"{found.data_beyond:,} of {found.data_rows:,} real rows are beyond tolerance"
+        are = "is" if found.data_beyond == 1 else "are"
+        return Outcome.FAIL, f"{found.data_beyond:,} of {counted(found.data_rows, 'real rows')} {are} beyond tolerance"
     if broken:
         return Outcome.FAIL, broken[0]
     if alone:
-        return Outcome.FAIL, f"{alone:,} of the rows tried are refused by one model and answered by the other"
+        return Outcome.FAIL, f"one model refuses {alone:,} of the rows tried, and the other answers"
     numbers = any(spec.kind is not Kind.LABEL for spec in search.prepared.pairing.pairs)
     why = None
     if not len(search.space.free()):
@@ -329,10 +330,10 @@ def _judged(found: StressResult, search: Search, broken: Sequence[str]) -> tuple
     elif not search.answered:
         why = "there was no time to search: not one changed row was compared"
     elif refused.not_told:
-        why = f"{refused.not_told:,} of the rows tried were refused in calls of many and not looked at singly"
+        why = f"{counted(refused.not_told, 'rows')} tried in calls of many met a refusal and had no call of their own"
     if why is not None:
         return Outcome.INCONCLUSIVE, why
-    return Outcome.PASS, f"{search.answered:,} changed rows were compared and none is beyond tolerance"
+    return Outcome.PASS, f"no row is beyond tolerance, of {counted(search.answered, 'changed rows')} compared"
 
 
 def _times(severity: float) -> str:

@@ -489,7 +489,7 @@ def _plain(name: str, array: Array) -> Array:
         return array
     if not all(isinstance(value, str) for value in array.flat):
         raise DataError(
-            f"array {name!r} holds objects that are no text, which an .npz file cannot hold",
+            f"array {name!r} holds objects that are not text, which an .npz file cannot hold",
             remedy="Give the data as a table: a DataFrame or a Parquet file",
         )
     return array.astype(str)

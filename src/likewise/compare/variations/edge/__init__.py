@@ -81,7 +81,7 @@ def run(
         return _nothing(plan, reason, blocks=blocks), ()
     seen = _seen(prepared, head, seed)
     if not len(seen.batch):
-        return _nothing(plan, "no row of the data agrees that others could be made from", blocks=blocks), ()
+        return _nothing(plan, "there is no row on which the models agree, to make others from", blocks=blocks), ()
     chosen = [suite for suite in suites() if suite.name not in skipped]
     most = None if blocks else min(rows_of_a_suite(rows), max(LEAST, BYTES // max(1, prepared.answer_bytes)))
     if room is not None:

@@ -232,7 +232,7 @@ def _made_up(report: Report) -> str:
     """That no row is real, and how much of them is a guess; empty where rows are real."""
     made = report.comparison.generated
     blind = len([column for column in made if not column.known])
-    guess = f" About {blind:,} of {len(made):,} columns neither model says anything." if blind else ""
+    guess = f" Neither model says anything about {blind:,} of {len(made):,} columns." if blind else ""
     return f"No row of this run is real, and nothing is claimed about rows that are.{guess}" if made else ""
 
 
@@ -242,7 +242,7 @@ def _reach(report: Report) -> tuple[str, ...]:
     expected = facts.expected_rows
     rows = f"{facts.rows:,}" if expected in (None, facts.rows) else f"{facts.rows:,} of {expected:,}"
     data = report.origin.data
-    told = [f"{rows} {facts.unit} of {data.name} were compared{batches_told(facts)}"]
+    told = [f"compared: {rows} {facts.unit} of {data.name}{batches_told(facts)}"]
     covered = [suite for suite in facts.suites if not suite.not_covered]
     for kind, name in (
         ("setting", "runtime settings"),

@@ -10,7 +10,7 @@ from typing import Any
 from likewise.contracts.comparison import OutputFacts, Tolerance
 from likewise.contracts.report import GraphNode, GraphView, Report
 from likewise.contracts.values import dataclass
-from likewise.contracts.verdict import figure
+from likewise.contracts.verdict import counted, figure
 from likewise.report.formats.html.cells import (
     Cell,
     Table,
@@ -109,7 +109,7 @@ def _points(output: OutputFacts, most: int) -> tuple[list[dict[str, Any]], str]:
         what = f"a sample of {len(drawn):,} of {seen:,} rows" + (", one value of each" if several else "")
     said = f"Shows {what}" + (f", and the {len(extremes)} rows that differ most, exactly." if extremes else ".")
     left = len(points) - len(finite)
-    return finite, said + (f" {left} points are not finite and are not drawn." if left else "")
+    return finite, said + (f" Not drawn, because not finite: {counted(left, 'points')}." if left else "")
 
 
 def _extreme(row: Mapping[str, Any]) -> dict[str, Any]:
