@@ -73,8 +73,8 @@ locate: $(READY)
 oracle: $(READY)
 	$(BIN)/python benchmarks/oracle.py $(if $(N),--pairs $(N)) $(if $(SEED),--seed $(SEED))
 
-# Damaged files of every kind that is read: no exception, hang, crash or wrong PASS. COUNT=5000 files, SEED=1 others, ONLY=onnx
-# for a part. What breaks a promise is kept in .fuzz
+# Damaged files of every kind that is read: no exception, hang, crash or wrong PASS. COUNT=10000 files (half an hour of one core),
+# SEED=1 others, ONLY=onnx for a part. What breaks a promise is kept in .fuzz
 fuzz: $(READY)
 	$(BIN)/python benchmarks/fuzz.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 

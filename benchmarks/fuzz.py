@@ -1,15 +1,16 @@
 """Can a damaged file pass, raise, hang or crash? `make fuzz`, or `python benchmarks/fuzz.py`.
 
 A valid file of every kind that is read (benchmarks/fuzz_files/seeds.py) is damaged by its structure or byte by byte
-(mutations.py) and given to the gate. What has to hold of every file:
+(mutations.py) and given to the gate. One that comes to lines of likewise to which none came before (lines.py) is
+damaged further. What has to hold of every file:
 
 - the outcome is PASS, FAIL, INCONCLUSIVE or a usage error with a sentence of ours, and no exception of somebody else;
 - it ends in time;
 - what takes the process with it is INCONCLUSIVE on the command line, where a worker is supervised;
 - a PASS is true: the library of the format reads the same file to the same answers, or the same rows.
 
-Files are asked about in processes of their own, with bounded memory. What breaks a promise is kept in a folder with the
-words that were said, `--repeat NUMBER` does it again, and the exit code is 1.
+Files are asked about in copies of a process that has all libraries loaded, with bounded memory. What breaks a
+promise is kept in a folder with the words that were said, `--repeat FOLDER` does it again, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -24,16 +26,16 @@ import random
 import resource
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,15 +45,25 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+from fuzz_files.lines import Lines  # noqa: E402
 from fuzz_files.mutations import mutate  # noqa: E402
-from fuzz_files.seeds import SEEDS, Seed, linear, save_joblib, table  # noqa: E402
+from fuzz_files.seeds import SEEDS, Seed, linear, save_recorded, table  # noqa: E402
 
 COUNT = 1_000
 SECONDS = 90.0
 """What one file may take, on a machine that has other things to do."""
 
 MEMORY = 12 << 30
-"""Address space of a worker: a size that was damaged must not take the machine's memory."""
+"""Address space of a process: a size that was damaged must not take the machine's memory."""
+
+FRESH = 50
+"""Files after which a copy is replaced."""
+
+SUPERVISED = 20
+"""Of one kind of file that takes a process with it in one way, so many are given to the command line."""
+
+FURTHER = 0.5
+"""How often a file is damaged that came to new lines, instead of the valid one."""
 
 DATA_ONLY: dict[str, Any] = {"explain": False, "edge": "off", "shapes": {}, "allow_same": True, "batch_sizes": ()}
 UNFORESEEN = ("Traceback (most recent call last)", "--debug to see where", "unforeseen:")
@@ -70,7 +82,11 @@ class Told:
     problem: str = ""
 
 
-# One file, in a worker.
+# One file.
+
+
+def chosen_seeds(only: str) -> list[Seed]:
+    return [seed for seed in SEEDS if only in seed.name]
 
 
 def whole_file(seed: Seed, seeds: Path) -> Path:
@@ -80,14 +96,6 @@ def whole_file(seed: Seed, seeds: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         seed.make(path)
     return path
-
-
-def damaged(number: int, drawn: int, seeds: Path, folder: Path, only: str) -> tuple[Seed, Path]:
-    chosen = [seed for seed in SEEDS if only in seed.name]
-    seed = chosen[number % len(chosen)]
-    rng = random.Random(f"{drawn} {number}")
-    folder.mkdir(parents=True, exist_ok=True)
-    return seed, mutate(whole_file(seed, seeds), folder, seed.form, rng)
 
 
 def ask(seed: Seed, path: Path, whole: Path) -> tuple[str, str]:
@@ -214,7 +222,7 @@ def ask_report(seed: Seed, path: Path, whole: Path) -> tuple[str, str]:
 
 
 def ask_config(seed: Seed, path: Path, whole: Path) -> tuple[str, str]:
-    code, said = commanded("check", "--no-explain", folder=path.parent)
+    code, said = called("check", "--no-explain", folder=path.parent)
     problem = in_order(code, said)
     if code == 0 and not problem:
         try:
@@ -237,7 +245,7 @@ def in_order(code: int, said: str) -> str:
 
 
 def called(*words: str, folder: Path) -> tuple[int, str]:
-    """A command that opens no model, in this process."""
+    """A command in this process; models are opened by its worker."""
     from likewise.__main__ import main
 
     said, code, before = io.StringIO(), 0, sys.argv
@@ -258,30 +266,63 @@ def commanded(*words: str, folder: Path) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "-m", "likewise", *words],
             cwd=folder, capture_output=True, timeout=SECONDS, check=False, text=True, errors="replace",
-            env={**os.environ, "LIKEWISE_TRUST_CONFIG": "0"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return -1, f"no end after {SECONDS:.0f} s"
     return done.returncode, done.stdout + done.stderr
 
 
-def serve(drawn: int, seeds: Path, cases: Path, only: str) -> None:
-    """A worker: numbers of files in, what became of them out. What libraries print goes nowhere."""
-    answers = os.fdopen(os.dup(1), "w")
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin:
-        number = int(line)
-        seed, path = damaged(number, drawn, seeds, cases / str(number), only)
-        outcome, problem = ask(seed, path, whole_file(seed, seeds))
-        answers.write(json.dumps([seed.name, outcome, problem]) + "\n")
-        answers.flush()
+# Many files.
 
 
-# Many files, in the parent.
+class Copy:
+    """A copy of this process, which has all libraries loaded: asked about one file after another."""
+
+    def __init__(self, work: Callable[[int, str], str]) -> None:
+        self.asked = 0
+        (theirs, self.questions), (self.answers, mine) = os.pipe(), os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            try:
+                os.setsid()  # what it starts ends with it
+                quiet = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(quiet, stream)
+                os.close(self.questions)
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                for line in os.fdopen(theirs):
+                    number, _, source = line.strip().partition(" ")
+                    os.write(mine, work(int(number), source).encode() + b"\n")
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        os.close(mine)
+
+    def ask(self, number: int, source: Path) -> tuple[str, str]:
+        """What it tells of a file; if that is nothing, how it ended."""
+        self.asked += 1
+        os.write(self.questions, f"{number} {source}\n".encode())
+        told, until = b"", time.monotonic() + SECONDS
+        while not told.endswith(b"\n"):
+            if not select.select([self.answers], [], [], max(0.0, until - time.monotonic()))[0]:
+                os.kill(self.process, signal.SIGKILL)
+                self.end()
+                return "", f"no end after {SECONDS:.0f} s"
+            part = os.read(self.answers, 1 << 16)
+            if not part:
+                return "", f"crash ({self.end()})"
+            told += part
+        return told.decode(), ""
+
+    def end(self) -> int:
+        """Its exit code. No more questions are its end, and that of whatever it started."""
+        os.close(self.questions)
+        os.close(self.answers)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process, signal.SIGKILL)
+        return code
 
 
 @dataclass
@@ -294,82 +335,80 @@ class Campaign:
 
     kept: Path
     told: list[Told] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    waiting: Iterator[int] = field(default_factory=lambda: iter(()))
+    lines: Lines = field(default_factory=Lines)
+    further: dict[str, list[Path]] = field(default_factory=dict)
+    """Damaged files that came to new lines, by kind."""
 
-    def run(self, workers: int) -> list[Told]:
-        for seed in SEEDS:
-            if self.only in seed.name:
-                whole_file(seed, self.folder / "seeds")
-        self.waiting = iter(range(self.count))
-        threads = [threading.Thread(target=self.work) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Kinds of files that took a copy with them, and how."""
+
+    def run(self) -> list[Told]:
+        self.warm()
+        copy = Copy(self.damage_and_ask)
+        for number in range(self.count):
+            if copy.asked >= FRESH:
+                copy.end()
+                copy = Copy(self.damage_and_ask)
+            seed, whole, _ = self.case(number)
+            rng, further = random.Random(f"{self.drawn} {number} source"), self.further.get(seed.name)
+            source = rng.choice(further) if further and rng.random() < FURTHER else whole
+            text, how = copy.ask(number, source)
+            if how:
+                copy = Copy(self.damage_and_ask)
+            self.take(number, text, how)
+        copy.end()
         return self.told
 
-    def started(self) -> subprocess.Popen[str]:
-        words = [sys.executable, __file__, "--worker", str(self.folder), "--seed", str(self.drawn), "--only", self.only]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    def warm(self) -> None:
+        """Load what reads files, once; what may crash waits for a copy."""
+        seeds = chosen_seeds(self.only)
+        for seed in seeds:
+            whole = whole_file(seed, self.folder / "seeds")
+            if not seed.crashes and seed.role != "config":
+                outcome, problem = ask(seed, whole, whole)
+                assert outcome == "PASS", f"the valid {seed.name}: {outcome} {problem}"
+        if any(seed.role in ("model", "data") for seed in seeds):
+            save_recorded(self.folder / "recorded.parquet")
+            table().to_parquet(self.folder / "rows.parquet")
+        gc.collect()
+        gc.freeze()  # else a copy would copy what it only counts
 
-    def work(self) -> None:
-        worker = self.started()
-        while True:
-            with self.lock:
-                number = next(self.waiting, None)
-            if number is None:
-                break
-            found, alive = self.asked(worker, number)
-            if not alive:
-                worker.kill()
-                worker.wait()
-                worker = self.started()
-            self.keep(found)
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait()
+    def case(self, number: int) -> tuple[Seed, Path, Path]:
+        """A kind of file, the valid one and the place of the one that is damaged."""
+        seeds = chosen_seeds(self.only)
+        seed = seeds[number % len(seeds)]
+        whole = whole_file(seed, self.folder / "seeds")
+        return seed, whole, self.folder / "cases" / str(number) / seed.name
 
-    def asked(self, worker: subprocess.Popen[str], number: int) -> tuple[Told, bool]:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        worker.stdin.write(f"{number}\n")
-        worker.stdin.flush()
-        if select.select([worker.stdout], [], [], SECONDS)[0] and (line := worker.stdout.readline()):
-            return Told(number, *json.loads(line)), True
-        worker.kill()
-        how = "crash" if worker.wait() != -9 else "hang or out of memory"
-        return self.supervised(number, f"{how} ({worker.returncode})"), False
+    def damage_and_ask(self, number: int, source: str) -> str:
+        """In the copy: the outcome, what is wrong with it, and the new lines that were reached."""
+        seed, whole, path = self.case(number)
+        path.parent.mkdir(parents=True)
+        mutate(Path(source), path.parent, seed.form, random.Random(f"{self.drawn} {number}"))
+        with self.lines.watched() as new:
+            found = ask(seed, path, whole)
+        self.lines.add(new)
+        return json.dumps([*found, sorted(new)])
 
-    def supervised(self, number: int, how: str) -> Told:
-        """What took the worker with it, given to the command line."""
-        chosen = [seed for seed in SEEDS if self.only in seed.name]
-        seed = chosen[number % len(chosen)]
-        path = self.folder / "cases" / str(number) / seed.name
-        if not path.exists():
-            return Told(number, seed.name, how, "the worker ended before the file was written")
-        trained, rows = self.folder / "trained.joblib", self.folder / "rows.parquet"
-        if not trained.exists():
-            save_joblib(0)(trained)
-            table().to_parquet(rows)
-        words = ["check", str(trained), str(path), "--data", str(rows)]
-        if seed.role == "data":
-            words = ["check", str(trained), str(trained), "--allow-same", "--data", str(path)]
-        elif seed.role in ("report", "config"):
-            return Told(number, seed.name, how, f"{how} in the command itself")
-        code, said = commanded(
-            *words, "--no-explain", "--edge", "off", "--batch-sizes", "none", "--timeout", "45s", folder=path.parent
-        )
-        problem = in_order(code, said)
-        if code == 0 and not problem:
-            problem = f"PASS on the command line, and from Python it ends in a {how}"
-        return Told(number, seed.name, f"{how}, supervised: {OUTCOMES.get(code, code)}", problem)
+    def take(self, number: int, text: str, how: str) -> None:
+        """Note what was told of a file, or what the command says of one that took the copy with it."""
+        seed, _, path = self.case(number)
+        if how:
+            self.ends[seed.name, how] += 1
+            asked = self.ends[seed.name, how] <= SUPERVISED
+            outcome, problem = supervised(seed, path, self.folder) if asked else ("as those before", "")
+            self.keep(Told(number, seed.name, f"{how}, supervised: {outcome}", problem))
+            return
+        outcome, problem, new = json.loads(text)
+        if self.lines.add(new) and not problem:
+            place = self.folder / "further" / str(number)
+            shutil.copytree(path.parent, place)
+            self.further.setdefault(seed.name, []).append(place / seed.name)
+        self.keep(Told(number, seed.name, outcome, problem))
 
     def keep(self, told: Told) -> None:
         folder = self.folder / "cases" / str(told.number)
-        with self.lock:
-            self.told.append(told)
+        self.told.append(told)
         if told.problem:
             place = self.kept / f"{self.drawn}-{told.number}-{told.name}"
             shutil.rmtree(place, ignore_errors=True)
@@ -377,6 +416,29 @@ class Campaign:
             (place / "problem.txt").write_text(f"{told.outcome}\n{told.problem}\n")
             print(f"{told.number} {told.name}: {told.outcome}: {told.problem}\n", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def supervised(seed: Seed, path: Path, folder: Path) -> tuple[str, str]:
+    """What took the process with it, given to the command line."""
+    if seed.role not in ("model", "data", "recorded"):
+        return "", "it took the command itself with it"
+    recorded, rows = str(folder / "recorded.parquet"), str(folder / "rows.parquet")
+    words = ["check", recorded, str(path), "--data", rows]
+    if seed.role == "data":
+        words = ["check", recorded, recorded, "--allow-same", "--data", str(path)]
+    options = ["--no-explain", "--edge", "off", "--batch-sizes", "none", "--timeout", "45s"]
+    code, said = commanded(*words, *options, folder=path.parent)
+    problem = in_order(code, said)
+    if code == 0 and not problem:
+        problem = "PASS on the command line, and from Python it takes the process with it"
+    return OUTCOMES.get(code, str(code)), problem
+
+
+def repeated(folder: Path) -> None:
+    """One kept file again, in this process."""
+    seed = next(seed for seed in SEEDS if folder.name.endswith(f"-{seed.name}"))
+    with tempfile.TemporaryDirectory() as place:
+        print(*ask(seed, folder / seed.name, whole_file(seed, Path(place))), sep="\n")
 
 
 def summary(told: list[Told]) -> str:
@@ -394,26 +456,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT, help="files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds of files with this in their name")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", default=".fuzz", help="folder for what breaks a promise")
-    parser.add_argument("--repeat", type=int, help="one file again, in this process")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--repeat", type=Path, help="what was kept there again, in this process")
     chosen = parser.parse_args()
-    if chosen.worker:
-        serve(chosen.seed, Path(chosen.worker) / "seeds", Path(chosen.worker) / "cases", chosen.only)
+    # A process with threads of OpenMP cannot be copied.
+    os.environ.update({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "LIKEWISE_TRUST_CONFIG": "0"})
+    if chosen.repeat is not None:
+        repeated(chosen.repeat.resolve())
         return
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if chosen.repeat is not None:
-            kept = Path(chosen.keep).resolve() / "repeated"
-            shutil.rmtree(kept, ignore_errors=True)
-            seed, path = damaged(chosen.repeat, chosen.seed, folder / "seeds", kept, chosen.only)
-            print(path, *ask(seed, path, whole_file(seed, folder / "seeds")), sep="\n")
-            return
         began = time.perf_counter()
-        told = Campaign(chosen.count, chosen.seed, chosen.only, folder, Path(chosen.keep).resolve()).run(chosen.workers)
+        campaign = Campaign(chosen.count, chosen.seed, chosen.only, Path(place), Path(chosen.keep).resolve())
+        told = campaign.run()
     problems = [one for one in told if one.problem]
     print(summary(told))
+    led = sum(map(len, campaign.further.values()))
+    print(f"{len(campaign.lines):,} lines of likewise reached, {led:,} files led to new ones and were damaged further")
     took = time.perf_counter() - began
     print(f"{len(told):,} files in {took:.0f} s, {len(problems)} break a promise, seed {chosen.seed}")
     sys.exit(1 if problems else 0)

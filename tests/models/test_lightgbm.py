@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import pickle
+import re
 import sys
 from copy import copy
 
@@ -230,6 +231,18 @@ def test_a_file_that_was_cut_is_refused_and_takes_nobody_with_it(share, models, 
     models["two classes"].booster_.save_model(path)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with pytest.raises(ModelError, match=r"half\.txt .*ends early"), opened(path):
+        pass
+
+
+@pytest.mark.parametrize("line", ["[learning_ra", "[learning_rate:", "learning_rate", "[learning_rate"])
+def test_a_parameter_without_a_value_is_refused_before_lightgbm_looks_for_it(line, models, tmp_path):
+    """It would read memory that is not its own: the same file passed, ran out of memory or crashed."""
+    path = tmp_path / "odd.txt"
+    models["two classes"].booster_.save_model(path)
+    whole = path.read_text()
+    assert "\n[learning_rate: 0." in whole
+    path.write_text(re.sub(r"\n\[learning_rate: .*\]\n", f"\n{line}\n", whole))
+    with pytest.raises(ModelError, match=r"odd\.txt .*parameters is '\[?learning_ra"), opened(path):
         pass
 
 

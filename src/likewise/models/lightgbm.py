@@ -28,6 +28,8 @@ _UNNAMED = re.compile(r"Column_\d+")
 
 HEADER = re.compile(rb"tree\r?\nversion=")
 
+PARAMETER = re.compile(rb"\[\w+: .*\]")
+
 RANKING = ("lambdarank", "rank_xendcg")
 
 
@@ -121,7 +123,12 @@ class LightgbmAdapter(boosters.BoosterAdapter):
             return "it does not begin with a tree and a version"
         # LightGBM reads beyond the end of a file that was cut, and takes the process with it.
         whole = b"\nend of trees" in content and (b"\nparameters:" in content) == (b"\nend of parameters" in content)
-        return "" if whole else "it ends early"
+        if not whole:
+            return "it ends early"
+        # It looks for the value of a parameter where its line may have ended.
+        told = content.partition(b"\nparameters:")[2].partition(b"\nend of parameters")[0].splitlines()
+        odd = next((line for line in told if line and not PARAMETER.fullmatch(line)), b"")
+        return f"among its parameters is {odd[:40].decode(errors='replace')!r}" if odd else ""
 
     def load(self, _: str, content: bytes) -> Any:
         import lightgbm
