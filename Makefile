@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe remedies screens newcomer versions clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe remedies screens newcomer servers versions clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -99,8 +99,13 @@ screens: $(READY)
 versions: $(READY)
 	$(BIN)/python benchmarks/versions.py $(if $(ONLY),--only "$(ONLY)")
 
+# MLServer, MLflow's scoring server, KServe's and FastAPI with one model on loopback: the same digits, an older model found.
+# Installs packages, which are kept in .servers; ONLY=mlflow
+servers: $(READY)
+	$(BIN)/python benchmarks/servers.py $(if $(ONLY),--only "$(ONLY)")
+
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .servers
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

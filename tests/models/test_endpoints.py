@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
+import ssl
 import threading
 import time
+import zlib
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -43,7 +47,7 @@ def model(rows):
 class Server:
     """A server on the loopback interface that answers by a function of the path, the headers and the body."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, certificate=None):
         self.asked = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -69,7 +73,11 @@ class Server:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
@@ -78,8 +86,8 @@ def serve(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
     started = []
 
-    def start(answer):
-        started.append(Server(answer))
+    def start(answer, certificate=None):
+        started.append(Server(answer, certificate))
         return started[-1]
 
     yield start
@@ -386,3 +394,103 @@ def test_a_server_that_answers_byte_by_byte_is_kept_to_its_time():
         done.set()
         thread.join()
     assert "no answer within 0.5 seconds" in report.comparison.incidents[0].message
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_an_answer_that_is_compressed_unasked_is_read(serve, coding):
+    pack = {"gzip": gzip.compress, "deflate": zlib.compress}[coding]
+    packed = serve(
+        oip(spoil=lambda found: said(pack(json.dumps(found).encode()), **{"Content-Encoding": coding.upper()}))
+    )
+    assert likewise.check(model, packed.url + OIP, {"x": ROWS}, preset="exact", **QUICK).passed
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "told"),
+    [
+        ("gzip", gzip.compress(b"{}" * 500)[:-9], "the answer ended early"),
+        ("gzip", b"{}", "the answer is no gzip"),
+        ("br", b"{}", "encoded as br"),
+        ("gzip", gzip.compress(bytes(5_000)), "an answer of more than"),
+    ],
+    ids=["half", "none", "unknown", "without end"],
+)
+def test_what_is_not_compressed_as_it_says_is_no_answer(serve, monkeypatch, coding, body, told):
+    monkeypatch.setattr(transport, "MOST_BYTES", 4_000)
+    server = serve(lambda *_: said(body, **{"Content-Encoding": coding}))
+    assert told in transport.fetch(transport.Request(server.url)).failed
+
+
+def test_answers_in_pieces_are_put_together_and_half_of_them_is_none():
+    whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
+    found = []
+    for sent in (whole, whole[:-5], whole[:-9]):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+
+            def answer(listening=listening, sent=sent):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(sent)
+
+            thread = threading.Thread(target=answer, daemon=True)
+            thread.start()
+            found.append(transport.fetch(transport.Request(f"http://127.0.0.1:{listening.getsockname()[1]}/")))
+            thread.join()
+    assert (found[0].status, found[0].body) == (200, b"[1,2]")
+    assert all("ended early" in half.failed for half in found[1:])
+
+
+def test_a_server_is_given_the_time_it_asks_for(serve, monkeypatch):
+    """As many seconds as it says, or until the moment it names, and never longer than a request may take."""
+    waited = []
+    monkeypatch.setattr(transport.time, "sleep", waited.append)
+    for asked in ("7", formatdate(time.time() + 40, usegmt=True), "900", "soon"):
+        server = serve(lambda *_, asked=asked: said({}, 429, **{"Retry-After": asked}))
+        assert transport.fetch(transport.Request(server.url, b"{}")).status == 429
+        assert len(server.asked) == transport.ATTEMPTS
+    assert waited[:2] == [7, 7]
+    assert all(30 < pause <= 40 for pause in waited[2:4])
+    assert waited[4:6] == [60, 60]
+    assert all(pause < 1 for pause in waited[6:])
+
+
+def test_a_certificate_of_your_own_is_known_if_you_name_it(serve, monkeypatch):
+    certificate = Path(__file__).with_name("loopback.pem")
+    server = serve(oip(), certificate)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    unknown = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
+    assert unknown.outcome == "INCONCLUSIVE"
+    assert "self-signed certificate" in unknown.headline
+    assert "SSL_CERT_FILE" in unknown.comparison.incidents[0].remedy
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert likewise.check(model, server.url + OIP, {"x": ROWS}, preset="exact", **QUICK).passed
+
+
+def test_a_server_that_goes_away_in_the_middle_loses_no_report(serve, tmp_path):
+    """Rows that were compared before are in the report, and the failing ones of them too."""
+    asked = iter(range(1_000))
+    server = serve(oip(spoil=lambda document: document if next(asked) < 300 else None))
+    report = likewise.check(
+        model, Elsewhere(server.url + OIP, {"rows": 64}), {"x": np.resize(ROWS, (40_000, 3))}, **QUICK
+    )
+    assert report.outcome == "INCONCLUSIVE"
+    assert 0 < report.comparison.rows < 40_000
+    assert "RemoteDisconnected" in report.headline
+
+
+def test_outputs_that_a_server_declares_are_asked_for(serve):
+    """MLServer gives labels to whoever asks for nothing, whatever it declares."""
+    server = serve(oip())
+    assert likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK).passed
+    assert all(json.loads(body)["outputs"] == [{"name": "value"}] for _, _, body in server.asked if body)
+
+
+@pytest.mark.parametrize(
+    "about", [{"inputs": [{}]}, {"inputs": 3}, {"outputs": ["y"]}, {"inputs": [{"name": "x", "shape": {}}]}]
+)
+def test_what_a_server_says_of_its_model_may_be_anything(serve, about):
+    server = serve(lambda path, *_: said({**ABOUT, **about} if path == OIP else {}))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
+    assert report.outcome == "INCONCLUSIVE"
+    assert report.comparison.incidents[0].code == "endpoint", report.headline

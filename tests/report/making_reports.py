@@ -8,6 +8,7 @@ from itertools import pairwise
 from likewise.contracts.comparison import Comparison, Stratum, SuiteFacts
 from likewise.contracts.report import Diagnosis, Explanation, GraphEdge, GraphNode, GraphView, Slice, Unusual
 from likewise.contracts.results import BatchTiming, BenchResult, Footprint, Latency, Round
+from likewise.contracts.timeline import Period, Spell, Timeline
 from likewise.contracts.verdict import Check, Outcome, SuiteVerdict
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> & \u2028 {{ 7*7 }} </script><!-- \x01'
@@ -107,6 +108,14 @@ def with_everything(report):
             strata=(
                 Stratum("city", "Oslo", 1_200, 14, {report.comparison.outputs[0].name: 0.08}),
                 Stratum("city", "Rome", 900, 0, {}),
+            ),
+            timeline=Timeline(
+                2_100,
+                3,
+                "2026-11-03T10:00:00Z",
+                "2026-11-03T11:00:00Z",
+                (Period("2026-11-03T10:00:00Z", 1_500, 0), Period("2026-11-03T10:41:07Z", 600, 14)),
+                Spell("2026-11-03T10:41:07Z", None, "2026-11-03T10:41:02Z", None, 600, 14, 1_500, 0, 0.0001),
             ),
         ),
         verdict=replace(report.verdict, suites=verdicts),

@@ -123,6 +123,7 @@ def test_everything_in_a_report_is_on_the_page(reports):
         *(check.measure for check in report.verdict.checks),
         *(suite.title for suite in report.comparison.suites),
         *(entry.value for entry in report.comparison.strata),
+        *(entry.start for entry in report.comparison.timeline.periods),
         *(entry.predicate for entry in report.explanation.slices),
         *(entry.why for entry in report.explanation.unusual),
         *(node.name for node in report.explanation.graph.nodes),

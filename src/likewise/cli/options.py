@@ -163,6 +163,7 @@ data_options = _stacked(
         "--stratify", metavar="COLUMN", help="Report every value of this column separately; --samples covers each."
     ),
     click.option("--id", "id", metavar="COLUMN", help="Name rows by this column."),
+    click.option("--time", metavar="COLUMN", help="When each row was asked about: tells since when rows differ."),
     click.option(
         "--feed", multiple=True, callback=assignments, metavar="INPUT=COLUMN", help="Feed an input from a column."
     ),

@@ -29,6 +29,7 @@ from likewise.compare.differences import (
     row_distances,
 )
 from likewise.compare.sums import merged
+from likewise.compare.timeline import Times
 from likewise.contracts.comparison import (
     ROWS,
     SAMPLES,
@@ -109,6 +110,7 @@ class Partial:
     incidents: tuple[Incident, ...] = ()
     strata: Mapping[str, Stratum] = field(default_factory=dict)
     inputs: Constancy = field(default_factory=Constancy)
+    times: Times = Times()
 
     def merge(self, other: Partial) -> Partial:
         return merged(
@@ -228,6 +230,7 @@ def observe_rows(
         mismatches=frozenset(mismatches),
         strata={} if batch.rows.strata is None else _counted_by_stratum(batch.rows.strata, beyond, distances),
         inputs=_constancy(batch) if metrics is None else Constancy(),
+        times=Times() if batch.rows.times is None else Times.of(batch.rows.times, beyond),
     )
     return observed, beyond
 
@@ -268,6 +271,7 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan, *, decided: bool = 
             for text in side.runner.details.get("warnings", ())
         ),
         strata=_listed_strata(partial.strata, plan.stratify),
+        timeline=partial.times.facts(),
         # A test case is run whole, in the shapes it was recorded in: no other batch was asked for.
         fixed_batch=prepared.candidate.fixed_batch if prepared.first.stacked else None,
         quantized_nodes=int(prepared.candidate.runner.details.get("quantized_nodes", 0)),
@@ -290,7 +294,7 @@ def _filled_up(prepared: Prepared, rows: int) -> Iterator[str]:
 def finish_beside(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
     """Plain facts about rows beside the data: what is said of models and data as a whole is said once."""
     comparison = finish(prepared, partial, replace(plan, expected_rows=None))
-    return replace(comparison, notes=(), warnings=(), not_compared=(), varied=False)
+    return replace(comparison, notes=(), warnings=(), not_compared=(), varied=False, timeline=None)
 
 
 def outputs(prepared: Prepared, partial: Partial) -> tuple[OutputFacts, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from likewise.contracts.data import Array, Batch, Source, Tensors
 from likewise.contracts.models import Kind, Label, Model, Runner
+from likewise.contracts.timeline import Timeline
 from likewise.contracts.values import dataclass
 
 Json: TypeAlias = Any
@@ -331,6 +332,7 @@ class Comparison:
     batch_sizes: tuple[BatchSizeFacts, ...] = ()
     batch_orders: tuple[BatchSizeFacts, ...] = ()
     strata: tuple[Stratum, ...] = ()
+    timeline: Timeline | None = None
     suites: tuple[SuiteFacts, ...] = ()
     generated: tuple[GeneratedColumn, ...] = ()
     fixed_batch: int | None = None

@@ -38,12 +38,14 @@ class Provenance(StrEnum):
 class RowIds:
     """Which rows of the source these are: unique numbers, and names where the user has an id column.
 
-    `strata` has the value, as text, of the column whose values are told apart in the report.
+    `strata` has the value, as text, of the column whose values are told apart in the report. `times` are the moments
+    at which a service was asked, in microseconds since 1970.
     """
 
     numbers: Array
     names: Array | None = None
     strata: Array | None = None
+    times: Array | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -61,8 +63,8 @@ class RowIds:
 
     def at(self, positions: Array | builtins.slice) -> RowIds:
         """Some of the rows, in the order of the positions."""
-        names = None if self.names is None else self.names[positions]
-        return RowIds(self.numbers[positions], names, None if self.strata is None else self.strata[positions])
+        beside = (self.names, self.strata, self.times)
+        return RowIds(self.numbers[positions], *(None if part is None else part[positions] for part in beside))
 
 
 class Columns(Mapping[str, Array]):

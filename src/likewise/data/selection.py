@@ -15,6 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
 from likewise.contracts.values import dataclass
 from likewise.data.readers import rebatched
+from likewise.data.times import moments
 from likewise.errors import DataError, UsageError, foreign, nearest
 
 STRIDE = 1 << 16
@@ -69,6 +70,7 @@ class Selection(_Narrowed):
     seed: int = 0
     drop: tuple[str, ...] = ()
     row_id: str | None = None
+    time: str | None = None
     total: int | None = field(default=None, repr=False)
     is_shard: bool = field(default=False, repr=False)
 
@@ -146,8 +148,11 @@ class Selection(_Narrowed):
         if self.row_id is not None:
             rows = replace(rows, names=self._ids(batch, self.row_id, seen))
             left_out.add(self.row_id)
+        if self.time is not None:
+            require_column(self.time, available if batch.stacked else (), "that tells times", self.location)
+            rows = replace(rows, times=moments(batch.inputs[self.time]))
         if not left_out:
-            return batch
+            return replace(batch, rows=rows)
         return Batch(rows, batch.inputs.select([name for name in available if name not in left_out]), batch.stacked)
 
     def _ids(self, batch: Batch, name: str, seen: set[object]) -> Array:
@@ -312,12 +317,13 @@ def select(
     drop: Sequence[str] = (),
     id: str | None = None,
     stratify: str | None = None,
+    time: str | None = None,
     row_id: str | None = None,
 ) -> Selection:
     """Some rows of a source (the `first` or `random` ones), without some columns, named by the column `id`.
 
-    `stratify` names a column whose values are told apart, each with as equal a share of the rows as there are.
-    `row_id` is an older name of `id`.
+    `stratify` names a column whose values are told apart, each with as equal a share of the rows as there are, and
+    `time` one that tells when a row was asked about. `row_id` is an older name of `id`.
     """
     id = row_id if id is None else id
     if samples is not None and samples < 1:
@@ -328,7 +334,7 @@ def select(
         raise UsageError(f"column {id!r} cannot be both dropped and the row id", remedy="An id is never an input")
     if stratify is not None:
         source, samples = Stratified(source, stratify, samples, sample, seed), None
-    return Selection(source, samples, sample, seed, tuple(drop), id)
+    return Selection(source, samples, sample, seed, tuple(drop), id, time)
 
 
 def _first(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:

@@ -42,6 +42,7 @@ from likewise.judge.findings import (
 )
 from likewise.judge.outputs import holds_numbers, judge_outputs, nan_share
 from likewise.judge.policy import PRESETS
+from likewise.judge.timeline import judge_timeline
 from likewise.judge.variations import (
     judge_batches,
     judge_untried,
@@ -93,6 +94,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
         _judge_pairing(case)
     judge_batches(case)
     judge_untried(case)
+    judge_timeline(case)
     case.findings.extend(noise_findings(comparison, policy))
     case.findings.extend(wide_tolerance_findings(comparison, policy))
     _judge_inputs(case)

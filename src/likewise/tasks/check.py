@@ -469,7 +469,7 @@ def _source(settings: Settings, session: Session, *, rowless: bool) -> selection
 
 def selected(source: Source, settings: Settings) -> selection.Selection:
     """The rows and columns of a source that a gate asks for."""
-    names = ("samples", "sample", "seed", "drop", "id", "stratify")
+    names = ("samples", "sample", "seed", "drop", "id", "stratify", "time")
     return selection.select(source, **{name: getattr(settings, name) for name in names})
 
 

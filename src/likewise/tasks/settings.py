@@ -87,6 +87,7 @@ class Settings:
     where: str | None = None
     id: str | None = None
     stratify: str | None = None
+    time: str | None = None
     feed: Mapping[str, str] = field(default_factory=dict)
     pair: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()

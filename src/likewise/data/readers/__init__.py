@@ -29,10 +29,10 @@ def joined(parts: Sequence[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
     rows = [part.rows for part in parts]
-    names, strata = (_all([getattr(ids, name) for ids in rows]) for name in ("names", "strata"))
+    beside = [_all([getattr(ids, name) for ids in rows]) for name in ("names", "strata", "times")]
     numbers = _all([ids.numbers for ids in rows])
     assert numbers is not None
-    return Batch(RowIds(numbers, names, strata), concatenate([part.inputs for part in parts]))
+    return Batch(RowIds(numbers, *beside), concatenate([part.inputs for part in parts]))
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

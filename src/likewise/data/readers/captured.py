@@ -15,6 +15,7 @@ from likewise.data import files
 from likewise.data.captured import exchanges, is_captured, rows_of
 from likewise.data.columns import ArrayColumns, ArrowColumns
 from likewise.data.readers import Span
+from likewise.data.times import moment
 from likewise.errors import DataError
 
 
@@ -25,6 +26,7 @@ class CapturedSource(Span):
     location: str
     columns: Columns
     names: Any
+    times: Any
 
     @property
     def provenance(self) -> Provenance:
@@ -36,8 +38,9 @@ class CapturedSource(Span):
 
     def batches(self, size: int) -> Iterator[Batch]:
         for batch in self.cut(self.columns, size):
-            names = None if self.names is None else self.names[batch.rows.numbers]
-            yield replace(batch, rows=RowIds(batch.rows.numbers, names))
+            numbers = batch.rows.numbers
+            times = None if self.times is None else self.times[numbers]
+            yield replace(batch, rows=RowIds(numbers, self.names[numbers], times=times))
 
 
 class CapturedReader:
@@ -66,7 +69,10 @@ class CapturedReader:
             told = exchange.time or f"line {exchange.line}"
             names += [told if rows == 1 else f"{told} row {row}" for row in range(rows)]
         listed = np.array(names, dtype=object)
-        return CapturedSource(path, _together([part for _, part in parts]), listed, stop=len(listed))
+        times = None
+        if any(exchange.time is not None for exchange in found):
+            times = np.repeat([moment(exchange.time) for exchange in found], [rows for rows, _ in parts])
+        return CapturedSource(path, _together([part for _, part in parts]), listed, times, stop=len(listed))
 
 
 def _together(parts: list[dict[str, Any]]) -> Columns:

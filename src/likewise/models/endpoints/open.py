@@ -155,14 +155,19 @@ class EndpointRunner(Apart):
         server = self._document(home.partition("/v2/")[0] + "/v2", needed=False)
         self._about |= {name: about[name] for name in ("versions", "platform") if about.get(name)}
         self._about |= {"server": f"{server['name']} {server.get('version', '')}".strip()} if "name" in server else {}
-        inputs = tuple(_input(entry) for entry in about.get("inputs") or ())
-        outputs = tuple(_output(entry) for entry in about.get("outputs") or ())
+        try:
+            inputs = tuple(_input(entry) for entry in about.get("inputs") or ())
+            outputs = tuple(_output(entry) for entry in about.get("outputs") or ())
+        except (AttributeError, KeyError, TypeError) as error:
+            told = f"{home} says of its model what cannot be read: {type(error).__name__} {error}"
+            raise EndpointError(told, remedy="Inputs and outputs have a name, a datatype and a shape") from error
         self.signature = Signature(inputs or None, outputs or None)
         binary = self._settings["binary"]
         if binary is None:
             binary = "binary_tensor_data" in (server.get("extensions") or ())
         self._about["binary"] = binary
-        return protocols.OpenInference(bool(binary), declared=bool(inputs))
+        wanted = tuple(spec.name for spec in outputs)
+        return protocols.OpenInference(bool(binary), declared=bool(inputs), wanted=wanted)
 
     def _document(self, url: str, *, needed: bool = True) -> Mapping[str, Any]:
         """What a server says of itself or of a model."""
@@ -238,7 +243,10 @@ def _require_answer(response: Response, url: str) -> None:
     place = urlsplit(url)
     where = f"{place.scheme}://{place.netloc}{place.path}"
     if response.failed:
-        raise EndpointError(f"{where}: {response.failed}", remedy="See whether the server runs, and what it logs")
+        unknown = "CERTIFICATE_VERIFY_FAILED" in response.failed
+        known = "Name the certificate of who signed it: SSL_CERT_FILE=ca.pem"
+        remedy = known if unknown else "See whether the server runs, and what it logs"
+        raise EndpointError(f"{where}: {response.failed}", remedy=remedy)
     if response.status != 200:
         said = " ".join(response.body[: 4 * SHOWN].decode(errors="replace").split())[:SHOWN]
         told = f"{where} answered with status {response.status}" + (f": {said}" if said else "")

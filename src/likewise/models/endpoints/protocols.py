@@ -163,15 +163,21 @@ def _encoded(document: Any) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class OpenInference:
-    """Open Inference Protocol v2: KServe, Triton, MLServer. `binary`: tensors go as bytes behind the JSON."""
+    """Open Inference Protocol v2: KServe, Triton, MLServer. `binary`: tensors go as bytes behind the JSON.
+
+    `wanted` are the outputs that the server declares: some give only the first of them to whoever asks for none.
+    """
 
     binary: bool = False
     declared: bool = True
+    wanted: tuple[str, ...] = ()
 
     def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
         import numpy as np
 
         document: dict[str, Any] = {"inputs": []}
+        if self.wanted:
+            document["outputs"] = [{"name": name} for name in self.wanted]
         if not self.declared and all(array.ndim == 1 for array in inputs.values()):
             document["parameters"] = {"content_type": "pd"}  # columns of a table, as MLServer calls them
         behind: list[bytes] = []

@@ -13,9 +13,11 @@ import os
 import ssl
 import threading
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,13 +31,16 @@ from likewise.models.remote import Copy, die_with_parent
 MOST_BYTES = 1 << 30
 """Bytes of an answer; whoever sends more does not answer the question."""
 
-ATTEMPTS, LONGEST_PAUSE = 3, 5.0
-"""How often a request is sent that the server says it has not begun to handle, and the seconds in between at most."""
+ATTEMPTS = 3
+"""How often a request is sent that the server says it has not begun to handle."""
 
 MOST_KEPT = 20
 """Requests that failed and are kept, the latest ones: they hold rows of somebody's data."""
 
 PIECE = 1 << 16
+WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""How zlib is told of a compression."""
+
 CERTIFICATES = (
     "/etc/ssl",
     "/etc/pki",
@@ -112,9 +117,18 @@ def fetch(request: Request) -> Response:
         found = _once(request)
         if not (found.unheard or found.status in (429, 503)) or attempt == ATTEMPTS - 1:
             break
-        asked = found.headers.get("retry-after", "")
-        time.sleep(min(float(asked) if asked.isdecimal() else 0.1 * 2**attempt, LONGEST_PAUSE))
+        time.sleep(min(_pause(found.headers.get("retry-after", ""), 0.1 * 2**attempt), request.timeout))
     return found
+
+
+def _pause(said: str, usual: float) -> float:
+    """Seconds to wait: as many as the server says, or until the moment that it says."""
+    if said.isdecimal():
+        return float(said)
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return usual
 
 
 def _once(request: Request) -> Response:
@@ -134,7 +148,7 @@ def _once(request: Request) -> Response:
         connection.request("GET" if request.body is None else "POST", path, body=request.body, headers=headers)
         answer = connection.getresponse()
         told = {name.lower(): value for name, value in answer.getheaders()}
-        return Response(answer.status, told, _body(answer, until))
+        return Response(answer.status, told, _unpacked(_body(answer, until), told.get("content-encoding", "")))
     except TimeoutError:
         return Response(0, {}, b"", f"no answer within {request.timeout:g} seconds")
     except http.client.IncompleteRead as error:
@@ -165,6 +179,24 @@ def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
     if answer.length:
         raise http.client.IncompleteRead(bytes(found))
     return bytes(found)
+
+
+def _unpacked(body: bytes, coding: str) -> bytes:
+    """A body without the compression that nobody asked for and some servers send nevertheless; no larger than others."""
+    if not body or coding.lower() in ("", "identity"):
+        return body
+    if coding.lower() not in WINDOWS:
+        raise ValueError(f"the answer is encoded as {coding}, which was not asked for")
+    reader = zlib.decompressobj(WINDOWS[coding.lower()])
+    try:
+        found = reader.decompress(body, MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"the answer is no {coding}: {error}") from error
+    if reader.unconsumed_tail:
+        raise ValueError(f"an answer of more than {MOST_BYTES >> 20} MiB")
+    if not reader.eof:
+        raise http.client.IncompleteRead(body)
+    return found
 
 
 def _secret(name: str) -> str:

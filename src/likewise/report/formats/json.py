@@ -32,6 +32,7 @@ from likewise.contracts.comparison import (
 )
 from likewise.contracts.report import SCHEMA_VERSION, Diagnosis, Explanation, Origin, Report
 from likewise.contracts.results import BenchResult
+from likewise.contracts.timeline import Timeline
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
 from likewise.errors import DataError, nearest, one_line
@@ -85,6 +86,7 @@ class Coverage:
     warnings: tuple[str, ...] = ()
     lineage: tuple[str, ...] = ()
     strata: tuple[Stratum, ...] = ()
+    timeline: Timeline | None = None
     generated: tuple[GeneratedColumn, ...] = ()
     same_model: bool = False
     same_bytes: bool = False

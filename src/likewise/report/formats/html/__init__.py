@@ -174,7 +174,7 @@ def _context(report: Report) -> dict[str, Any]:
         "batches": _present(tables.batches(report), tables.settings(report)),
         "suites": _present(tables.suites(report)),
         "worst": _worst(report),
-        "slices": _present(tables.slices(report), tables.strata(report)),
+        "slices": _present(tables.slices(report), tables.strata(report), tables.timeline(report)),
         "graph": _present(drawing.graph_table(found.graph if found is not None else None, facts.tolerance)),
         "bench": () if report.bench is None else _present(*_bench(report.bench)),
         "origin": _present(_artefacts(report), tables.casts(report), *_provenance(report)),

@@ -402,6 +402,24 @@ def strata(report: Report) -> Table | None:
     )
 
 
+def timeline(report: Report) -> Table | None:
+    """Rows by the time at which they were asked about."""
+    found = report.comparison.timeline
+    return table(
+        "Rows over time, in UTC",
+        ("From", "#Rows", "#Beyond tolerance", "#Share"),
+        (
+            (
+                words(period.start),
+                count(period.rows),
+                beyond(period.rows_beyond),
+                Cell(share(period.rows_beyond / (period.rows or 1)), period.rows_beyond / (period.rows or 1)),
+            )
+            for period in (found.periods if found is not None else ())
+        ),
+    )
+
+
 def generated(report: Report) -> Table | None:
     """Columns for which values were made up."""
     return table(

@@ -1,0 +1,204 @@
+"""Since when rows differ: a planted moment is found to the row, and failures at all times alike are told as nothing."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import likewise
+from likewise.compare.timeline import MOST_PERIODS, Times
+from likewise.data.times import UNTIMED, moment, moments, told
+from likewise.errors import UsageError
+from likewise.report import render
+
+START = moment("2026-11-03T10:00:00Z")
+SECOND = 1_000_000
+
+
+def seconds(count):
+    return START + SECOND * np.arange(count)
+
+
+def spell(times, beyond):
+    return Times.of(np.asarray(times), np.asarray(beyond)).facts().spell
+
+
+@pytest.mark.parametrize("rows", [40, 500, 20_000])
+@pytest.mark.parametrize("part", [0.3, 0.9])
+def test_a_switch_is_found_between_the_two_rows_around_it(rows, part):
+    switch = int(rows * part)
+    beyond = np.arange(rows) >= switch
+    found = spell(seconds(rows), beyond)
+    assert (found.before, found.since) == (told(seconds(rows)[switch - 1]), told(seconds(rows)[switch]))
+    assert (found.until, found.after) == (None, None)
+    assert (found.rows, found.rows_beyond, found.rows_outside, found.beyond_outside) == (
+        rows - switch,
+        rows - switch,
+        switch,
+        0,
+    )
+    ended = spell(seconds(rows), ~beyond)
+    assert (ended.since, ended.until, ended.after) == (None, found.before, found.since)
+
+
+def test_an_incident_has_a_beginning_and_an_end():
+    beyond = np.zeros(3_000, bool)
+    beyond[1_200:1_500] = True
+    found = spell(seconds(3_000), beyond)
+    assert (found.since, found.until) == (told(seconds(3_000)[1_200]), told(seconds(3_000)[1_499]))
+    assert (found.rows, found.rows_beyond, found.beyond_outside) == (300, 300, 0)
+
+
+def test_a_rate_that_rises_is_found_near_where_it_does():
+    random = np.random.default_rng(0)
+    rows, switch = 30_000, 21_000
+    beyond = random.random(rows) < np.where(np.arange(rows) < switch, 0.01, 0.2)
+    found = spell(seconds(rows), beyond)
+    off = (moment(found.since) - seconds(rows)[switch]) / SECOND
+    assert abs(off) <= 2 * rows / MOST_PERIODS
+    assert found.beyond_outside
+    assert found.chance <= 0.001
+
+
+@pytest.mark.parametrize("rate", [0.003, 0.1, 0.7])
+def test_failures_at_all_times_alike_are_not_called_a_change(rate):
+    random = np.random.default_rng(1)
+    found = [spell(seconds(2_000), random.random(2_000) < rate) for _ in range(40)]
+    assert found == [None] * 40
+
+
+def test_a_large_request_that_failed_is_one_event():
+    """300 rows that fail together at one moment would be beyond all chance if each of them counted."""
+    times = np.repeat(seconds(30), 100)
+    failed = np.isin(times, seconds(30)[[17, 18, 19]])
+    # Three of thirty requests next to each other, by their number of orders: 28 places for the three among 4,060.
+    assert spell(times, failed) is None
+    assert spell(np.repeat(seconds(4), 5_000), np.repeat([0, 0, 1, 1], 5_000).astype(bool)) is None
+
+
+@pytest.mark.parametrize(("half", "told"), [(4, False), (5, False), (7, True)])
+def test_how_many_requests_it_takes_follows_from_the_number_of_orders(half, told):
+    """Of n that agree and n that do not, two orders are as uneven: 2 in 70, in 252, in 3,432."""
+    found = spell(seconds(2 * half), np.arange(2 * half) >= half)
+    assert (found is not None) is told
+    if told:
+        assert found.chance == pytest.approx(2 / 3_432, rel=0.8)
+
+
+def test_all_or_none_beyond_is_no_change():
+    assert spell(seconds(100), np.ones(100, bool)) is None
+    assert spell(seconds(100), np.zeros(100, bool)) is None
+
+
+@pytest.mark.parametrize("scale", [1, 997, 10**7])
+def test_any_cuts_in_any_order_merge_to_the_same(scale):
+    random = np.random.default_rng(scale)
+    times = START + scale * random.integers(0, 50_000, 5_000)
+    times[random.random(5_000) < 0.02] = UNTIMED
+    times[0] = 0
+    beyond = random.random(5_000) < 0.1
+    whole = Times.of(times, beyond)
+    assert len(whole.periods().T) <= MOST_PERIODS
+    for _ in range(5):
+        order = random.permutation(5_000)
+        cuts = np.sort(random.integers(0, 5_000, 6))
+        parts = [Times.of(times[part], beyond[part]) for part in np.split(order, cuts)]
+        merged = Times()
+        for place in random.permutation(len(parts)):
+            merged = merged.merge(parts[place]) if random.random() < 0.5 else parts[place].merge(merged)
+        assert merged == whole
+    counted = whole.facts()
+    assert counted.untimed == np.count_nonzero(times == UNTIMED)
+    assert sum(period.rows_beyond for period in counted.periods) == np.count_nonzero(beyond & (times != UNTIMED))
+    assert (counted.first, counted.last) == (told(0), told(times.max()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-03T10:15:00Z", "2026-11-03 11:15:00+01:00", "2026-11-03T10:15:00.000", 1793700900, "1793700900",
+        1793700900.0, 1793700900_000, 1793700900_000_000, 1793700900_000_000_000,
+        datetime(2026, 11, 3, 10, 15, tzinfo=UTC), pd.Timestamp("2026-11-03T10:15"),
+    ],
+)  # fmt: skip
+def test_moments_are_read_as_they_are_written(text):
+    assert told(moment(text)) == "2026-11-03T10:15:00Z"
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", None, float("nan"), float("inf"), True, "12", [1]])
+def test_what_is_no_moment_is_none(text):
+    assert moment(text) == UNTIMED
+
+
+def test_columns_of_dates_are_read_whatever_their_unit():
+    expected = [START, UNTIMED]
+    for unit in ("s", "ms", "ns"):
+        assert moments(np.array(["2026-11-03T10:00:00", "NaT"], f"datetime64[{unit}]")).tolist() == expected
+
+
+def model(rows):
+    return rows["a"].to_numpy() * 2
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory):
+    """A log whose service answered by an older model from row 130 on, and a table of the same in another order."""
+    folder = tmp_path_factory.mktemp("stale")
+    rows = pd.DataFrame({"a": np.random.default_rng(0).normal(size=200)})
+    answers = np.where(np.arange(200) < 130, model(rows), model(rows) + 0.25)
+    times = [datetime(2026, 11, 3, 10, tzinfo=UTC) + timedelta(seconds=7 * row) for row in range(200)]
+    with open(folder / "traffic.jsonl", "w") as log:
+        for row in range(200):
+            entry = {
+                "request": {"dataframe_records": [{"a": rows["a"][row]}]},
+                "response": {"predictions": [answers[row]]},
+            }
+            log.write(json.dumps({**entry, "time": times[row].isoformat()}) + "\n")
+    table = rows.assign(asked=times, score=answers)
+    table.sample(frac=1, random_state=0).to_parquet(folder / "answered.parquet", index=False)
+    return folder, *(times[row].isoformat().replace("+00:00", "Z") for row in (129, 130))
+
+
+QUICK = {"batch_sizes": (), "edge": "off", "explain": False}
+
+
+def test_a_log_tells_since_when_the_service_is_another(stale):
+    folder, before, since = stale
+    report = likewise.check(model, folder / "traffic.jsonl", folder / "traffic.jsonl", **QUICK)
+    assert report.outcome == "FAIL"
+    found = report.comparison.timeline.spell
+    assert (found.before, found.since, found.rows, found.rows_beyond, found.beyond_outside) == (
+        before,
+        since,
+        70,
+        70,
+        0,
+    )
+    for shown in (render(report, name) for name in ("terminal", "markdown", "html")):
+        assert f"since {since}" in " ".join(shown.split())
+    written = json.loads(render(report, "json"))
+    assert written["coverage"]["timeline"]["spell"]["since"] == since
+    # Under another tolerance other rows differ: nothing is claimed about them.
+    assert any(finding.code == "since-when" for finding in report.verdict.findings)
+    assert not any(finding.code == "since-when" for finding in likewise.judge(report, abs_tol=0.1).verdict.findings)
+
+
+def test_a_column_of_a_table_tells_the_times(stale):
+    folder, before, since = stale
+    table = folder / "answered.parquet"
+    options = {"candidate_options": {"answers": "score"}, "drop": ["score"], **QUICK}
+    report = likewise.check(model, table, table, time="asked", **options)
+    assert (report.comparison.timeline.spell.before, report.comparison.timeline.spell.since) == (before, since)
+    assert likewise.check(model, table, table, **options).comparison.timeline is None
+    with pytest.raises(UsageError, match="no column 'askd'"):
+        likewise.check(model, table, table, time="askd", **options)
+
+
+def test_times_that_nobody_can_read_are_told(tmp_path):
+    log = tmp_path / "log.jsonl"
+    entry = {"request": {"dataframe_records": [{"a": 1.0}]}, "response": {"predictions": [2.0]}, "time": "noon"}
+    log.write_text(json.dumps(entry) + "\n")
+    report = likewise.check(model, log, log, **QUICK)
+    assert "1 of 1 rows have no time that can be read" in [finding.message for finding in report.verdict.findings]
