@@ -99,7 +99,7 @@ def operators(case: Case) -> Explained | None:
     if proto is None:
         return None
     kinds: dict[str, list[Alternative]] = {}
-    for found in rewrites.alternatives(proto):
+    for found in rewrites.alternatives(proto, case.tensor_types()):
         kinds.setdefault(found.kind, []).append(found)
     together = [{entry.node: entry for entry in group} for group in kinds.values()]
     alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
