@@ -9,8 +9,10 @@ reader would accept it. On sound pairs any diagnosis is a false alarm.
 
     --only unet       pairs with this in their name
     --family fp16     one family
-    --set second      the first, the second or the third set only
+    --set second      the first, second, third or natural set only
     --every 4         one pair of four, for a quick look
+    --budget 30       seconds for each explanation; likewise's own rule otherwise
+    --cpu             these are seconds of the processor, not of the clock: on a machine that others use as well
     --parts FILE ...  check nothing: the results that --json kept of runs in parts
     --write           write the figures to docs/locate.md
     --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
@@ -20,8 +22,10 @@ reader would accept it. On sound pairs any diagnosis is a false alarm.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
+import pkgutil
 import re
 import statistics
 import sys
@@ -29,20 +33,26 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "locate.md"
 sys.path.insert(0, str(HERE))
 
+LATER = ("second", "third", "natural")
+"""The sets by other hands."""
 FEW_NODES = 3
 """A place of more nodes is a region: it does not tell where to look."""
 PATIENCE = 180
-"""Seconds after which a check that does not come back counts as silent."""
+"""Seconds beyond the explanation's own budget after which a check that does not come back counts as silent."""
+BUSY = 20
+"""How much longer it may be by the clock if its seconds are those of the processor."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +89,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--family", default="")
-    parser.add_argument("--set", choices=("first", "second", "third", "all"), default="all")
+    parser.add_argument("--set", choices=("first", *LATER, "all"), default="all")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--offset", type=int, default=0)
-    parser.add_argument("--budget", default=None, help="seconds for each explanation; likewise's own rule otherwise")
+    parser.add_argument("--budget", type=float)
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "locate")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", type=Path, help="every result, for a closer look")
@@ -109,16 +120,15 @@ def main() -> None:
 
 def checked(chosen: argparse.Namespace) -> list[Result]:
     """What is said about the pairs that were chosen."""
-    pairs = build(chosen.folder, chosen.only, chosen.set)
-    pairs = [p for p in pairs if chosen.family in p.family][chosen.offset :: chosen.every]
+    pairs = (pair for pair in build(chosen.folder, chosen.only, chosen.set) if chosen.family in pair.family)
     results: list[Result] = []
-    with Worker() as worker:
-        for number, pair in enumerate(pairs, 1):
+    with Worker(cpu=chosen.cpu) as worker:
+        for number, pair in enumerate(islice(pairs, chosen.offset, None, chosen.every), 1):
             result = score(pair, worker.check(pair, chosen.budget))
             results.append(result)
             mark = "ok " if result.right else "-- "
             print(
-                f"{number:4}/{len(pairs)} {mark}{result.name} ({result.seconds:.1f} s): {result.cause or result.note}"
+                f"{number:4} {mark}{result.name} ({result.seconds:.1f} s): {result.cause or result.note}"
                 f" {result.culprit[:80]}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
@@ -127,35 +137,36 @@ def checked(chosen: argparse.Namespace) -> list[Result]:
     return results
 
 
-def build(folder: Path, only: str, which: str) -> list[Any]:
+def build(folder: Path, only: str, which: str) -> Iterator[Any]:
     """The corpus, from the folder where it is there already."""
     import locate_faults.build
     import locate_second.build
 
-    found = list(locate_faults.build.corpus(folder, only)) if which in ("first", "all") else []
-    for later in ("second", "third"):
-        found += locate_second.build.corpus(folder, later, only) if which in (later, "all") else []
-    return found
+    if which in ("first", "all"):
+        yield from locate_faults.build.corpus(folder, only)
+    for later in LATER:
+        if which in (later, "all"):
+            yield from locate_second.build.corpus(folder, later, only)
 
 
 class Worker:
     """A process that checks one pair after the other; one that hangs or dies is replaced."""
 
-    def __init__(self) -> None:
-        self.context = multiprocessing.get_context("spawn")
+    def __init__(self, *, cpu: bool = False) -> None:
+        self.context, self.cpu = multiprocessing.get_context("spawn"), cpu
         self.start()
 
     def start(self) -> None:
         self.pipe, other = self.context.Pipe()
-        self.process = self.context.Process(target=serve, args=(other,), daemon=True)
+        self.process = self.context.Process(target=serve, args=(other, self.cpu), daemon=True)
         self.process.start()
         other.close()
 
-    def check(self, pair: Any, budget: str | None) -> dict[str, Any]:
+    def check(self, pair: Any, budget: float | None) -> dict[str, Any]:
         """The report as it is written, and the seconds it took."""
         self.pipe.send((pair, budget))
         try:
-            if self.pipe.poll(PATIENCE):
+            if self.pipe.poll((PATIENCE + (budget or 0)) * (BUSY if self.cpu else 1)):
                 answer: dict[str, Any] = self.pipe.recv()
                 return answer
             said = "no answer"
@@ -172,15 +183,17 @@ class Worker:
         self.process.kill()
 
 
-def serve(pipe: Any) -> None:
+def serve(pipe: Any, cpu: bool) -> None:  # noqa: FBT001 - what a process is started with
     """Check what comes through the pipe."""
     import likewise
 
     warnings.simplefilter("ignore")
+    if cpu:
+        clock_by_processor()
     while True:
         pair, budget = pipe.recv()
         started = time.perf_counter()
-        options = {} if budget is None else {"explain_budget": float(budget)}
+        options = {} if budget is None else {"explain_budget": budget}
         note, said = "", {}
         try:
             report = likewise.check(pair.reference, pair.candidate, pair.data, **pair.options, **options)
@@ -191,6 +204,17 @@ def serve(pipe: Any) -> None:
         except Exception as error:  # noqa: BLE001 - a check that fails says nothing: that is its score
             seconds, note = time.perf_counter() - started, f"{type(error).__name__}: {error}"[:200]
         pipe.send({"report": said, "seconds": seconds, "note": note})
+
+
+def clock_by_processor() -> None:
+    """Explanations go by the time that the processor gave to this process, whatever else the machine does."""
+    room = importlib.import_module("likewise.explain")
+
+    clock = SimpleNamespace(monotonic=time.process_time, perf_counter=time.process_time)
+    for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+        module = importlib.import_module(found.name)
+        if getattr(module, "time", None) is time:
+            module.time = clock  # type: ignore[attr-defined]
 
 
 def score(pair: Any, answer: dict[str, Any]) -> Result:

@@ -1,10 +1,13 @@
-"""The second and the third set as folders, each made once."""
+"""The second, the third and the natural set as folders, each made once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import locate_natural.networks
+import locate_natural.tabular
 import locate_third.networks
 import locate_third.reduced
 import locate_third.tabular
@@ -15,10 +18,13 @@ from locate_second import bases, networks, reduced, shipped, tabular
 
 def corpus(folder: Path, which: str, only: str = "") -> Iterator[Built]:
     """Every pair of a set, built where it is not there yet."""
-    second = networks, reduced, tabular, shipped
-    third = locate_third.networks, locate_third.reduced, locate_third.tabular
+    rooms: Mapping[str, tuple[Any, ...]] = {
+        "second": (networks, reduced, tabular, shipped),
+        "third": (locate_third.networks, locate_third.reduced, locate_third.tabular),
+        "natural": (locate_natural.networks, locate_natural.tabular),
+    }
     store = bases.Store(folder) if which == "second" else locate_third.networks.store(folder)
-    for room in second if which == "second" else third:
+    for room in rooms[which]:
         for name, make in room.makers(store):
             if only not in name:
                 continue

@@ -159,6 +159,52 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
     assert any("tokenizer: the experiment itself failed" in text for text in report.explanation.not_tested)
 
 
+@pytest.fixture
+def told(rows, model, negated, monkeypatch):
+    """The causes that are told if probes have found these: a cause, the failing rows it covers, how simple it is."""
+    from likewise.contracts.report import Place
+    from likewise.explain import driver
+    from likewise.explain.case import Explained, probe
+
+    def tell(*entries):
+        def look(case):
+            place = np.flatnonzero(case.required.failing)
+            for cause, covered, simplicity in entries:
+                mask = np.zeros(len(case.required), dtype=bool)
+                mask[place[covered]] = True
+                yield Explained(cause, Place(cause), "", "", covered=mask, simplicity=simplicity)
+
+        found = probe(*{cause for cause, _, _ in entries})(look)
+        monkeypatch.setattr(driver, "extensions", lambda kind: (found,))
+        report = data_only.explain(model, negated, rows)
+        assert report.explanation is not None
+        assert report.explanation.failing_rows == len(rows) == 400
+        return [diagnosis.cause for diagnosis in report.diagnoses]
+
+    return tell
+
+
+def test_another_cause_of_the_same_rows_is_not_told(told):
+    every, first, last = slice(None), slice(200), slice(200, None)
+    assert told(("tokenizer", every, 3), ("aggregation", every, 2)) == ["aggregation"]
+    assert told(("tokenizer", first, 2), ("aggregation", last, 3)) == ["tokenizer", "aggregation"]
+    few, more = slice(192, 208), slice(191, 209)
+    assert told(("tokenizer", first, 2), ("aggregation", few, 1)) == ["tokenizer"], "8 of 400 may be at the limit"
+    assert told(("tokenizer", first, 2), ("aggregation", more, 1)) == ["tokenizer", "aggregation"]
+
+
+def test_a_few_rows_at_the_limit_do_not_decide_which_cause_is_the_best(told):
+    every = slice(None)
+    assert told(("tokenizer", every, 3), ("aggregation", slice(392), 1)) == ["aggregation"]
+    assert told(("tokenizer", every, 3), ("aggregation", slice(387), 1)) == ["tokenizer"]
+
+
+def test_no_more_than_five_causes_are_told(told):
+    causes = ("tokenizer", "aggregation", "row-order", "label-rule", "tree-count", "nonfinite")
+    parts = [(cause, slice(60 * place, 60 * place + 60), 1) for place, cause in enumerate(causes)]
+    assert len(told(*parts[:5])) == len(told(*parts)) == 5
+
+
 def test_what_models_warn_of_in_experiments_reaches_nobody(rows, model, negated, monkeypatch):
     """Not even where warnings are errors, as in these tests: an experiment must not end for one."""
     from likewise.explain import driver

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import data_only
+from likewise.models.onnx import edits, rewrites
 
 
 def test_the_pass_of_the_optimiser_is_named():
@@ -113,6 +114,21 @@ def test_operators_that_frameworks_do_not_agree_about(operator, attributes, refe
     assert best.cause == cause
     assert "node_output" in best.culprit
     assert told in best.evidence
+
+
+def test_only_whole_numbers_may_have_been_meant_to_be_divided_with_a_floor():
+    """Of floats, a floor also takes away differences of rounding: both sides end at the same whole number."""
+    plain, sizes = {"three": np.float32([3])}, {"inputs": {"x": (8,)}, "output": ("output", ["n", 8])}
+    candidate = sg.graph([sg.node("Div", "x three", "output")], plain, **sizes)
+    told = [found.told for found in rewrites.alternatives(candidate, edits.tensor_types(candidate))]
+    assert told == []
+    casts = sg.node("Cast", "x", "whole", to=7), sg.node("Cast", "third", "output", to=1)
+    whole = [casts[0], sg.node("Div", "whole three", "third"), casts[1]]
+    candidate = sg.graph(whole, {"three": np.array([3])}, **sizes)
+    rows = np.round(sg.rows() * 9)
+    best = sg.explained(sg.Function(lambda x: torch.div(x, 3, rounding_mode="floor")), candidate, {"x": rows})
+    assert best.cause == "operator-semantics"
+    assert "a quotient rounded down" in best.evidence
 
 
 def test_equal_values_are_ranked_in_any_order():

@@ -19,6 +19,7 @@ import scipy.sparse
 import scipy.spatial.distance
 import scipy.special
 import scipy.stats
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -213,6 +214,7 @@ COMPOSED = {
         LogisticRegression(),
     ).fit(np.c_[X[:, 0], CLASSES], CLASSES),
     "frozen": lambda: FrozenEstimator(LogisticRegression().fit(X, CLASSES)),
+    "isotonic": lambda: CalibratedClassifierCV(LogisticRegression(), method="isotonic", cv=2).fit(X, CLASSES),
     "ball tree": lambda: KNeighborsClassifier(algorithm="ball_tree").fit(X, CLASSES),
 }
 

@@ -18,13 +18,14 @@ import scipy.sparse
 import scipy.spatial.distance
 import scipy.special
 import scipy.stats
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from likewise.errors import ModelError, UntrustedModelError
-from likewise.models.pickles import load
+from likewise.models.pickles import load, refuse_what_no_model_holds
 
 # ---------------------------------------------------------------- what must never run
 
@@ -272,6 +273,13 @@ def test_numpy_is_not_led_beyond_its_memory(tmp_path):
     shape = array.index(b"K\x02\x85")
     (tmp_path / "array.pkl").write_bytes(array[:shape] + b"K\x7f" + array[shape + 2 :])
     assert "changing numpy.ndarray" in refused(tmp_path / "array.pkl")
+
+
+def test_an_interpolation_calls_only_what_is_its_own(tmp_path):
+    model = IsotonicRegression().fit([1, 2, 3], [1, 2, 3])
+    model.f_._call = np.save
+    with pytest.raises(UntrustedModelError, match=r"f_\._call is the function numpy\.save"):
+        refuse_what_no_model_holds("model.joblib", model)
 
 
 def test_importing_an_unknown_module_is_not_tried(tmp_path, monkeypatch):

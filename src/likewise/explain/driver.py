@@ -99,7 +99,7 @@ def explain(
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
         view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
-    told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in _worth_telling(best)]))
+    told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in _worth_telling(case, best)]))
     return Investigation(told, found, case, tuple(best))
 
 
@@ -348,11 +348,11 @@ def _told_of(entry: Explained) -> tuple[object, ...]:
     return entry.cause, entry.culprit.nodes or str(entry.culprit)
 
 
-def _worth_telling(best: Sequence[Explained]) -> list[Explained]:
-    """Those that say something the better ones do not."""
+def _worth_telling(case: Case, best: Sequence[Explained]) -> list[Explained]:
+    """Those that explain rows which the better ones leave open: a second cause of the same rows is the first again."""
     told: list[Explained] = []
     for entry in best:
-        if not any(_says_it(before, entry) for before in told):
+        if not any(_says_it(before, entry) for before in told) and _adds(case, told, entry):
             told.append(entry)
     return told[:SHOWN]
 
@@ -362,6 +362,20 @@ def _says_it(before: Explained, entry: Explained) -> bool:
     if before.cause != entry.cause or before.covered is None or entry.covered is None:
         return False
     return not (entry.covered & ~before.covered).any()
+
+
+def _adds(case: Case, told: Sequence[Explained], entry: Explained) -> bool:
+    """Are there failing rows that this explains and nothing told so far does, more than a few at the limit?"""
+    if case.sample is None or not told:
+        return True
+    left = case.sample.failing.copy()
+    for before in told:
+        if before.covered is not None:
+            left &= ~before.covered
+        elif _share(case, before) >= ALL:
+            left[:] = False
+    new = left if entry.covered is None else left & entry.covered
+    return int(new.sum()) > (1 - ALL) * int(case.sample.failing.sum())
 
 
 def _share(case: Case, entry: Explained) -> float:

@@ -340,7 +340,8 @@ LARGER = 3.0
 """A difference up to so many times the largest movement seen in a few draws is put down to the rounding."""
 
 SHORT = 14
-"""A number with so few significant bits is meant as it stands: 2, 0.5, 1e-1 is not."""
+"""A setting with so few significant bits is meant as it stands: 2 and 0.5 are, 0.1 is not. Of stored arrays it is half
+of their type's bits."""
 
 
 def half_steps(proto: ModelProto) -> dict[str, Array]:
@@ -357,7 +358,7 @@ def half_steps(proto: ModelProto) -> dict[str, Array]:
                 wide = array.astype(np.float64)
                 step = np.abs(np.spacing(array).astype(np.float64)) / 2
             bits = {"float32": 24, "float16": 11, "bfloat16": 8}[array.dtype.name]
-            known = ~np.isfinite(wide) | (_significant_bits(wide) <= min(SHORT, bits // 2))
+            known = ~np.isfinite(wide) | (_significant_bits(wide) <= bits // 2)
             found[name] = np.where(known, 0.0, step)
     return found
 

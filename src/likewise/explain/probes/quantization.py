@@ -63,13 +63,14 @@ STEPS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A place where numbers are rounded, what of them is lost there (as a part of them), and what that is in words."""
+    """A place where numbers are rounded, the part of them that is lost or cut off there, and what that is in words."""
 
     place: Place
     sites: tuple[Site, ...] = ()
     weights: tuple[str, ...] = ()
     lost: float = 0.0
     told: str = ""
+    cut: float = 0.0
 
 
 @dataclass(slots=True)
@@ -263,12 +264,13 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
     with_weights = " and with the weights of the reference" if graph.restored else ""
     told = f"computed in floats{with_weights}, the candidate agrees with the reference on {effect.told}"
     if few and len(few) < len(graph.parts):
-        places = listed([str(part.place) for part in few], NAMED)
-        told += f"; with only {places} in floats, {healed.agreeing}"
+        told += f"; with only {listed([str(part.place) for part in few], NAMED)} in floats, {healed.agreeing}"
     elif graph.ranked:
         gain, most = graph.ranked[0]
         told += f"; the largest part, {100 * gain:.0f}% of the difference, goes with {most.place} in floats"
-    told += "".join(f"; {part.told}" for part in named if part.told)
+    narrow = [part for part in graph.parts if part.cut >= CUT_OFF and not named]
+    told += f"; {len(narrow)} activations go beyond their range: calibrated on tamer rows" if len(narrow) > FEW else ""
+    told += "".join(f"; {part.told}" for part in named or narrow[:1] if part.told)
     foreign = named and all(set(part.weights) & graph.foreign for part in named)
     return effect.explained(
         "weight-corruption" if foreign else "quantization",
@@ -404,8 +406,7 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     place = _read_by(graph.proto, site.tensor, reader, None if odd is None else odd.node)
     if values is None or values.dtype.kind != "f" or not values.size:
         return Part(place, (site,))
-    wide = values.astype(np.float64).ravel()
-    wide = wide[np.isfinite(wide)]
+    wide = (flat := values.astype(np.float64).ravel())[np.isfinite(flat)]
     if not writes:
         low, high = min(float(wide.min(initial=0.0)), 0.0), max(float(wide.max(initial=0.0)), 0.0)
         step = (high - low) / 255 or 1.0
@@ -424,14 +425,13 @@ def _activation(graph: Quantized, site: Site, values: Array | None) -> Part:
     if odd is not None:
         told = f"'{site.tensor}' is written with {write.told} and read with {read.told}"
     elif cut >= CUT_OFF:
-        furthest = float(np.abs(wide).max())
         told = (
             f"{100 * cut:.1f}% of the values of '{site.tensor}' are cut off ({len(values)} rows looked at): they reach "
-            f"{furthest:.4g}, and its scale {max(abs(low), abs(high)):.4g}"
+            f"{float(np.abs(wide).max()):.4g}, and its scale {max(abs(low), abs(high)):.4g}"
         )
     elif used < STEPS:
         told = f"the values of '{site.tensor}' spread over {used:.0f} steps of its scale"
-    return Part(place, (site,), lost=lost, told=told)
+    return Part(place, (site,), (), lost, told, cut)
 
 
 def _of_weight(graph: Quantized, node: str, values: Array) -> str:

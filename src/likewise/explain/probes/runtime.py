@@ -99,7 +99,7 @@ def operators(case: Case) -> Explained | None:
     if proto is None:
         return None
     kinds: dict[str, list[Alternative]] = {}
-    for found in rewrites.alternatives(proto):
+    for found in rewrites.alternatives(proto, case.tensor_types()):
         kinds.setdefault(found.kind, []).append(found)
     together = [{entry.node: entry for entry in group} for group in kinds.values()]
     alone = [{entry.node: entry} for group in kinds.values() if len(group) > 1 for entry in group]
@@ -274,21 +274,29 @@ def _by_the_batch(case: Case) -> Explained | None:
     if torch is None or case.framework("reference") != "torch" or not isinstance(module, torch.nn.Module):
         return None
     norms = [name for name, part in module.named_modules() if getattr(part, "running_mean", None) is not None]
-    twin = _by_batch_statistics(module, norms) if norms else None
-    if twin is None:
-        return None
-    # The rows of a call count: both are asked about all of them at once.
-    effect = experiment.run(case, Change("reference", target=twin, whole=True), Change(whole=True))
-    if effect is None or not effect.explains:
-        return None
-    some = listed(norms, trace.MOST_NAMED)
-    return effect.explained(
-        "training-mode",
-        Place(some, path=norms[0] if len(norms) == 1 else ""),
-        f"normalising by the batch as in training ({some}), the reference answers like the candidate on {effect.told}",
-        EVAL,
-        simplicity=1,
-    )
+    # Running an example in training, an exporter also moves the statistics: at rest the candidate is none the wiser.
+    proto = case.editable()
+    live = {} if proto is None else {edits.module_of(node): node.name for node in _live(proto)}
+    named = [name for name in norms if name in live]
+    choices = [tuple(norms), tuple(named), *((name,) for name in norms[:MOST_NODES])]
+    for some in experiment.searching(case, dict.fromkeys(choice for choice in choices if choice), patience=PATIENCE):
+        twin = _by_batch_statistics(module, some)
+        # The rows of a call count: both are asked about all of them at once.
+        changes = Change("reference", target=twin, whole=True), Change(whole=True)
+        effect = None if twin is None else experiment.run(case, *changes)
+        if effect is None or not effect.explains:
+            continue
+        told = listed(some, trace.MOST_NAMED)
+        nodes = tuple(live[name] for name in some if name in live)
+        return effect.explained(
+            "training-mode",
+            Place(told, path=some[0] if len(some) == 1 else "", nodes=nodes),
+            f"normalising by the batch as in training ({told}), the reference answers like the candidate on "
+            f"{effect.told}",
+            EVAL,
+            simplicity=1,
+        )
+    return None
 
 
 def _by_batch_statistics(module: Any, norms: Sequence[str]) -> Any:

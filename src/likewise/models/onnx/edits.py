@@ -453,8 +453,14 @@ def module_of(node: NodeProto) -> str | None:
             return None
         modules = [str(entry) for entry in path[:-1] if entry]
         return modules[-1] if modules else None
-    parts = node.name.strip("/").split("/")
-    return ".".join(parts[:-1]) if node.name.startswith("/") and len(parts) > 1 else None
+    parts = node.name.strip("/").split("/")[:-1] if node.name.startswith("/") else []
+    names: list[str] = []
+    for part in parts:
+        # A part of an nn.Sequential carries the name of the whole once more: /stem/stem.1/Conv.
+        if names and part.startswith(f"{names[-1]}."):
+            names.pop()
+        names.append(part)
+    return ".".join(names) or None
 
 
 STACK = re.compile(r'File "([^"]+)", line (\d+), in')

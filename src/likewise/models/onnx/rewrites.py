@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 APPROXIMATION, SEMANTICS, ATTRIBUTE = "approximation", "operator-semantics", "operator-attribute"
 ROOT_HALF, ROOT_TWO_BY_PI, CUBIC, QUICK = 0.7071067811865476, 0.7978845608028654, 0.044715, 1.702
 
+FLOATS = (1, 10, 11, 16)
+"""Tensors of floats, by the number of their type."""
+
 MOST_AXES = 5
 """Axes whose orders are all tried."""
 
@@ -47,12 +50,12 @@ class Alternative:
     attribute: str = ""
 
 
-def alternatives(proto: ModelProto) -> Iterator[Alternative]:
-    """Everything that the nodes of a graph could have been meant to do."""
+def alternatives(proto: ModelProto, types: Mapping[str, int]) -> Iterator[Alternative]:
+    """Everything that the nodes of a graph could have been meant to do; `types` are those of its tensors."""
     stored = edits.constants(proto.graph)
     makers = {name: node for node in proto.graph.node for name in node.output}
     for node in proto.graph.node:
-        for cause, told, rewrite in (*_activations(node, stored, makers), *_roundings(node, stored)):
+        for cause, told, rewrite in (*_activations(node, stored, makers), *_roundings(node, stored, types)):
             yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, rewrite)
         for cause, name, values in CHOICES.get(node.op_type, ()):
             yield from _others(node, cause, name, values)
@@ -94,7 +97,7 @@ def _activations(node: NodeProto, stored: Mapping[str, Array], makers: Mapping[s
         yield APPROXIMATION, "x * sigmoid(x) instead of HardSwish", _swish
 
 
-def _roundings(node: NodeProto, stored: Mapping[str, Array]) -> Iterator[Found]:
+def _roundings(node: NodeProto, stored: Mapping[str, Array], types: Mapping[str, int]) -> Iterator[Found]:
     if node.op_type == "Round":
         yield SEMANTICS, "halves rounded away from zero instead of to even", _half_away
         yield SEMANTICS, "halves rounded up instead of to even", _half_up
@@ -110,7 +113,8 @@ def _roundings(node: NodeProto, stored: Mapping[str, Array]) -> Iterator[Found]:
         yield SEMANTICS, "the remainder with the sign of the divisor instead of the dividend", _floor_mod
         if not edits.attribute(node, "fmod", 0):
             yield SEMANTICS, "the remainder with the sign of the dividend instead of the divisor", _set("fmod", 1)
-    elif node.op_type == "Div":
+    elif node.op_type == "Div" and types.get(node.output[0]) not in FLOATS:
+        # Of floats it would also take away what was only rounded, wherever both sides end at the same whole number.
         yield SEMANTICS, "a quotient rounded down", _floor_div
         if any(stored[name].dtype.kind == "i" for name in node.input if name in stored):
             yield SEMANTICS, "a quotient with its fraction", _true_div

@@ -239,6 +239,8 @@ class _Walk:
             )
         if slot.attribute != PLACES.get(reference or "", slot.attribute):
             return described
+        if _is_part_of_interpolator(value, slot):
+            return None
         return None if rights.right_to(reference or "", value) is Right.VALUE else described
 
 
@@ -349,6 +351,13 @@ def _is_part_of_distribution(value: Any, owner: Any, slot: Slot) -> bool:
     return (
         rights.is_distribution(owner) and owner is slot.owner and getattr(type(owner), value.__name__, None) is not None
     )
+
+
+def _is_part_of_interpolator(value: Any, slot: Slot) -> bool:
+    """scipy's interpolation, which isotonic regression holds, keeps the one of its own functions that it calls."""
+    kind = type(slot.owner)
+    own = slot.attribute == "_call" and kind in structures.interpolators()
+    return own and vars(kind).get(getattr(value, "__name__", "")) is value
 
 
 def _entries(array: Any) -> list[Any]:

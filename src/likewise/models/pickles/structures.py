@@ -459,11 +459,12 @@ def opaque(kind: type) -> bool:
     Distributions that were frozen hold one that is checked, and numbers.
     """
     module = kind.__module__
-    if not module.startswith(("scipy.interpolate", "scipy.spatial", "scipy.stats")) or kind in _interpolators():
+    if not module.startswith(("scipy.interpolate", "scipy.spatial", "scipy.stats")) or kind in interpolators():
         return False
     return not _checks(kind) and not (module == "scipy.stats._distn_infrastructure" and "frozen" in kind.__name__)
 
 
-def _interpolators() -> tuple[type, ...]:
+def interpolators() -> tuple[type, ...]:
+    """scipy's interpolation, where it is loaded: its numbers are plain arrays, which are looked at."""
     module: Any = sys.modules.get("scipy.interpolate")
     return () if module is None else (module.interp1d,)
