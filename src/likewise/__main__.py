@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 
@@ -9,9 +11,31 @@ import sys
 def main() -> None:
     """Run the command line, and import nothing that lies in the folder where it runs."""
     _leave_out_working_folder()
+    # Nothing that is imported is garbage.
+    gc.disable()
     from likewise.cli import main as run
 
-    run()
+    gc.freeze()
+    gc.enable()
+    code: list[int] = []
+    # What is registered first is called last.
+    atexit.register(_end, code)
+    try:
+        run()
+    except SystemExit as ending:
+        code += [ending.code] if isinstance(ending.code, int) else []
+        raise
+
+
+def _end(code: list[int]) -> None:
+    """End with the exit code that is known, if one is: to take down what is about to go takes as long as `--help`."""
+    if code:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return
+        os._exit(code[0])
 
 
 def _leave_out_working_folder() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from likewise.contracts.values import dataclass
+from likewise.contracts.values import MANY, dataclass
 
 
 def _described(decorator: Any) -> Any:
@@ -35,7 +35,10 @@ OURS, THEIRS = _described(dataclass), _described(dataclasses.dataclass)
     ("given", "named"),
     [((1,), {}), ((1, 5), {"seen": [3]}), ((), {"x": 0, "note": "!"}), ((1, 2, [4], "?"), {"named": 8})],
 )
-def test_values_are_made_and_shown_as_by_the_standard_library(given, named):
+@pytest.mark.parametrize("before", [0, MANY + 1], ids=["first values", "many"])
+def test_values_are_made_and_shown_as_by_the_standard_library(given, named, before):
+    for _ in range(before):
+        OURS(0)
     ours, theirs = OURS(*given, **named), THEIRS(*given, **named)
     assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
     assert repr(ours) == repr(theirs)
@@ -52,6 +55,32 @@ def test_what_the_standard_library_refuses_is_refused(given, named):
             described(*given, **named)
 
 
+def test_fields_are_told_as_by_the_standard_library():
+    told = ("name", "type", "default", "init", "repr", "compare", "kw_only")
+    ours, theirs = (
+        [[getattr(entry, part) for part in told] for entry in dataclasses.fields(of)] for of in (OURS, THEIRS)
+    )
+    assert ours == theirs
+    assert OURS.__match_args__ == THEIRS.__match_args__
+    assert OURS.__slots__ == THEIRS.__slots__
+
+
+def test_fields_are_inherited_and_read_by_pydantic():
+    from pydantic import TypeAdapter
+
+    found = TypeAdapter(Nearer).validate_python({"name": "a", "far": False})
+    assert found == Nearer("a", far=False)
+    assert [entry.name for entry in dataclasses.fields(Nearer)] == ["name", "parts", "far"]
+    assert Nearer.__slots__ == ("far",)
+    assert not hasattr(found, "__dict__")
+
+
+@pytest.mark.parametrize("default", [[], {}])
+def test_a_default_that_values_would_share_is_refused(default):
+    with pytest.raises(ValueError, match="default_factory"):
+        dataclass()(type("Shared", (), {"__annotations__": {"rows": "Any"}, "rows": default}))
+
+
 def test_equal_values_are_those_whose_compared_fields_are():
     assert OURS(1, note="a") == OURS(1, note="b")
     assert OURS(1) != OURS(2)
@@ -65,6 +94,13 @@ class Held:
 
     name: str
     parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Nearer(Held):
+    """One with more to it."""
+
+    far: bool = True
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import pickle
@@ -172,6 +173,12 @@ def die_with_parent() -> None:
             ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
+def collect_from_here() -> None:
+    """Look for garbage from now on, and only in what is not there yet: what was imported stays."""
+    gc.freeze()
+    gc.enable()
+
+
 class ModelProcessEnded(BaseException):
     """The process of a model ended without an answer; `code` is how."""
 
@@ -326,11 +333,13 @@ def serve() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     die_with_parent()
+    # Nothing that is imported is garbage, and nothing of a model that is being opened.
+    gc.disable()
     noted: list[str] = []
     warnings.showwarning = lambda message, *_, **__: noted.append(" ".join(str(message).split()))
     with ExitStack() as stack, contextlib.suppress(EOFError, BrokenPipeError):
         runner: Runner
-        ask = _ask_reference
+        ask, begun = _ask_reference, False
         while True:
             what, question = _receive(questions)
             if what == "import":
@@ -354,6 +363,9 @@ def serve() -> None:
                     answer = dict(ask(runner, *question))
             except BaseException as raised:  # noqa: BLE001 - the other side is where it is handled
                 error = _portable(raised)
+            if not begun:
+                collect_from_here()
+                begun = True
             _send(answers, (answer, error, noted[:]))
             noted.clear()
     os._exit(0)

@@ -269,12 +269,12 @@ class _Screen:
 
     def settings(self) -> Iterator[_Block]:
         """The candidate under other settings, a line each: rows, the worst difference of every output, the verdict."""
-        from rich.text import Text
-
         suites = zip(self.report.comparison.suites, self.report.verdict.suites, strict=True)
         tried = [(facts, told) for facts, told in suites if told.kind == "setting"]
         if not tried:
             return
+        from rich.text import Text
+
         names = list(dict.fromkeys(output.name for facts, _ in tried for output in facts.comparison.outputs))
         table = plain_table("setting", "#rows", *(f"#{name}" for name in names), "")
         for facts, told in tried:

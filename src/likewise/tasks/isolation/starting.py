@@ -194,6 +194,8 @@ def _beget(line: socket.socket, pipes: Sequence[int]) -> NoReturn:
 
 
 def _work() -> None:
+    # Nothing that is imported is garbage; it is looked for once a job begins.
+    gc.disable()
     import_module(WORKER).main()
 
 

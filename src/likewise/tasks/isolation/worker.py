@@ -218,6 +218,7 @@ def _settings(job: Mapping[str, Any]) -> Settings:
     from likewise.tasks.isolation import live
     from likewise.tasks.settings import settings_from
 
+    remote.collect_from_here()
     own = live.taken_up(job["live"]) if "live" in job else {}
     return settings_from({**job["settings"], **own}, where="the command")
 
@@ -317,6 +318,7 @@ def _task(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> Any:
     name = job["do"]
     told = {} if name in ("inspect", "verify") else {"progress": channel.progress}
     home = import_module(f"likewise.tasks.{'record' if name == 'inspect' else name}")
+    remote.collect_from_here()
     found = getattr(home, name)(**_tuples(job["arguments"]), **told)
     return asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
 
@@ -331,6 +333,7 @@ def _quantize(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dic
     from likewise.models.onnx.quantize import Recipe
     from likewise.tasks.quantize import write
 
+    remote.collect_from_here()
     return asdict(write(recipe=Recipe(**_tuples(job["recipe"])), **_tuples(job["arguments"])))
 
 
