@@ -91,9 +91,10 @@ remedies: $(READY)
 newcomer: $(READY)
 	$(if $(TORCH),TORCH=$(TORCH)) $(BIN)/python benchmarks/newcomer.py $(if $(PAGE),--only $(PAGE)) $(if $(KEEP),--keep $(KEEP))
 
-# Full checks of every fault and every pair of the atlas: a PASS in 12 lines, a FAIL in 40. ONLY=trees for some
+# Full checks of every fault and every pair of the atlas: a PASS in 12 lines, a FAIL in 40. PART=torch (faults, sklearn)
+# or ONLY=trees for some
 screens: $(READY)
-	$(BIN)/python benchmarks/screens.py $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python benchmarks/screens.py $(if $(PART),--part $(PART)) $(if $(ONLY),--only "$(ONLY)")
 
 # The same model file in two versions of its framework, of numpy or of Python, beside what a plain script answers. Installs packages; ONLY=xgboost
 versions: $(READY)

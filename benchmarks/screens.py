@@ -4,6 +4,7 @@ Full checks, edge cases and explanations included, of the faults and sound deplo
 the pairs of tests/conformance. A PASS has to fit 12 lines of 80 columns, anything else 40, and no sentence may say
 nothing: exit code 1 where one does not.
 
+    --part torch              faults, or the sklearn or torch pairs of the atlas
     --only trees              entries with this in their name
     --show                    print every screen
 """
@@ -24,6 +25,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "explain")]
 def main() -> None:
     """Check, draw and measure one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["faults", "sklearn", "torch"], help="one of the three")
     parser.add_argument("--only", default="", help="only those with this in their name")
     parser.add_argument("--show", action="store_true", help="print every screen")
     chosen = parser.parse_args()
@@ -31,7 +33,7 @@ def main() -> None:
     import screens
 
     faulty, lengths = [], []
-    for name, make in entries():
+    for name, make in entries(chosen.part):
         if chosen.only not in name:
             continue
         with warnings.catch_warnings():
@@ -59,14 +61,17 @@ def main() -> None:
         raise SystemExit("\n".join(("", *faulty)))
 
 
-def entries() -> Iterator[tuple[str, Callable[[], Any]]]:
+def entries(part: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names, and what builds the pair."""
     from faults import CONTROLS, FAULTS, UNEXPLAINED
 
     from conformance import atlas_sklearn, atlas_torch
 
-    yield from {**CONTROLS, **FAULTS, **UNEXPLAINED}.items()
-    yield from ((case.name, case.make) for room in (atlas_sklearn, atlas_torch) for case in room.cases())
+    if part in (None, "faults"):
+        yield from {**CONTROLS, **FAULTS, **UNEXPLAINED}.items()
+    for name, room in (("sklearn", atlas_sklearn), ("torch", atlas_torch)):
+        if part in (None, name):
+            yield from ((case.name, case.make) for case in room.cases())
 
 
 if __name__ == "__main__":

@@ -246,6 +246,7 @@ def test_a_test_case_is_one_row():
         ({1: np.int64(2)}, {"1": 2}),
         ((1, None), [1, None]),
         (1 + 2j, "(1+2j)"),
+        (np.int64, "int64"),
     ],
 )
 def test_plain_values(value, expected):

@@ -227,6 +227,44 @@ def test_columns_of_all_kinds_in_float64(rows: Any, tmp_path: Path) -> None:
     agree(model, frame, tmp_path / "model.onnx")
 
 
+ORDERS: dict[str, dict[str, Any]] = {
+    "a gap is NaN": {},
+    "a gap is a code": {"encoded_missing_value": -5},
+    "unknown is a code": {"handle_unknown": "use_encoded_value", "unknown_value": 99},
+    "unknown is NaN": {"handle_unknown": "use_encoded_value", "unknown_value": np.nan, "encoded_missing_value": -2},
+    "rare ones together": {"max_categories": 3, "encoded_missing_value": -1, "dtype": np.int64},
+}
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("rule", ORDERS)
+def test_an_ordinal_encoder_gives_its_own_codes(rule: str, double: bool, tmp_path: Path) -> None:
+    """Gaps of text and of numbers, unknown and rare categories (skl2onnx 1.20 writes other codes for most of them)."""
+    random = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {
+            "shop": random.choice(["north", "south", "west", "east", None], 90, p=[0.4, 0.3, 0.1, 0.1, 0.1]),
+            "rate": random.choice([0.5, 1.25, 7.0, np.nan], 90),
+            "floor": random.integers(0, 5, 90),
+        }
+    )
+    asked = frame.copy()
+    if "unknown_value" in ORDERS[rule]:
+        asked.loc[:9, ["shop", "rate"]] = ["abroad", 99.0]
+        asked.loc[5:14, "floor"] = 77
+    encoder = preprocessing.OrdinalEncoder(**ORDERS[rule])
+    model = compose.ColumnTransformer([("order", encoder, list(frame))]).fit(frame)
+    likewise.export(model, asked, tmp_path / "model.onnx", double=double, check=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    kinds = {"tensor(string)": object, "tensor(int64)": np.int64, "tensor(float)": np.float32, "tensor(double)": float}
+    fed = {
+        given.name: asked[[given.name]].where(asked[[given.name]].notna(), "" if "string" in given.type else np.nan)
+        .to_numpy().astype(kinds[given.type])
+        for given in session.get_inputs()
+    }  # fmt: skip
+    np.testing.assert_array_equal(session.run(None, fed)[0], model.transform(asked))
+
+
 EDGES = np.array(
     [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-12, -1e-12, 1e-6, 0.3, 3.7, -3.7, 30.0, -30.0, 700.0, 1e8,
      -1e8, np.nan, np.inf, -np.inf]

@@ -75,6 +75,8 @@ LARGEST_VALUE_SHOWN = 16
 
 def plain(value: Any) -> Any:
     """A cell as a plain Python value that JSON can hold; a large one is described."""
+    if isinstance(value, type):
+        return value.__name__  # a class has the attributes of its arrays, but no values
     if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
         if value.size <= LARGEST_VALUE_SHOWN:
             return [plain(element) for element in value.tolist()]

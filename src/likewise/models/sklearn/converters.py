@@ -15,7 +15,7 @@ import numpy as np
 
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
-from likewise.models.sklearn import functions
+from likewise.models.sklearn import encoders, functions
 from likewise.models.sklearn.functions import Writing
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
     from sklearn.ensemble import IsolationForest
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
-    from sklearn.preprocessing import FunctionTransformer, PowerTransformer
+    from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, PowerTransformer
     from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR, OneClassSVM
 
     always: dict[type, Callable[[Writing], None]] = {
@@ -150,6 +150,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         _Inverse: _inverse,
         SimpleImputer: partial(_imputer, always=double),
         MissingIndicator: _indicator,
+        OrdinalEncoder: encoders.ordinal,
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),

@@ -23,6 +23,7 @@ from likewise.errors import ModelError, extra, one_line
 from likewise.models import flags_as_integers, quietly
 from likewise.models.onnx.widen import in_double
 from likewise.models.sklearn.converters import Conversion
+from likewise.models.sklearn.encoders import has_gap
 from likewise.models.sklearn.walk import (
     Part,
     first_to_see,
@@ -105,6 +106,8 @@ def _as_the_converter_takes_it(model: Any, path: str = "") -> tuple[Any, tuple[s
     changes: dict[str, Any] = {}
     if _fills(model):
         changes = {"missing_values": ""}
+    elif _encodes(model) and type(model).__name__ == "OrdinalEncoder":
+        of_text.append(path)  # our converter of it knows
     elif _encodes(model):
         changes = {"categories_": [_filled(categories) for categories in model.categories_]}
     of_text += [path] if changes else []
@@ -133,23 +136,15 @@ def _fills(step: Any) -> bool:
 
 
 def _encodes(step: Any) -> bool:
-    """An encoder for which a missing text is a category like any other; an OrdinalEncoder has its own rule for it."""
-    from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+    """An encoder that was taught what to make of a missing text."""
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 
-    return isinstance(step, OneHotEncoder | TargetEncoder) and any(map(_has_gap, step.categories_))
-
-
-def _has_gap(categories: Any) -> bool:
-    if categories.dtype.kind != "O":
-        return False
-    values = categories.tolist()
-    text = [value for value in values if isinstance(value, str)]
-    return len(text) == len(values) - 1 and "" not in text
+    return isinstance(step, OneHotEncoder | OrdinalEncoder | TargetEncoder) and any(map(has_gap, step.categories_))
 
 
 def _filled(categories: Any) -> Any:
     filled = categories.copy()
-    if _has_gap(categories):
+    if has_gap(categories):
         filled[[index for index, value in enumerate(categories) if not isinstance(value, str)]] = ""
     return filled
 
