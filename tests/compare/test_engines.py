@@ -186,7 +186,7 @@ def test_an_object_of_this_process_is_refused(place):
 def test_a_model_that_is_asked_over_one_line_is_refused(place, elsewhere):
     candidate = "http://127.0.0.1:9/v2/models/m" if elsewhere == "served" else place / "net.onnx"
     options = {} if elsewhere == "served" else {"candidate_options": {"python": "python3"}}
-    with pytest.raises(UsageError, match="over one line from elsewhere"):
+    with pytest.raises(UsageError, match="over one connection"):
         data_only.check(place / "net.onnx", candidate, place / "vectors.npz", workers=2, **options)
 
 

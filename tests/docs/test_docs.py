@@ -40,8 +40,11 @@ def test_every_measure_and_preset_is_described():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        headings = re.findall(r"^#+ (.*)", there.read_text(), re.M) if anchor else ()
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_every_option_of_a_check_is_on_a_page_and_every_option_on_a_page_exists():

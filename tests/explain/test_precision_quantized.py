@@ -109,7 +109,7 @@ def rolled(name):
     ("how", "edit", "cause", "culprit", "told"),
     [
         ("qdq", read_shifted, "quantization", "'relu'", "'relu' is written with scale"),
-        ("qoperator", rolled("fc2.weight_quantized"), "weight-corruption", "fc2.weight", "are no rounding of"),
+        ("qoperator", rolled("fc2.weight_quantized"), "weight-corruption", "fc2.weight", "are not roundings of"),
     ],
 )
 def test_what_is_wrong_at_a_place_is_told(how, edit, cause, culprit, told):

@@ -166,8 +166,8 @@ def broken(**changed):
 
 
 BROKEN = {
-    "no JSON": (lambda document: said(b"<html>"), "no whole JSON"),
-    "half a document": (lambda document: said(json.dumps(document).encode()[:-20]), "no whole JSON"),
+    "no JSON": (lambda document: said(b"<html>"), "not whole JSON"),
+    "half a document": (lambda document: said(json.dumps(document).encode()[:-20]), "not whole JSON"),
     "ends early": (lambda document: (200, {"Content-Length": "9999"}, b"{}"), "ended early"),
     "nothing at all": (lambda document: None, "RemoteDisconnected"),
     "bad request": (lambda document: said({"error": "no column x"}, 400), 'status 400: {"error": "no column x"}'),
@@ -180,13 +180,13 @@ BROKEN = {
     "text for numbers": (broken(data=["a"] * 60), "holds what FP64 does not"),
     "fractions for whole numbers": (broken(datatype="INT64"), "holds what INT64 does not"),
     "values that do not fit the shape": (broken(shape=[61]), "of shape [61] has 32 values"),
-    "no data": (lambda document: {"outputs": [{"name": "value", "shape": [60], "datatype": "FP64"}]}, "no tensor"),
+    "no data": (lambda document: {"outputs": [{"name": "value", "shape": [60], "datatype": "FP64"}]}, "not a tensor"),
     "objects": (broken(data=[{}] * 60), "neither number nor text"),
     "rows of several lengths": (broken(data=[[1.0], [1.0, 2.0]]), "rows of 1 and of 2 entries"),
     "numbers that no float holds": (broken(datatype="INT8", data=[300] * 60), "holds what INT8 does not"),
-    "bytes that are no text": (lambda document: said(b"\xff\xfe{}"), "no whole JSON"),
+    "bytes that are no text": (lambda document: said(b"\xff\xfe{}"), "not whole JSON"),
     "an error of its own": (lambda document: said({"error": "out of memory"}, 500), "out of memory"),
-    "nothing inside": (lambda document: said(b""), "no whole JSON"),
+    "nothing inside": (lambda document: said(b""), "not whole JSON"),
 }
 
 
@@ -265,7 +265,7 @@ def test_mlflow_gets_a_table_and_what_json_loses_is_told(serve, form):
     told = " ".join(report.comparison.warnings)
     assert "1 value went as null: JSON has no NaN" in told
     assert "1 whole number beyond 2^53" in told
-    assert "1 of its answers are null" in told
+    assert "1 answer came as null" in told
 
 
 def test_instances_and_templates_read_fields(serve, tmp_path):

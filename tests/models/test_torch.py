@@ -799,7 +799,7 @@ def test_a_factory_that_makes_no_model_is_refused(file, attribute, message):
 
 
 def test_a_callable_with_a_required_parameter_is_a_factory_on_request(file):
-    with pytest.raises(ModelError, match="makes no model"), opened_by_name(f"{file}:Net.forward", factory="true"):
+    with pytest.raises(ModelError, match="made no model"), opened_by_name(f"{file}:Net.forward", factory="true"):
         pass
 
 

@@ -137,7 +137,7 @@ def test_generated_columns_have_a_banner_and_a_table(report):
     )
     page = render(replace(report, comparison=replace(report.comparison, generated=made)), "html")
     assert "No row of this run is real" in page.split('class="figures"')[0]
-    assert "About 1 of 2 columns neither model says anything." in page
+    assert "Neither model says anything about 1 of 2 columns." in page
     _, rows = grid(section(page, "generated"))
     assert rows == [
         ["a", "normal, 0 ± 1", "nothing is known about it", "no"],

@@ -172,7 +172,7 @@ def test_a_statement_of_another_run_is_found(folder):
     said = here("verify", "parity_report.json", "--statement", "record.intoto.json", folder=folder)
     said.expect(1, "does not name", "the limits")
     (folder / "no.json").write_text('{"_type": 1}')
-    here("verify", "parity_report.json", "--statement", "no.json", folder=folder).expect(3, "no in-toto statement")
+    here("verify", "parity_report.json", "--statement", "no.json", folder=folder).expect(3, "not an in-toto statement")
 
 
 def test_a_report_without_a_digest_is_undecided(folder):

@@ -96,8 +96,8 @@ class Effect:
     def told(self) -> str:
         """How many of the failing rows agree after a change, in words."""
         covered, count = int(self.covered.sum()), int(self.failing.sum())
-        some = f"{covered:,} of {count:,} failing rows"
-        return some if covered < count else "the failing row" if count == 1 else f"all {count:,} failing rows"
+        every = {1: "the failing row", 2: "both failing rows"}.get(count, f"all {count:,} failing rows")
+        return every if covered >= count else f"{covered:,} of {count:,} failing rows"
 
     @property
     def agreeing(self) -> str:  # the same as a sentence: `all 4 failing rows agree`

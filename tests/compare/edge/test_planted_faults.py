@@ -297,7 +297,7 @@ def test_without_a_row_that_agrees_nothing_is_covered():
     report = check(values, lambda inputs: values(inputs) + 1, NUMBERS)
     (only,) = report.verdict.suites
     assert only.outcome is Outcome.INCONCLUSIVE
-    assert "no row of the data agrees" in only.headline
+    assert "no row on which the models agree" in only.headline
 
 
 def test_a_suite_that_differs_warns_and_names_itself(linear):
