@@ -103,6 +103,8 @@ def _found(
     if reference is not None or candidate is not None or "data" in stated:
         raise UsageError("names of files beside a list of gates", remedy="Write them into the list, or give a folder")
     path = Path(gates)
+    if not path.exists():
+        raise UsageError(f"there is neither a folder nor a file {gates}", remedy="Check the path")
     found = load_gates(path)
     os.chdir(path.parent)
     if not trusting:
