@@ -224,6 +224,10 @@ def test_a_command_that_makes_no_sense_exits_2_and_writes_nothing(main, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_fleet_in_no_folder_exits_2_and_takes_it_for_no_configuration(main):
+    main("fleet", "nowhere").expect(2, "neither a folder nor a file nowhere")
+
+
 def test_an_unknown_command_exits_2_and_a_near_one_is_offered(main):
     main("chekc").expect(2, "'chekc'", "did you mean 'check'")
 

@@ -48,7 +48,7 @@ def test_a_graph_that_runs_at_batch_1_only_is_inconclusive_and_says_so():
         w=WEIGHTS,
     )
     report = data_only.check(reference, candidate, DATA)
-    expect(report, "INCONCLUSIVE", "the candidate", "rows 0 to 31", "It answers the first row alone", "--fixed-batch")
+    expect(report, "INCONCLUSIVE", "the candidate", "rows 0 to 31", "It answers each of them alone", "--fixed-batch")
     intended = data_only.check(reference, candidate, DATA, batch_size=1, fixed_batch=True)
     expect(intended, "PASS", "100 rows")
 

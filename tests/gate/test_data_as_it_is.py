@@ -50,6 +50,18 @@ def test_a_candidate_that_casts_too_early_fails(dtype):
     assert not report.comparison.casts
 
 
+def test_rows_that_a_model_refuses_end_in_its_own_words_and_a_way_out():
+    from sklearn.linear_model import LinearRegression
+
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
+    model = LinearRegression().fit(frame, [1.0, 2.0, 4.0])
+    report = data_only.check(model, lambda x: x, frame.assign(x=["1", "2", "three"]))
+    expect(report, "INCONCLUSIVE", "(LinearRegression) failed on rows 0 to 2: ValueError: could not convert")
+    expect(report, "INCONCLUSIVE", "Row 2 is the first that it refuses by itself")
+    report = data_only.check(model, lambda x: x, frame.assign(x=["one", "two", "three"]))
+    expect(report, "INCONCLUSIVE", "mend or leave out those it refuses")
+
+
 @pytest.mark.parametrize("holder", ["frame", "parquet", "array"])
 def test_the_columns_of_a_table_are_given_as_they_are_too(tmp_path, holder):
     frame = pd.DataFrame({"t": times(np.float64)[:, 0]})

@@ -21,6 +21,9 @@ from likewise.errors import DataError, LikewiseError, ModelError, RowCountError,
 from likewise.models.remote import Apart
 from likewise.registry import adapter, open_model
 
+REFUSED = "Both models have to answer every row: mend or leave out those it refuses, or mend the model"
+"""The way out where a model raised an error of its own, which says what it did not like."""
+
 
 def recorded(plan: Plan, side: str) -> bool:
     """Are there only recorded answers of a side, and none to what was not recorded?"""
@@ -158,7 +161,9 @@ def _call(side: Side, fed: Batch) -> Tensors:
         ) from stop
     except LikewiseError as error:
         error.side = side.name
-        error.message = f"the {side.name} ({side.model}) failed on {rows_text(fed)}: {error.message}"
+        said = error.message.removeprefix(f"{side.model} did not answer: ")
+        error.message = f"the {side.name} ({side.model}) failed on {rows_text(fed)}: {said}"
+        error.remedy = error.remedy or REFUSED
         raise
 
 

@@ -358,22 +358,28 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
     try:
         found = found or answers(side, first, plan.batch_size)[0]
     except ModelError as error:
-        said = "--batch-size" in error.remedy
-        if len(first) > 1 and first.stacked and not said and _answers_one_row(side, first):
-            error.remedy = (
-                "It answers the first row alone; if it takes one row per call, use --batch-size 1 --fixed-batch"
-            )
+        if len(first) > 1 and first.stacked and "--batch-size" not in error.remedy:
+            refused = _refused_alone(side, first)
+            if refused is None:
+                error.remedy = (
+                    "It answers each of them alone; if it takes one row per call, use --batch-size 1 --fixed-batch"
+                )
+            elif refused:
+                name = first.rows.name(refused)
+                error.remedy = f"Row {name} is the first that it refuses by itself: mend or leave out such rows"
         raise
     plan.tell("first rows", side.name, first, finished=True)
     return side, found
 
 
-def _answers_one_row(side: Side, first: Batch) -> bool:
-    try:
-        answers(side, first.slice(0, 1))
-    except LikewiseError:
-        return False
-    return True
+def _refused_alone(side: Side, first: Batch) -> int | None:
+    """The first row that a model does not answer by itself either; none if it is only together that they are refused."""
+    for row in range(len(first)):
+        try:
+            answers(side, first.slice(row, row + 1))
+        except LikewiseError:
+            return row
+    return None
 
 
 def _for_networks(array: Array) -> bool:

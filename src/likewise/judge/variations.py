@@ -159,7 +159,8 @@ def judge_untried(case: Judgement) -> None:
         sizes = sorted(int(name) for name in found.names if name.isdecimal())
         others = [name for name in found.names if not name.isdecimal()]
         if found.kind == "batch":
-            others = ["other orders"] if others else []
+            more = "more" if case.comparison.batch_orders else "other"
+            others = [f"{more} orders"] if others else []
         left.append(f"{KINDS.get(found.kind, found.kind)} {', '.join([*([runs(sizes)] if sizes else []), *others])}")
     if left:
         case.note(UNTRIED, f"not tried for lack of time (--thorough tries it): {'; '.join(left)}")

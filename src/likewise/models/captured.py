@@ -50,7 +50,7 @@ class CapturedAdapter(Adapter):
         else:
             raise ModelError(
                 f"{path} holds a table, and no option says which columns are the answers",
-                remedy="Say it: --candidate-option answers=COLUMN,COLUMN",
+                remedy="To check against them, say it: --candidate-option answers=COLUMN,COLUMN; else name a model",
             )
         yield CapturedRunner(path, answers, told)
 

@@ -106,6 +106,8 @@ def _found(
             remedy="Write them into the list, or give a folder",
         )
     path = Path(gates)
+    if not path.exists():
+        raise UsageError(f"there is neither a folder nor a file {gates}", remedy="Check the path")
     found = load_gates(path)
     os.chdir(path.parent)
     if not trusting:
