@@ -24,9 +24,6 @@ SCALE = 2304
 
 _SAFE_SMALL = 2.0**-960
 _SAFE_LARGE = 2.0**960
-_LOW_BITS = 26
-_HUGE = slice(1023 + 960, 2048)
-_HUGE_NEGATIVE = slice(2048 + 1023 + 960, 4096)
 
 
 Found = TypeVar("Found")
@@ -79,26 +76,22 @@ def ratio(numerator: int, denominator: int) -> float:
 
 
 class Adder:
-    """Adds up arrays, block after block, into exact sums.
+    """Adds up arrays, block after block, into an exact sum.
 
-    Each value is split into the upper and the lower half of its mantissa, and the halves are summed
-    apart for each sign and exponent. Values of one exponent are multiples of one power of two, and
-    2**24 halves of 27 bits stay below 2**53 such multiples, so no addition of floats ever rounds.
+    Of every value the part that is a multiple of one power of two is taken off, coarse enough for the sum of a block of
+    such parts to be a double; then of what is left, until nothing is. No addition or subtraction of floats ever rounds.
     """
 
-    __slots__ = ("_added", "_lowers", "_units", "_uppers")
+    __slots__ = ("_units",)
 
     def __init__(self) -> None:
-        self._uppers = np.zeros(4096)
-        self._lowers = np.zeros(4096)
-        self._added = 0
-        self._units = [0, 0]
+        self._units = 0
 
     def add(self, values: Array) -> None:
         """Add finite float64 values."""
         flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
         for start in range(0, flat.size, BLOCK):
-            self._add_block(flat[start : start + BLOCK])
+            self._units += _units_of(flat[start : start + BLOCK])
 
     def add_products(self, left: Array, right: Array, *, short: bool = False) -> None:
         """Add the products of finite float64 values, each rounded to 53 bits, at any exponent.
@@ -121,39 +114,8 @@ class Adder:
         self.add(products[~unsafe])
         self._add_extreme_products(left[unsafe], right[unsafe])
 
-    def signed(self) -> tuple[ExactSum, ExactSum]:
-        """What the positive values add up to, and what the negative ones do, both as magnitudes."""
-        self._fold()
-        return ExactSum(self._units[0]), ExactSum(-self._units[1])
-
     def total(self) -> ExactSum:
-        self._fold()
-        return ExactSum(sum(self._units))
-
-    def _add_block(self, block: Array) -> None:
-        bits = block.view(np.uint64)
-        keys = (bits >> np.uint64(52)).view(np.int64)
-        upper = (bits & np.uint64(2**64 - 2**_LOW_BITS)).view(np.float64)
-        uppers = np.bincount(keys, upper, 4096)
-        if uppers[_HUGE].any() or uppers[_HUGE_NEGATIVE].any():
-            self._add_huge(block)
-            return
-        self._uppers += uppers
-        lower = block - upper
-        # Differences of float32 have few digits.
-        if lower.any():
-            self._lowers += np.bincount(keys, lower, 4096)
-        self._added += block.size
-        if self._added > 2**24 - BLOCK:
-            self._fold()
-
-    def _add_huge(self, block: Array) -> None:
-        """Values so large that adding a few would overflow are scaled down first, which is exact."""
-        huge = np.abs(block) >= _SAFE_LARGE
-        self._add_block(block[~huge])
-        scaled = Adder()
-        scaled.add(block[huge] * 2.0**-200)
-        self._take(scaled, shift=200)
+        return ExactSum(self._units)
 
     def _add_extreme_products(self, left: Array, right: Array) -> None:
         """Products beyond the range of a double: mantissas are multiplied, exponents added apart."""
@@ -164,25 +126,35 @@ class Adder:
         products = np.ldexp(left * right, exponents & 255)
         least = int(groups.min())
         for group in (least + np.flatnonzero(np.bincount(groups - least))).tolist():
-            scaled = Adder()
-            scaled.add(products[groups == group])
-            self._take(scaled, shift=group * 256)
+            shift, units = group * 256, _units_of(products[groups == group])
+            self._units += units << shift if shift >= 0 else units >> -shift
 
-    def _take(self, scaled: Adder, *, shift: int) -> None:
-        scaled._fold()
-        for sign, units in enumerate(scaled._units):
-            self._units[sign] += units << shift if shift >= 0 else units >> -shift
 
-    def _fold(self) -> None:
-        """Turn the sums of each exponent into units."""
-        used = np.flatnonzero((self._uppers != 0) | (self._lowers != 0))
-        exponents = np.maximum(used & 2047, 1) - 1075
-        uppers = np.ldexp(self._uppers[used], -(exponents + _LOW_BITS)).astype(np.int64).tolist()
-        lowers = np.ldexp(self._lowers[used], -exponents).astype(np.int64).tolist()
-        for key, exponent, upper, lower in zip(used.tolist(), exponents.tolist(), uppers, lowers, strict=True):
-            self._units[key >> 11] += ((upper << _LOW_BITS) + lower) << (exponent + SCALE)
-        self._uppers[used] = self._lowers[used] = 0.0
-        self._added = 0
+def _units_of(block: Array) -> int:
+    """What the values of a block add up to."""
+    largest = float(max(block.max(), -block.min())) if block.size else 0.0
+    if largest >= _SAFE_LARGE:
+        # Adding a few of them would overflow: they are scaled down first, which is exact.
+        huge = np.abs(block) >= _SAFE_LARGE
+        return _units_of(block[~huge]) + (_units_of(block[huge] * 2.0**-200) << 200)
+    units, grown, left = 0, block.size.bit_length() + 1, block
+    while largest:
+        # Added to this power of two, values are rounded to multiples of less than 2**-52 of it, and even if all are as
+        # large as the largest, their sum stays below it.
+        power = math.ldexp(1.0, math.frexp(largest)[1] + grown)
+        coarse = left + power
+        coarse -= power
+        numerator, denominator = float(coarse.sum()).as_integer_ratio()
+        units += numerator << (SCALE + 1 - denominator.bit_length())
+        left = np.subtract(left, coarse, out=coarse)
+        # Differences of float32 have few digits.
+        largest = float(max(left.max(), -left.min()))
+    return units
+
+
+def above_and_below(total: ExactSum, sizes: ExactSum) -> tuple[ExactSum, ExactSum]:
+    """What positive and what negative values add up to, as magnitudes: given the sum of all, and of their sizes."""
+    return ExactSum((sizes.units + total.units) >> 1), ExactSum((sizes.units - total.units) >> 1)
 
 
 _BUCKET_BITS = 45
@@ -293,12 +265,6 @@ def _smallest(block: Array) -> float:
     """The smallest value above zero; infinite where there is none."""
     least = float(block.min())
     return least if least else float(block.min(where=block > 0, initial=math.inf))
-
-
-def raise_to(largest: Array, keys: Array, values: Array) -> None:
-    """Let the largest value of each key be at least these; few of many values are larger than those before."""
-    more = np.flatnonzero(values > largest[keys])
-    np.maximum.at(largest, keys[more], values[more])
 
 
 def buckets_of(values: Array) -> Array:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from likewise.compare.sums import Adder, LogHistogram
+from likewise.compare.sums import Adder, LogHistogram, above_and_below
 from likewise.judge.findings import flips_above, mismatch_bounds
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -58,9 +58,8 @@ def test_a_sum_is_exact(numbers):
 
 @given(NUMBERS)
 def test_positive_and_negative_parts_are_told_apart(numbers):
-    adder = Adder()
-    adder.add(np.array(numbers))
-    above, below = adder.signed()
+    values = np.array(numbers)
+    above, below = above_and_below(added(values), added(np.abs(values)))
     assert Fraction(above.units, 2**2304) == sum((Fraction(x) for x in numbers if x > 0), Fraction(0))
     assert Fraction(below.units, 2**2304) == -sum((Fraction(x) for x in numbers if x < 0), Fraction(0))
 

@@ -25,7 +25,7 @@ from likewise.compare.differences import (
     rows_of,
     same_labels,
 )
-from likewise.compare.sums import Adder, ExactSum, merged, raise_to, ratio
+from likewise.compare.sums import Adder, ExactSum, above_and_below, merged, ratio
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -177,8 +177,8 @@ class _Tracker:
     def __init__(self) -> None:
         self._values = self._finite = self._nan_both = self._broken = self._outside = self._max_ulp = 0
         self._max_abs = self._max_rel = 0.0
-        self._difference, self._reference, self._candidate = Adder(), Adder(), Adder()
-        self._product, self._difference_squared = Adder(), Adder()
+        self._difference, self._distance, self._difference_squared = Adder(), Adder(), Adder()
+        self._reference, self._candidate, self._product = Adder(), Adder(), Adder()
         self._short = False
         self._counts = np.zeros(_MAGNITUDES, dtype=np.int64)
         self._largest = np.zeros(_MAGNITUDES)
@@ -200,6 +200,7 @@ class _Tracker:
         for part, times in found.parts():
             for _ in range(times):
                 self._difference.add(part)
+                self._distance.add(np.abs(part))
         self._reference.add_products(found.reference, found.reference, short=found.short)
         self._candidate.add_products(found.candidate, found.candidate, short=found.short)
         self._product.add_products(found.reference, found.candidate, short=found.short)
@@ -211,10 +212,10 @@ class _Tracker:
         # 0 is zero, 1 is subnormal, every further key is one power of two.
         keys = (bits >> 52) + (bits != 0)
         self._counts += np.bincount(keys, minlength=_MAGNITUDES)
-        raise_to(self._largest, keys, distances)
+        np.maximum.at(self._largest, keys, distances)
 
     def closeness(self, reference: Constancy, candidate: Constancy) -> Closeness:
-        above, below = self._difference.signed()
+        above, below = above_and_below(self._difference.total(), self._distance.total())
         adders = (self._reference, self._candidate, self._product, self._difference_squared)
         reference_squared, candidate_squared, product, difference_squared = (adder.total() for adder in adders)
         if self._short:

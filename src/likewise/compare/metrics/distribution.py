@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from likewise.compare.differences import PairMetric, blocks_of, rows_of
-from likewise.compare.sums import BUCKET_ERROR, LogHistogram, Window, raise_to, unpacked, upper_edge
+from likewise.compare.sums import BUCKET_ERROR, LogHistogram, Window, unpacked, upper_edge
 from likewise.contracts.comparison import Json, Pair
 from likewise.contracts.data import Array
 from likewise.contracts.values import dataclass
@@ -140,7 +140,7 @@ def _deciles(pair: Pair) -> Deciles:
         # Minus zero and zero are one reference, so the sign is asked of the number and not of its bits.
         keys = (places << 1) | (found.reference < 0)
         counts += np.bincount(keys, minlength=width)
-        raise_to(largest, keys, found.distances)
+        np.maximum.at(largest, keys, found.distances)
         if found.beyond.any():
             beyond += np.bincount(keys[found.beyond], minlength=width)
     used = np.flatnonzero(counts)
