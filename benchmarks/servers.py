@@ -142,7 +142,8 @@ SERVERS = [
         lambda said: np.array(said["predictions"])[:, 1], "probabilities",
     ),
     Server(
-        "KServe", ("kserve", SCIKIT_LEARN), lambda python, model, folder, port: [python, "-c", KSERVE, str(model), str(port)],
+        "KServe", ("kserve", SCIKIT_LEARN),
+        lambda python, model, folder, port: [python, "-c", KSERVE, str(model), str(port)],
         "/v2/health/ready", "/v2/models/churn",
         (("--candidate-option", "binary=false"), ("--candidate-option", "binary=true")),
         lambda rows: {"inputs": [tensor(rows)]},

@@ -112,17 +112,23 @@ def _pack_array(array: Any, buffers: list[Any]) -> Any:
         known = _texts(values)
         if known is None:
             return {"objects": [pack(value, buffers) for value in values], "shape": list(array.shape)}
-        encoded = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b"" for text in known]
-        sizes = np.array([len(entry) for entry in encoded], np.int64)
-        for text in filter(lambda text: not isinstance(text, str), known):
-            sizes[known[text]] = NONE if text is None else NAN
         places = np.fromiter(map(known.__getitem__, values), np.int32, len(values))
-        buffers += [sizes, b"".join(encoded), places]
-        return {"text": len(buffers) - 3, "shape": list(array.shape)}
+        return _pack_text(list(known), places, array.shape, buffers)
     name = array.dtype.str if kind != "V" else array.dtype.name
     # Seen as bytes: not every type of number has a memory that Python can look at.
     buffers.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b"")
     return {"array": len(buffers) - 1, "dtype": name, "shape": list(array.shape)}
+
+
+def _pack_text(texts: list[Any], places: Any, shape: tuple[int, ...], buffers: list[Any]) -> Any:
+    """Every text once, or a gap in the place of one, and which of them stands where."""
+    import numpy as np
+
+    encoded = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b"" for text in texts]
+    gaps = [None if isinstance(text, str) else NONE if text is None else NAN for text in texts]
+    sizes = [len(entry) if gap is None else gap for entry, gap in zip(encoded, gaps)]
+    buffers += [np.array(sizes, np.int64), b"".join(encoded), places]
+    return {"text": len(buffers) - 3, "shape": list(shape)}
 
 
 def _texts(values: list[Any]) -> dict[Any, int] | None:
@@ -150,9 +156,12 @@ def _pack_column(column: Any, buffers: list[Any]) -> Any:
     gaps = np.asarray(values.isna())
     if isinstance(kind, pd.StringDtype):
         missing = "NaN" if getattr(kind, "na_value", pd.NA) is not pd.NA else "NA"
-        text = np.array(values.astype(object), dtype=object)
-        text[gaps] = None
-        return {"strings": _pack_array(text, buffers), "missing": missing}
+        # Every text once, found by compiled code; a gap is the one behind them.
+        places, known = values.factorize()
+        places = np.asarray(places, np.int32)
+        places[gaps] = len(known)
+        texts = [str(text) for text in known] + [None] * bool(gaps.any())
+        return {"strings": _pack_text(texts, places, places.shape, buffers), "missing": missing}
     if str(kind) in MASKED:
         numbers = values.to_numpy(dtype=kind.numpy_dtype, na_value=0)
         return {"masked": _pack_array(numbers, buffers), "gaps": _pack_array(gaps, buffers), "dtype": str(kind)}
@@ -201,7 +210,8 @@ def unpack(node: Any, buffers: list[Any]) -> Any:
     if "frame" in node:
         return _unpack_frame(node, buffers)
     if "series" in node:
-        return pd.Series(_unpack_column(node["series"], buffers))
+        values = _unpack_column(node["series"], buffers)
+        return pd.Series(values, dtype=_own(values))
     if "timestamp" in node:
         moment = pd.Timestamp(node["timestamp"])
         return moment if node["zone"] is None else moment.tz_convert(node["zone"])
@@ -256,8 +266,9 @@ def _unpack_column(node: Any, buffers: list[Any]) -> Any:
     import pandas as pd
 
     if "codes" in node:
-        labels = pd.Index(_unpack_column(node["categories"], buffers))
-        return pd.Categorical.from_codes(unpack(node["codes"], buffers), labels, ordered=node["ordered"])
+        labels = _unpack_column(node["categories"], buffers)
+        labels, codes = pd.Index(labels, dtype=_own(labels)), unpack(node["codes"], buffers)
+        return pd.Categorical.from_codes(codes, labels, ordered=node["ordered"])
     if "zoned" in node:
         return pd.DatetimeIndex(unpack(node["zoned"], buffers)).tz_localize("UTC").tz_convert(node["zone"])
     if "strings" in node:
@@ -270,7 +281,12 @@ def _unpack_column(node: Any, buffers: list[Any]) -> Any:
     values = unpack(node, buffers)
     if values.dtype.kind in "mM" and pd.Series(values[:0]).dtype != values.dtype:
         warnings.warn(f"times of {values.dtype} are nanoseconds in pandas {pd.__version__}", stacklevel=2)
-    return pd.Series(values, dtype=object) if values.dtype == object else np.asarray(values)
+    return np.asarray(values)
+
+
+def _own(values: Any) -> Any:
+    """The type to say: of an array of objects newer versions of pandas would make text, and None would become NaN."""
+    return object if values.dtype == object else None
 
 
 def _strings(values: Any, missing: str) -> Any:
@@ -282,7 +298,7 @@ def _strings(values: Any, missing: str) -> Any:
         return pd.array(values, dtype="str")
     if any(value is None for value in values):
         warnings.warn(f"gaps in text are NaN among objects in pandas {pd.__version__}", stacklevel=2)
-    return pd.Series([float("nan") if value is None else value for value in values], dtype=object)
+    return _objects([float("nan") if value is None else value for value in values])
 
 
 def _unpack_frame(node: Any, buffers: list[Any]) -> Any:
@@ -291,13 +307,13 @@ def _unpack_frame(node: Any, buffers: list[Any]) -> Any:
     told = node["index"]
     if "levels" in told:
         levels = [_unpack_column(level, buffers) for level in told["levels"]]
-        index = pd.Index(levels[0], name=told["names"][0])
-        index = index if len(levels) == 1 else pd.MultiIndex.from_arrays(levels, names=told["names"])
+        kept = [pd.Index(level, dtype=_own(level)) for level in levels]
+        index = pd.MultiIndex.from_arrays(kept, names=told["names"]) if len(kept) > 1 else kept[0]
+        index.names = told["names"]
     else:
         index = pd.RangeIndex(told["start"], told["start"] + told["step"] * node["rows"], told["step"])
     columns = [_unpack_column(column, buffers) for column in node["frame"]]
-    # As Series: of an array of objects newer versions of pandas would make text, and None would become NaN.
-    held = [pd.Series(column, dtype=object if column.dtype == object else None) for column in columns]
-    frame = pd.DataFrame({place: column.set_axis(index) for place, column in enumerate(held)}, index=index)
+    held = [pd.Series(column, index, dtype=_own(column)) for column in columns]
+    frame = pd.DataFrame(dict(enumerate(held)), index=index)
     frame.columns = pd.Index([unpack(label, buffers) for label in node["labels"]])
     return frame
