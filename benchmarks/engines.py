@@ -2,9 +2,11 @@
 
     python benchmarks/engines.py run --rows 10000000 --engines local,workers,ray
     python benchmarks/engines.py merge --rows 1000000000 --workers 64
+    python benchmarks/engines.py fleet --gates 200
 
 `run` compares a logistic regression with its ONNX file, once per engine, each in a process of its own; CPU seconds are
-those of all processes. `merge` compares a few parts for real, weighs what they send and times how it is merged, and
+those of all processes. `fleet` runs many small gates by a loop over their files, by one command in three ways and by a
+few separate commands. `merge` compares a few parts for real, weighs what they send and times how it is merged, and
 from that works out a run that nobody made.
 """
 
@@ -128,12 +130,101 @@ def merge(rows: int, workers: int, parts: int) -> None:
             print(f"{told}: {json.dumps(figures)}")
 
 
+ALONE = 4
+"""Gates that are run by separate commands to see what one costs."""
+
+FLEETS = {
+    "as it is": (),
+    "without edge cases": ("--edge", "off"),
+    "the data only": ("--edge", "off", "--batch-sizes", "none", "--shapes", "none"),
+}
+
+
+def make_gates(folder: Path, count: int) -> None:
+    """Small models of four kinds with their exports, and 600 rows for each."""
+    import joblib
+    import pandas as pd
+    from skl2onnx import to_onnx
+    from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    kinds = (
+        lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+        lambda: RandomForestClassifier(20, max_depth=6, random_state=0),
+        lambda: GradientBoostingClassifier(n_estimators=20, random_state=0),
+        Ridge,
+    )
+    for number in range(count):
+        rows = np.random.default_rng(number).normal(size=(600, COLUMNS)).astype(np.float32)
+        model = kinds[number % len(kinds)]()
+        model.fit(rows, rows[:, 0] + rows[:, 1] * rows[:, 2] > 0)
+        place = folder / f"gate{number:03d}"
+        place.mkdir(parents=True)
+        joblib.dump(model, place / "model.joblib")
+        options = {} if isinstance(model, Ridge) else {"options": {"zipmap": False}}
+        (place / "model.onnx").write_bytes(to_onnx(model, rows[:1], **options).SerializeToString())
+        named = {f"f{column}": rows[:, column] for column in range(COLUMNS)}
+        pd.DataFrame(named).to_parquet(place / "rows.parquet")
+
+
+def loop(folder: Path) -> dict[str, float]:
+    """What somebody would write who trusts every file: open both, read the rows, ask both, take the difference."""
+    began = _cpu()
+    import joblib
+    import onnxruntime
+    import pandas as pd
+    import sklearn.ensemble  # noqa: F401 - a pickle would import it within the loop
+
+    imported = _cpu()
+    gates = sorted(folder.iterdir())
+    for gate in gates:
+        model = joblib.load(gate / "model.joblib")
+        session = onnxruntime.InferenceSession(gate / "model.onnx")
+        rows = pd.read_parquet(gate / "rows.parquet").to_numpy()
+        expected = [model.predict(rows), *([model.predict_proba(rows)] if hasattr(model, "predict_proba") else [])]
+        given = session.run(None, {session.get_inputs()[0].name: rows})
+        for ours, theirs in zip(expected, given, strict=True):
+            assert np.abs(ours - theirs.reshape(ours.shape)).max() < 1e-3
+    return {"imports": round(imported - began, 2), "a_gate": round((_cpu() - imported) / len(gates), 4)}
+
+
+def fleet(count: int) -> None:
+    """What a gate of a fleet costs beside a loop over the same files, and beside a command of its own."""
+    likewise = str(Path(sys.executable).with_name("likewise"))
+    with tempfile.TemporaryDirectory() as place:
+        models = Path(place) / "models"
+        make_gates(models, count)
+        words = [sys.executable, __file__, "loop", "--folder", str(models)]
+        own = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        print("loop", own)
+        for told, options in FLEETS.items():
+            reports = Path(place) / told
+            used = _used([likewise, "fleet", str(models), "--reports", str(reports), "--quiet", *options])
+            times = used / count / own["a_gate"]
+            print(f"fleet, {told}: {used / count:.3f} CPU s a gate, {times:.1f} times the loop's {own['a_gate']:.3f}")
+        alone = 0.0
+        for gate in sorted(models.iterdir())[:ALONE]:
+            files = [str(gate / name) for name in ("model.joblib", "model.onnx")]
+            alone += _used([likewise, "check", *files, "--data", str(gate / "rows.parquet"), "--html", f"{gate}.html"])
+        print(f"separate commands: {alone / ALONE:.3f} CPU s a gate")
+
+
+def _used(words: list[str]) -> float:
+    """CPU seconds of a command and all that it started."""
+    began = _cpu()
+    subprocess.run(words, check=True, capture_output=True, cwd=tempfile.gettempdir())
+    return _cpu() - began
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "one", "merge"))
+    parser.add_argument("what", choices=("run", "one", "merge", "fleet", "loop"))
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--parts", type=int, default=6)
+    parser.add_argument("--gates", type=int, default=200)
     parser.add_argument("--engines", default="local,workers,ray")
     parser.add_argument("--engine", default="local")
     parser.add_argument("--folder", default=".")
@@ -142,5 +233,9 @@ if __name__ == "__main__":
         run(given.rows, given.engines.split(","))
     elif given.what == "one":
         print(json.dumps(one(Path(given.folder), given.engine)))
+    elif given.what == "loop":
+        print(json.dumps(loop(Path(given.folder))))
+    elif given.what == "fleet":
+        fleet(given.gates)
     else:
         merge(given.rows, given.workers, given.parts)

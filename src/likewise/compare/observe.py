@@ -50,7 +50,8 @@ from likewise.contracts.comparison import (
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Kind, Runner
 from likewise.contracts.values import dataclass
-from likewise.data.selection import require_few
+from likewise.data.cells import listed
+from likewise.data.selection import only_columns, require_few
 from likewise.errors import LikewiseError, ModelError, RowCountError
 from likewise.models.remote import cores
 from likewise.registry import extensions
@@ -61,6 +62,9 @@ networks are asked that take long, fewer: the comparison asks about them again."
 
 JUDGED = frozenset({"closeness", "agreement"})
 """The metrics whose limits hold for any rows; the others speak of rows as they come, and take longer."""
+
+IGNORED_READ, IGNORED_NAMED = 16, 32
+"""Columns that neither model takes: so many are read and shown with the worst rows, and so many are named."""
 
 SHAPES_SHOWN = 6
 """Inputs of a sample whose shapes are told."""
@@ -148,7 +152,8 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
     if not first.stacked:
         notes.append(f"no rows: every call is one sample, as {_shapes(first)}")
     if ignored:
-        notes.append(f"columns that neither model takes were ignored: {', '.join(map(repr, ignored))}")
+        told = listed([*map(repr, ignored)], IGNORED_NAMED)
+        notes.append(f"columns that neither model takes were ignored: {told}")
     if plan.ignore:
         notes.append(f"outputs left out on request: {', '.join(map(repr, plan.ignore))}")
     return Prepared(
@@ -162,6 +167,23 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
         plan.nan_equal,
         {REFERENCE: reference_answers, CANDIDATE: candidate_answers},
     )
+
+
+def without_ignored(plan: Plan, prepared: Prepared) -> tuple[Plan, Prepared]:
+    """The same without the columns that neither model takes, where there are many: they are read no further.
+
+    A few are read on, because they help to recognise a row that is shown.
+    """
+    first = prepared.first
+    ignored = columns_used((prepared.reference.feed, prepared.candidate.feed), first.inputs)
+    if len(ignored) <= IGNORED_READ:
+        return plan, prepared
+    taken = [name for name in first.inputs if name not in frozenset(ignored)]
+    source = only_columns(plan.source, taken)
+    if source is plan.source:
+        return plan, prepared
+    note = f"{len(ignored):,} columns that neither model takes were read in the first rows only, and are not shown"
+    return replace(plan, source=source), replace(prepared, notes=(*prepared.notes, note))
 
 
 def observe(

@@ -185,6 +185,9 @@ class Adapter(Protocol):
     modules: tuple[str, ...] = ()
     """What is worth importing before a model is opened."""
 
+    families: tuple[str, ...] = ()
+    """What is worth importing before many models are opened: what one of them would name, the next need not."""
+
     def claims(self, target: object) -> bool:
         """Is this ours? Answered without importing the framework."""
         ...

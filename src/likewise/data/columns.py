@@ -10,10 +10,11 @@ from __future__ import annotations
 import copy
 import datetime
 import re
+import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from likewise.contracts.data import Array, Columns
 from likewise.errors import DataError
@@ -46,8 +47,7 @@ def _series_to_array(series: Any) -> Array:
     import numpy as np
 
     native = series.to_native()
-    dtype = getattr(native, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufcmM":
+    if _is_numeric(getattr(native, "dtype", None)):
         return np.asarray(native.to_numpy())
     arrow = series_to_arrow(series)
     if arrow is not None:
@@ -213,7 +213,7 @@ class ArrowColumns(_LazyColumns):
         self, table: pa.Table, cache: dict[str, Array] | None = None, *, names: Sequence[str] | None = None
     ) -> None:
         if names is None:
-            index = _index_columns(table.schema)
+            index = index_columns(table.schema)
             names = [name for name in table.column_names if name not in index and not _STRAY_INDEX.fullmatch(name)]
             table = table.select([*names, *index])
         super().__init__(names, cache)
@@ -264,7 +264,7 @@ class ArrowColumns(_LazyColumns):
 
     def frame(self) -> Any:
         table = self._table
-        shown_as_column = set(self._names).intersection(_index_columns(table.schema))
+        shown_as_column = set(self._names).intersection(index_columns(table.schema))
         if shown_as_column:
             table = _without_index(table, shown_as_column)
         # As pandas reads it: columns that Arrow hands over without a copy could not be written to.
@@ -283,40 +283,56 @@ def _arrow_columns(stream: pa.Buffer, names: tuple[str, ...]) -> ArrowColumns:
 class FrameColumns(_LazyColumns):
     """Columns of a live DataFrame, pandas or polars, kept as they are for models that take frames.
 
-    A column is called `str()` of its label; the frame keeps the label.
+    A column is called `str()` of its label; the frame keeps the label. Rows and numbers of pandas are asked of pandas
+    itself: edge cases take a few rows hundreds of times, and the way around took longer than the models.
     """
 
-    def __init__(self, frame: Any, cache: dict[str, Array] | None = None) -> None:
-        import narwhals as nw
-
-        self._frame = nw.from_native(frame, eager_only=True)
-        super().__init__([str(label) for label in self._frame.columns], cache)
+    def __init__(
+        self, frame: Any, cache: dict[str, Array] | None = None, *, names: Sequence[str] | None = None
+    ) -> None:
+        self._pandas = _is_pandas(frame)
+        self._native = frame if self._pandas else _native(frame)
+        super().__init__([str(label) for label in self._native.columns] if names is None else names, cache)
         # Of two columns of one name the first, as a look through the names would find it, for each in no time.
         self._places = {name: place for place, name in reversed([*enumerate(self._names)])}
 
+    @property
+    def _frame(self) -> Any:
+        import narwhals as nw
+
+        return nw.from_native(self._native, eager_only=True)
+
     def _convert(self, name: str) -> Array:
+        if self._pandas:
+            column = self._native.iloc[:, self._places[name]]
+            if _is_numeric(column.dtype):
+                return cast("Array", column.to_numpy())
         return _series_to_array(self._frame[:, self._places[name]])
 
     def slice(self, start: int, stop: int) -> Columns:
-        return FrameColumns(self._frame[start:stop])
+        rows = self._native.iloc[start:stop] if self._pandas else self._frame[start:stop]
+        return FrameColumns(rows, names=self._names)
 
     def select(self, names: Sequence[str]) -> Columns:
         positions = [self._places[name] for name in _known(names, self)]
+        if self._pandas:
+            return FrameColumns(self._native.iloc[:, positions], self._cache)
         return FrameColumns(self._frame[:, positions], self._cache)
 
     def take(self, positions: Array) -> Columns:
-        return FrameColumns(self._frame[positions.tolist()])
+        rows = self._native.take(positions) if self._pandas else self._frame[positions.tolist()]
+        return FrameColumns(rows, names=self._names)
 
     def copy(self) -> Columns:
-        frame = self._frame.clone().to_native()
-        if hasattr(frame, "assign"):
+        frame = self._native.copy() if self._pandas else self._frame.clone().to_native()
+        if self._pandas:
             for place, dtype in enumerate(frame.dtypes):
                 if getattr(dtype, "kind", None) == "O" and str(dtype) == "object":
                     # As a Series: of an array of objects pandas would make text, and None would become NaN.
                     column = frame.iloc[:, place]
                     cells = own_array(column.to_numpy())
                     frame.isetitem(place, type(column)(cells, index=frame.index, dtype=object))
-        return FrameColumns(frame)
+        return FrameColumns(frame, names=self._names)
 
     def arrow(self, name: str) -> pa.Array | None:
         """A column that numpy cannot hold as it is, as Arrow has it; None for others."""
@@ -325,11 +341,30 @@ class FrameColumns(_LazyColumns):
         return series_to_arrow(series) if kind not in "biufc" or series.null_count() else None
 
     def frame(self) -> Any:
-        return self._frame.to_native()
+        return self._native
 
     def row(self, position: int) -> dict[str, Any]:
         cells = self._frame[position : position + 1].iter_columns()
         return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True)}
+
+
+def _is_pandas(frame: Any) -> bool:
+    """Is it a DataFrame of pandas? What is not imported, nobody has one of."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(frame, pandas.DataFrame)
+
+
+def _native(frame: Any) -> Any:
+    import narwhals as nw
+
+    return nw.to_native(frame, pass_through=True)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """Does numpy hold a column of that type as it is: numbers, truth values and times without a zone?"""
+    import numpy as np
+
+    return isinstance(dtype, np.dtype) and dtype.kind in "biufcmM"
 
 
 def _cell(series: Any) -> Any:
@@ -342,7 +377,8 @@ _STRAY_INDEX = re.compile(r"__index_level_\d+__")
 """An index that pandas wrote and another tool copied without saying so."""
 
 
-def _index_columns(schema: pa.Schema) -> list[str]:
+def index_columns(schema: pa.Schema) -> list[str]:
+    """The columns that pandas wrote as the index of a DataFrame."""
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     return [name for name in index if isinstance(name, str) and name in schema.names]
 

@@ -49,6 +49,11 @@ class Where:
         """What pyarrow filters by."""
         return _Reader(self.text).whole()[0]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+        return tuple(_Reader(self.text).whole()[1])
+
     def told_by_bounds(self, schema: pa.Schema) -> bool:
         """May the least and largest value of many rows say that none of them counts? NaN is not among these values."""
         import pyarrow as pa

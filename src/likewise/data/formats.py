@@ -8,7 +8,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
@@ -41,12 +41,18 @@ class Format(Protocol):
         ...
 
     def read(
-        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the position of their first row in the file.
 
         Formats that can skip leave out batches outside `start` to `stop`, and those that hold no row that is `wanted`
-        by what the file says about them; none cuts a batch.
+        by what the file says about them; none cuts a batch. Of `columns` alone, batches may hold others beside them.
         """
         ...
 
@@ -87,11 +93,17 @@ class Arrow:
                 return Facts(found.schema, ds.dataset(path, format="ipc").count_rows() if stored else None)
 
     def read(
-        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=ARROW_REMEDY):
-            for batch in self._batches(path):
+            for batch in self._batches(path, columns):
                 if first >= stop:
                     return
                 if first + batch.num_rows > start:
@@ -101,8 +113,8 @@ class Arrow:
                     yield first, batch
                 first += batch.num_rows
 
-    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
-        with _opened(path) as found:
+    def _batches(self, path: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with _opened(path, columns) as found:
             if _is_file(path):
                 yield from (found.get_batch(number) for number in range(found.num_record_batches))
             else:
@@ -130,10 +142,15 @@ def _require_end(path: str) -> None:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Any]:
+def _opened(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
     import pyarrow as pa
 
-    with pa.memory_map(path) as mapped, (pa.ipc.open_file if _is_file(path) else pa.ipc.open_stream)(mapped) as found:
+    opened = pa.ipc.open_file if _is_file(path) else pa.ipc.open_stream
+    options = None
+    if columns is not None:
+        with _opened(path) as whole:
+            options = pa.ipc.IpcReadOptions(included_fields=sorted(map(whole.schema.get_field_index, columns)))
+    with pa.memory_map(path) as mapped, opened(mapped, options=options) as found:
         yield found
 
 
@@ -148,7 +165,13 @@ class Parquet:
             return Facts(file.schema_arrow, file.metadata.num_rows)
 
     def read(
-        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         import pyarrow.parquet as pq
 
@@ -161,7 +184,8 @@ class Parquet:
                 end = first + group.num_rows
                 position = first
                 if end > start and first < stop and (telling is None or number in telling):
-                    for batch in file.iter_batches(_rows_a_block(group), row_groups=[number]):
+                    size = _rows_a_block(group, columns)
+                    for batch in file.iter_batches(size, row_groups=[number], columns=columns):
                         yield position, batch
                         position += batch.num_rows
                         if position >= stop:
@@ -175,9 +199,15 @@ class Parquet:
                 first = end
 
 
-def _rows_a_block(group: Any) -> int:
+def _rows_a_block(group: Any, columns: Sequence[str] | None) -> int:
     """Many rows at once, but of wide rows fewer."""
-    width = max(1, group.total_byte_size // max(1, group.num_rows))
+    size = group.total_byte_size
+    if columns is not None:
+        names, parts = set(columns), map(group.column, range(group.num_columns))
+        # Of what lies within each other the way is noted, with dots, which may also be part of a name.
+        mine = (part for part in parts if names & {part.path_in_schema, part.path_in_schema.partition(".")[0]})
+        size = sum(part.total_uncompressed_size for part in mine)
+    width = max(1, size // max(1, group.num_rows))
     return int(min(max(4 * BLOCK_BYTES // width, 64), 65_536))
 
 
@@ -223,11 +253,17 @@ class Delimited:
         return Facts(pa.schema(as_text), None)
 
     def read(
-        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=CSV_REMEDY), _Text(path, self.delimiter) as text:
-            with self._rows(path, text, schema) as rows:
+            with self._rows(path, text, schema, columns) as rows:
                 for batch in rows or ():
                     yield first, batch
                     first += batch.num_rows
@@ -238,7 +274,9 @@ class Delimited:
                 )
 
     @contextmanager
-    def _rows(self, path: str, text: _Text, schema: pa.Schema | None) -> Iterator[Any]:
+    def _rows(
+        self, path: str, text: _Text, schema: pa.Schema | None, columns: Sequence[str] | None = None
+    ) -> Iterator[Any]:
         """Arrow's reader of the rows under the header, or None where there are none."""
         import pyarrow as pa
         import pyarrow.csv as pc
@@ -256,6 +294,7 @@ class Delimited:
                     null_values=MISSING,
                     strings_can_be_null=True,
                     column_types=None if schema is None else {name: schema.field(name).type for name in text.names},
+                    include_columns=columns,
                 ),
             ) as rows:
                 yield rows
@@ -368,7 +407,13 @@ class JsonLines:
         raise DataError(f"{path} holds no lines", remedy=JSON_REMEDY)
 
     def read(
-        self, path: str, schema: pa.Schema, start: int, stop: int, wanted: Wanted | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        start: int,
+        stop: int,
+        wanted: Wanted | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
         with reading(path, remedy=JSON_REMEDY):

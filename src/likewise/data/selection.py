@@ -6,7 +6,7 @@ at every batch size and in any number of shards. A column to stratify by spreads
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import field, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ import numpy as np
 from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
 from likewise.contracts.values import dataclass
 from likewise.data.readers import rebatched
+from likewise.data.readers.tables import TableSource
 from likewise.data.times import moments
 from likewise.errors import DataError, UsageError, foreign, nearest
 
@@ -335,6 +336,21 @@ def select(
     if stratify is not None:
         source, samples = Stratified(source, stratify, samples, sample, seed), None
     return Selection(source, samples, sample, seed, tuple(drop), id, time)
+
+
+def only_columns(source: Source, names: Collection[str]) -> Source:
+    """The same rows without the columns that nobody asked for, where that saves reading them; else the same source.
+
+    What is dropped was there when the first rows were looked at; ids, times and what is stratified by are still read.
+    """
+    if isinstance(source, Selection):
+        more = {*names, *(name for name in (source.row_id, source.time) if name is not None)}
+        inner = only_columns(source.source, more)
+        return source if inner is source.source else replace(source, source=inner, drop=())
+    if isinstance(source, Stratified):
+        inner = only_columns(source.source, {*names, source.column})
+        return source if inner is source.source else replace(source, source=inner)
+    return source.only(names) if isinstance(source, TableSource) else source
 
 
 def _first(batches: Iterable[Batch], limit: int) -> Iterator[Batch]:

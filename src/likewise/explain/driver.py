@@ -243,7 +243,7 @@ def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | N
         return None
     if parts[0].batch.stacked and (at_hand is None or failing < case.comparison.rows_beyond):
         there = {int(number) for part in parts for number in part.batch.rows.numbers}
-        parts.extend(_rows_by_number(case, sorted(worst - there), until))
+        parts.extend(_rows_by_number(case, sorted(worst - there), [*parts[0].batch.inputs], until))
     batch = joined([part.batch for part in parts])
     reference, candidate = (
         {name: np.concatenate([answer[name] for answer in side]) for name in side[0]}
@@ -255,15 +255,19 @@ def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | N
     return Sample(batch, reference, candidate, known, ~rows_agreeing(pairs, len(batch)), complete)
 
 
-def _rows_by_number(case: Case, numbers: Sequence[int], until: float) -> Iterator[Head]:
-    """Single rows from further on in the data: read there, and both models asked about them alone."""
+def _rows_by_number(case: Case, numbers: Sequence[int], columns: Sequence[str], until: float) -> Iterator[Head]:
+    """Single rows from further on in the data, with these columns: read there, and both models asked about them alone.
+
+    The run may have left out columns that neither model takes.
+    """
     wanted = np.array(numbers, dtype=np.int64)
     if not len(wanted):
         return
     for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
-            yield _answered(case, chunk.at(positions))
+            found = chunk.at(positions)
+            yield _answered(case, replace(found, inputs=found.inputs.select(columns)))
         if not len(chunk) or chunk.rows.numbers[-1] >= wanted[-1] or case.clock.now() > until:
             return
 

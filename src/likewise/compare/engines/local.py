@@ -22,7 +22,16 @@ import numpy as np
 
 from likewise.compare.call import Side, incident, joined, timed
 from likewise.compare.engines import FAILING_ROWS, FIRST_ROWS, HEAD_ROWS, Head, Kept, Run, Session
-from likewise.compare.observe import CANDIDATE, REFERENCE, Partial, Prepared, finish, observe_rows, prepare
+from likewise.compare.observe import (
+    CANDIDATE,
+    REFERENCE,
+    Partial,
+    Prepared,
+    finish,
+    observe_rows,
+    prepare,
+    without_ignored,
+)
 from likewise.compare.variations.lengths import require_known
 from likewise.contracts.comparison import Cast, Comparison, Incident, Json, Mismatch, Plan, RunFacts
 from likewise.contracts.data import Array, Batch, Source
@@ -109,6 +118,7 @@ def carried_out(
         return Run(_nothing(plan, _ended(error)))
     if isinstance(prepared, Incident):
         return Run(_nothing(plan, Partial(incidents=(prepared,))), RunFacts(details=details))
+    plan, prepared = without_ignored(plan, prepared)
     if not prepared.pairing.pairs:
         comparison = finish(prepared, Partial(), replace(plan, expected_rows=None))
         return Run(comparison, RunFacts(details=details), prepared)

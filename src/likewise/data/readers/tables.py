@@ -14,7 +14,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from likewise.contracts.data import Batch, Provenance, RowIds, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
-from likewise.data.columns import ArrowColumns, require_unique
+from likewise.data.columns import ArrowColumns, index_columns, require_unique
 from likewise.data.files import each_once
 from likewise.data.filters import Wanted, Where
 from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
@@ -60,6 +60,7 @@ class TableSource:
 
     `start` and `stop` bound the rows; of those, every `turns`-th block of rows from `turn` on, and of these the ones
     that `where` holds for. A folder may say in its name what a column holds in all rows below (`partitions`, by file).
+    Only `columns` are read, where they are named, and what pandas wrote as the index.
     """
 
     location: str
@@ -73,6 +74,7 @@ class TableSource:
     turns: int = 1
     where: Where | None = None
     partitions: tuple[Mapping[str, Any], ...] = ()
+    columns: frozenset[str] | None = None
     _begun: list[_Begun] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,10 +101,10 @@ class TableSource:
         def numbered() -> Iterator[Batch]:
             for first, piece in self._pieces():
                 numbers = np.arange(first, first + piece.num_rows, dtype=np.int64)
-                table = pa.Table.from_batches([piece], self.schema)
+                table = pa.Table.from_batches([piece])
                 if self.where is not None:
                     counted = table.append_column(NUMBERS, pa.array(numbers)).filter(self.where.expression)
-                    numbers, table = counted.column(NUMBERS).to_numpy(), counted.drop_columns([NUMBERS])
+                    numbers, table = counted.column(NUMBERS).to_numpy(), counted.select(self._names())
                 if len(numbers):
                     yield Batch(RowIds(numbers), ArrowColumns(table))
 
@@ -117,6 +119,18 @@ class TableSource:
             return [replace(self, turn=turn, turns=count) for turn in range(count)]
         ranges = split(self.start, self.start + total, count)
         return [replace(self, start=start, stop=stop) for start, stop in ranges]
+
+    def only(self, names: Iterable[str]) -> TableSource:
+        """The same rows with these columns; what was read of the others to look at the first rows is let go."""
+        self._begun.clear()
+        return replace(self, columns=frozenset(names))
+
+    def _names(self, *more: str) -> list[str]:
+        """The columns of a batch, and more that are read on the way."""
+        if self.columns is None:
+            return list(self.schema.names)
+        taken = {*self.columns, *index_columns(self.schema), *more}
+        return [name for name in self.schema.names if name in taken]
 
     def _pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the number of their first row; where somebody only looked at the first, it is not read again."""
@@ -136,15 +150,19 @@ class TableSource:
         import pyarrow as pa
 
         first = 0
+        names = self._names(*(self.where.columns if self.where else ()))
+        whole = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
         named = self.partitions or ({},) * len(self.paths)
         stored_here = [name for name in self.schema.names if name not in named[0]] if named else []
         schema = pa.schema([self.schema.field(name) for name in stored_here], self.schema.metadata)
+        # A file is read for its rows even if all that is asked for stands in the names of its folders.
+        few = None if self.columns is None else [name for name in stored_here if name in names] or stored_here[:1]
         for path, count, said in zip(self.paths, self.counts, named, strict=True):
             end = first if count is None else first + count
             if count is None or (end > self.start and first < self.stop):
                 told = self.where is not None and self.where.told_by_bounds(self.schema)
                 wanted = Wanted(self.where.expression, self.schema, said) if self.where and told else None
-                stored = FORMATS[self.format].read(path, schema, self.start - first, self.stop - first, wanted)
+                stored = FORMATS[self.format].read(path, schema, self.start - first, self.stop - first, wanted, few)
                 for position, batch in stored:
                     end = max(end, first + position + batch.num_rows)
                     # The columns in the order of the first file, under its metadata.
@@ -152,9 +170,9 @@ class TableSource:
                         _repeated(said[name], self.schema.field(name).type, batch.num_rows)
                         if name in said
                         else batch.column(name)
-                        for name in self.schema.names
+                        for name in names
                     ]
-                    yield from self._cut(first + position, pa.RecordBatch.from_arrays(columns, schema=self.schema))
+                    yield from self._cut(first + position, pa.RecordBatch.from_arrays(columns, schema=whole))
             first = end
 
     def _cut(self, first: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -342,6 +342,11 @@ class SklearnAdapter(Adapter):
 
     framework = "sklearn"
     modules = ("pandas", "sklearn.pipeline")
+    families = (
+        *("sklearn.compose", "sklearn.ensemble", "sklearn.feature_extraction.text", "sklearn.linear_model"),
+        *("sklearn.naive_bayes", "sklearn.neural_network", "sklearn.preprocessing", "sklearn.svm"),
+        *("likewise.models.sklearn.inside", "likewise.models.sklearn.trees"),
+    )
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str | os.PathLike):
