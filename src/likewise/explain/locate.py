@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.explain import counterparts
+from likewise.explain import counterparts, splice
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import Answer, Beside, Errors, Part, measured, opened
 from likewise.explain.first_wrong_step import first_wrong_step
@@ -109,8 +109,9 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     one = case.rows(failing_positions(case, 1))
     ours = inside(case, "reference", reference, set(pairs.values()), fed(case, "reference", one))
     pairs = counterparts.comparable(pairs, ours, found.values)
-    largest = max((array.nbytes for array in found.values.values()), default=1)
-    batch, positions = _rows(case, largest)
+    sizes = [array.nbytes for array in found.values.values()]
+    # The runtime may keep all of them, however few are read.
+    batch, positions = _rows(case, max(max(sizes, default=1), sum(sizes) * counterparts.WINDOW // splice.BYTES))
     inputs = fed(case, "reference", batch)
 
     def values(names: Collection[str]) -> Mapping[str, Array]:
