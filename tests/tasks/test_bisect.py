@@ -62,10 +62,10 @@ def test_the_package_is_named_from_python_and_by_a_command(project):
     result = likewise.bisect(model, np.arange(10.0), old, new, tell=told.append)
     assert result.outcome == "FAIL"
     assert result.culprits == (Upgrade("beta", "1", "2"),)
-    assert told[0] == "1 packages differ; two environments are made"
+    assert told[0] == "1 package differs; two environments are made"
     words = ("own.py:model", "--data", "rows.npy", "--from", "old.txt", "--to", "new.txt")
     done = command("bisect", *words, folder=project)
-    done.expect(1, "own.py:model answers differently because of: beta 1 → 2", "1 packages differ")
+    done.expect(1, "own.py:model answers differently because of: beta 1 → 2", "1 package differs")
     assert "Making an environment" not in done.stderr
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from likewise.contracts.models import Elsewhere
 from likewise.contracts.results import BisectResult, Trial, Upgrade
-from likewise.contracts.verdict import Outcome
+from likewise.contracts.verdict import Outcome, counted
 from likewise.errors import UsageError
 from likewise.models.environments.make import name_of
 
@@ -54,7 +54,8 @@ def bisect(
     before, after = pins(old), pins(new)
     changed = upgrades(before, after)
     compare = compare or _compared(model, data, python, options)
-    tell(f"{len(changed)} packages differ; {_expected(len(changed))}")
+    differing = f"{counted(len(changed), 'packages')} {'differs' if len(changed) == 1 else 'differ'}"
+    tell(f"{differing}; {_expected(len(changed))}")
     trials: dict[frozenset[str], Trial] = {}
 
     def differs(chosen: Iterable[Upgrade]) -> bool:

@@ -90,7 +90,10 @@ def _lines(result: BisectResult) -> Iterator[str]:
     elif not result.changed:
         yield "No package differs."
     elif result.trials[0].outcome == "PASS":
-        yield f"All {len(result.changed)} upgrades together change nothing: {result.trials[0].told}."
+        every = (
+            f"All {len(result.changed)} upgrades together change" if len(result.changed) > 1 else "The upgrade changes"
+        )
+        yield f"{every} nothing: {result.trials[0].told}."
     else:
         yield f"It cannot be told: {result.trials[0].told}."
     skipped = [trial for trial in result.trials if trial.outcome == "INCONCLUSIVE"]

@@ -33,7 +33,7 @@ report = "artifacts/parity_report.json"
 # id = "customer_id"       # name rows by this column
 # max_failure_rate = 0.001 # inconclusive unless the rows can show it
 # baseline = "accepted.json" # fails too if a measure is worse than in that run,
-# max_worse = 20             # by more than so many percent
+# max_worse = 20             # by more than this many percent
 #
 # [gates.export.limits]
 # "probabilities.max_abs_diff" = 0.02

@@ -22,6 +22,7 @@ from likewise.cli import options
 @options.debug_option
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
+    from likewise.contracts.verdict import counted
     from likewise.tasks.isolation.supervisor import watched
     from likewise.tasks.own_files import require_outputs
 
@@ -31,7 +32,7 @@ def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float 
     arguments["options"] = {**own, **arguments.pop("options", {})}
     rows = watched({"do": "record", "arguments": arguments}, shown=not quiet, timeout=timeout, debug=debug)
     if not quiet:
-        click.echo(f"Recorded the answers to {rows:,} rows in {output}")
+        click.echo(f"Recorded the answers to {counted(rows, 'rows')} in {output}")
 
 
 EXTENSION = record
