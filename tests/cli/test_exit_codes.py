@@ -202,7 +202,7 @@ def test_what_is_no_verdict_stays_where_a_report_would_go(models, tmp_path, text
     ("arguments", "words"),
     [
         ((), ("neither arguments nor a likewise.toml",)),
-        (("a.joblib",), ("the candidate is missing",)),
+        (("a.joblib",), ("the candidate is missing", "one gate of a likewise.toml: --gate a.joblib")),
         (("a.joblib", "b.onnx"), ("--data",)),
         (("a.joblib", "b.onnx", "--data", "d.csv", "--preset", "standart"), ("'standart'", "standard")),
         (("a.joblib", "b.onnx", "--data", "d.csv", "--abs-tol", "nan"), ("--abs-tol is nan",)),

@@ -14,6 +14,7 @@ from faults.editing import constants_of, with_attributes, with_constants
 from faults.quiet import quietly
 from onnx import TensorProto, helper, numpy_helper
 from skl2onnx import to_onnx
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from weighing import ask_about_weights, cleared, silent, times, top
 
 import data_only
+import likewise
 from likewise.models.arrays import PREPROCESSING
 from likewise.models.onnx.inside import constants, with_values
 from likewise.models.sklearn.inside import parameters
@@ -199,6 +201,17 @@ def test_the_origin_written_into_a_file_is_evidence(tmp_path):
     found = data_only.explain(tmp_path / "model.joblib", tmp_path / "model.onnx", frame).diagnoses
     assert (found[0].cause, found[0].culprit) == ("stale-weights", "model")
     assert "made from another model" in found[0].evidence
+
+
+def test_a_file_made_from_a_model_of_another_kind_is_told_first(tmp_path):
+    """Nothing can be put back where the two have no weight in common: an export of the reference is the experiment."""
+    frame, target = patients(), stage().astype(float)
+    joblib.dump(Ridge().fit(frame, target), tmp_path / "line.joblib")
+    joblib.dump(RandomForestRegressor(3, random_state=0).fit(frame, target), tmp_path / "trees.joblib")
+    likewise.export(tmp_path / "trees.joblib", frame, tmp_path / "trees.onnx", check=False)
+    told = data_only.explain(tmp_path / "line.joblib", tmp_path / "trees.onnx", frame).diagnoses[0]
+    assert (told.cause, told.explained_share, told.remedy_verified) == ("stale-weights", 1.0, True)
+    assert "was made from another model" in told.evidence
 
 
 def test_a_doubtful_origin_is_no_cause_where_all_weights_are_equal(tmp_path):

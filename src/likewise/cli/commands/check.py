@@ -77,7 +77,8 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
         settings = {name: overridden(gate, stated) for name, gate in settings.items()}
     else:
         if candidate is None:
-            raise UsageError("the candidate is missing", remedy="likewise check REFERENCE CANDIDATE --data FILE")
+            one = "" if os.path.exists(reference) else f", or for one gate of a likewise.toml: --gate {reference}"
+            raise UsageError("the candidate is missing", remedy=f"likewise check REFERENCE CANDIDATE --data FILE{one}")
         if path is not None or chosen:
             raise UsageError(
                 "models cannot be named together with --config or --gate",

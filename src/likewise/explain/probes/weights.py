@@ -22,6 +22,7 @@ from likewise.data.cells import listed
 from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
+from likewise.explain.remedies import exported
 from likewise.explain.weights import (
     Difference,
     Part,
@@ -82,7 +83,12 @@ def other_weights(case: Case) -> Iterator[Explained]:
     equal = found is not None and found.matches and not found.differences and not found.missing
     if case.comparison.lineage and not equal:
         origin = case.comparison.lineage[0]
-        yield Explained("stale-weights", Place("model"), origin, FROM_REFERENCE, share=SUSPECTED, simplicity=5)
+        effect = exported(case) if failing else None
+        if effect is not None and effect.explains:
+            evidence = f"{origin}; made from this one, {effect.agreeing}"
+            yield effect.explained("stale-weights", Place("model"), evidence, FROM_REFERENCE, simplicity=5)
+        else:
+            yield Explained("stale-weights", Place("model"), origin, FROM_REFERENCE, share=SUSPECTED, simplicity=5)
 
 
 def _stale(case: Case, found: Weights) -> Claim:
