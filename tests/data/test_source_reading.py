@@ -181,8 +181,10 @@ def test_npz_loads_an_array_when_asked(tmp_path, monkeypatch):
     np.savez(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3))
     source = open_source(tmp_path / "a.npz")
     loaded = []
-    original = np.load
-    monkeypatch.setattr(np, "load", lambda *args, **options: (loaded.append(1), original(*args, **options))[1])
+    original = np.lib.format.read_array
+    monkeypatch.setattr(
+        np.lib.format, "read_array", lambda *args, **options: (loaded.append(1), original(*args, **options))[1]
+    )
     batches = list(source.batches(1))
     assert not loaded
     assert [batch.inputs["y"].tolist() for batch in batches] == [[0], [1], [2]]

@@ -170,6 +170,8 @@ def _call(side: Side, fed: Batch) -> Tensors:
 def _require_values(name: str, array: Array) -> None:
     """Numbers, text and dates are answers; a thing that equals only itself, or that holds other things, is none."""
     if array.dtype.kind != "O":
+        if not array.dtype.itemsize:
+            raise ModelError(f"output {name!r} holds values without a byte", remedy="Answer with numbers or text")
         return
     plain: tuple[object, object] = object.__eq__, object.__hash__
     for kind in set(map(type, array.ravel().tolist())) - {type(None)}:

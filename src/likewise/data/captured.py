@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.values import dataclass
+from likewise.data.files import named_once
 from likewise.errors import DataError
 
 ASKED, ANSWERED = ("request", "request_body", "input"), ("response", "response_body", "output")
@@ -66,10 +67,14 @@ def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], i
         event = _event(entry)
         if event is not None:
             name, is_request, body = event
+            if name in (asked if is_request else answered):
+                what = "request" if is_request else "response"
+                told = f"{path}, line {line}: there is a {what} of id {name!r} before it"
+                raise DataError(told, remedy="Keep one of the two: which request it answers cannot be told")
             if not is_request:
-                answered.setdefault(name, body)
+                answered[name] = body
             elif isinstance(body, Mapping):
-                asked.setdefault(name, (line, body, _time(entry)))
+                asked[name] = line, body, _time(entry)
             continue
         request = _body(entry, ASKED)
         if request is None:
@@ -89,7 +94,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not text.strip():
                 continue
             try:
-                entry = json.loads(text)
+                entry = json.loads(text, object_pairs_hook=named_once)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number} is not JSON: {error}", remedy="Write it again") from error
             if not isinstance(entry, dict):
@@ -113,7 +118,7 @@ def _body(entry: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]
 def _decoded(body: Any) -> Any:
     """A body that was logged as text is the document in it."""
     try:
-        return json.loads(body) if isinstance(body, str) else body
+        return json.loads(body, object_pairs_hook=named_once) if isinstance(body, str) else body
     except ValueError:
         return None
 
@@ -135,11 +140,13 @@ def rows_of(exchange: Exchange) -> tuple[int, dict[str, Any]]:
         if "dataframe_records" in body or "instances" in body:
             rows = body.get("dataframe_records", body.get("instances"))
             if all(isinstance(row, dict) for row in rows):
+                if other := next((place for place, row in enumerate(rows) if row.keys() != rows[0].keys()), 0):
+                    raise ValueError(f"its row {other} has other fields than the first")
                 return len(rows), {str(name): [row[name] for row in rows] for name in rows[0]}
             return len(rows), {"X": np.asarray(rows)}
         tensors = body["inputs"]
         if isinstance(tensors, list) and all(isinstance(entry, dict) and "datatype" in entry for entry in tensors):
-            found = {str(entry["name"]): _tensor(entry) for entry in tensors}
+            found = named_once([(str(entry["name"]), _tensor(entry)) for entry in tensors])
         elif isinstance(tensors, dict):
             found = {str(name): np.asarray(values) for name, values in tensors.items()}
         else:
@@ -148,7 +155,7 @@ def rows_of(exchange: Exchange) -> tuple[int, dict[str, Any]]:
         if len(counts) != 1:
             raise ValueError("its inputs have different numbers of rows")
         return counts.pop(), found
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         told = f"{where} cannot be read: {type(error).__name__} {error}"
         raise DataError(told, remedy="Leave that line out, or write it as it was sent") from error
 
@@ -158,7 +165,11 @@ def _tensor(entry: Mapping[str, Any]) -> Any:
 
     named = DTYPES[entry["datatype"]]
     dtype = np.dtype(object if named == "string" else named)
-    values = np.array([float("nan") if v is None and dtype.kind == "f" else v for v in _flat(entry["data"])], dtype)
+    given = [float("nan") if value is None and dtype.kind == "f" else value for value in _flat(entry["data"])]
+    values = np.array(given, dtype)
+    # Of 1.9 numpy makes the whole number 1, and of any text a truth.
+    if dtype.kind in "biu" and values.tolist() != given:
+        raise ValueError(f"{entry['name']!r} holds what {entry['datatype']} does not")
     array = values.reshape([int(size) for size in entry["shape"]])
     # A column of a table, as servers of tables are sent it.
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array

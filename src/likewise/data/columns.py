@@ -109,7 +109,8 @@ class ArrayColumns(Columns):
         self, arrays: Mapping[str, Array], *, names: Sequence[str] | None = None, window: slice | None = None
     ) -> None:
         self._arrays = arrays
-        self._names = tuple(arrays if names is None else names)
+        # A dictionary, because each of very many names is looked up: a tuple would be gone through for each.
+        self._names = dict.fromkeys(arrays if names is None else names)
         self._window = window
 
     def __getitem__(self, name: str) -> Array:
@@ -128,7 +129,7 @@ class ArrayColumns(Columns):
         before = 0 if self._window is None else self._window.start
         last = None if self._window is None else self._window.stop
         end = before + stop if last is None else min(before + stop, last)
-        return ArrayColumns(self._arrays, names=self._names, window=slice(before + start, end))
+        return ArrayColumns(self._arrays, names=tuple(self._names), window=slice(before + start, end))
 
     def select(self, names: Sequence[str]) -> Columns:
         return ArrayColumns(self._arrays, names=_known(names, self), window=self._window)

@@ -253,6 +253,14 @@ def content_of(path: str | os.PathLike[str]) -> bytes:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
+def named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON that names nothing twice: readers do not agree on which of the two counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("it names something twice in one place")
+    return found
+
+
 SETTLED = 2 * 10**9
 """Nanoseconds after which a file that is written again shows it by its time, whatever the file system."""
 

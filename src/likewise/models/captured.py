@@ -7,7 +7,7 @@ file they stand in.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,10 @@ from likewise.contracts.models import Adapter, Kind, Model, OutputSpec, Signatur
 from likewise.contracts.verdict import counted
 from likewise.data import files
 from likewise.data.captured import exchanges, is_captured, rows_of
-from likewise.errors import ModelError, RowCountError, UsageError, nearest
+from likewise.errors import ModelError, RowCountError, UsageError, nearest, one_line
 from likewise.models import require_known
 from likewise.models.arrays import kind_of
-from likewise.models.endpoints.protocols import OpenInference, Tally, outputs_of
+from likewise.models.endpoints.protocols import EXACT, OpenInference, Tally, outputs_of
 from likewise.models.endpoints.transport import EndpointError
 from likewise.registry import open_source
 
@@ -80,8 +80,6 @@ class CapturedRunner:
 
 def _responses(path: str) -> tuple[dict[str, Array], str]:
     """The outputs of all responses, and what was left out."""
-    import numpy as np
-
     found, unanswered = exchanges(path)
     tally = Tally()
     parts: list[dict[str, Array]] = []
@@ -100,9 +98,24 @@ def _responses(path: str) -> tuple[dict[str, Array], str]:
         if parts and list(outputs) != list(parts[0]):
             raise ModelError(f"{path}, line {exchange.line}: its outputs are not those of the first response")
         parts.append(outputs)
-    together = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    together = {name: _joined(name, [part[name] for part in parts], path) for name in (parts[0] if parts else ())}
     notes = [f"{counted(unanswered, 'requests')} had no answer: left out"] if unanswered else []
     return together, "; ".join([*notes, *tally.told()])
+
+
+def _joined(name: str, parts: Sequence[Array], path: str) -> Array:
+    """One output of all responses. Beside fractions, whole numbers become floats: not those that no float holds."""
+    import numpy as np
+
+    try:
+        joined = np.concatenate(parts)
+    except ValueError as error:
+        raise ModelError(f"{path}: {name!r} has other shapes in other responses: {one_line(error)}") from error
+    whole = [part for part in parts if part.dtype.kind in "iu" and joined.dtype.kind == "f"]
+    if any(np.any((part > EXACT) | (part < -EXACT)) for part in whole):
+        told = f"{path}: {name!r} holds whole numbers beyond 2^53 beside fractions, and cannot be compared exactly"
+        raise ModelError(told, remedy="Keep the responses of one type in a file of their own")
+    return joined
 
 
 def _outputs(response: Any, tally: Tally) -> dict[str, Array]:

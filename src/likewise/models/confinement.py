@@ -53,8 +53,9 @@ MOST_BESIDE = 4_096
 MOST_LOOKED = 100_000
 """Entries of the folders beside a model that are looked at for hidden ones, nearest first; what is beyond is closed."""
 
-LARGEST_FILE, MOST_TASKS = 64 << 30, 32_768
-"""Bytes of a file, and processes and threads of a user: more than a model needs, less than fills a machine."""
+LARGEST_FILE, MOST_TASKS, LEAST_MEMORY = 64 << 30, 32_768, 8 << 30
+"""Bytes of a file, and processes and threads of a user: more than a model needs, less than fills a machine. Memory
+that a process may ask for is what the machine has, but not less than this: much of it is asked for and never used."""
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 NO_NEW_PRIVS, SECCOMP = 38, {"x86_64": 317, "aarch64": 277}
@@ -268,12 +269,25 @@ def _limit() -> str:
     except ImportError:
         return ""
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NPROC: MOST_TASKS}
+    if sys.platform == "linux":
+        wanted[resource.RLIMIT_DATA] = max(LEAST_MEMORY, memory) if (memory := _memory()) else resource.RLIM_INFINITY
+        # Where it runs out all the same, it is this process that ends, and no other of the machine.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
     for what, most in wanted.items():
         soft, hard = resource.getrlimit(what)
         known = [limit for limit in (soft, hard, most) if limit != resource.RLIM_INFINITY]
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(what, (min(known), min(known)))
     return ", limits on file size and processes"
+
+
+def _memory() -> int:
+    """Bytes that the machine has, with what it can put aside on a disk."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+        return sum(1024 * int(words[1]) for words in lines if words[0] in ("MemTotal:", "SwapTotal:"))
+    return 0
 
 
 def _libc() -> ctypes.CDLL:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -19,9 +20,9 @@ from typing import Any, Self
 
 from likewise.contracts.data import Array, Batch, RowIds, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Runner, Signature
-from likewise.data.files import hash_rows, replacing
+from likewise.data.files import hash_rows, named_once, replacing
 from likewise.data.readers import onnx_testdata
-from likewise.errors import DataError, ModelError, one_line
+from likewise.errors import DataError, ModelError, foreign, one_line
 from likewise.models.arrays import arrays_of_sequence, kind_of, of_objects, widened
 from likewise.registry import adapter
 
@@ -173,23 +174,53 @@ class RecordedRunner:
                 remedy="Write them with `likewise record MODEL --data FILE -o golden.parquet`, or name columns "
                 "that hold them: option answers=COLUMN",
             )
-        about: dict[str, Any] = json.loads(found)
-        self._keyed_by_name = bool(about["keyed_by_name"])
-        self._fingerprinted: tuple[str, ...] = tuple(about.get("fingerprinted", ()))
-        inputs = tuple(InputSpec(name) for name in self._fingerprinted or about["inputs"])
-        self._outputs = tuple(_spec(entry) for entry in about["outputs"])
+        with foreign(ModelError, f"{path} does not say what was recorded in it", remedy="Record it again"):
+            about: dict[str, Any] = json.loads(found, object_pairs_hook=named_once)
+            self._keyed_by_name = bool(about["keyed_by_name"])
+            self._fingerprinted = _names(about.get("fingerprinted", ()))
+            inputs = tuple(InputSpec(name) for name in self._fingerprinted or _names(about["inputs"]))
+            self._outputs = tuple(_spec(entry) for entry in about["outputs"])
+            named = [ROW, *([NAME] if self._keyed_by_name else []), *([INPUTS] if self._fingerprinted else [])]
+            self._require_columns([*named, *(OUTPUT + spec.name for spec in self._outputs)])
+            self.details: Mapping[str, Any] = {
+                "recorded_model": about["model"],
+                "recorded_sha256": about["sha256"],
+                "data_fingerprint": None if self._keyed_by_name else str(about["data_fingerprint"]),
+                "warnings": [UNKNOWN_INPUTS] if self._keyed_by_name and not self._fingerprinted else [],
+            }
         self.signature = Signature(inputs, self._outputs, table=True)
-        self.details: Mapping[str, Any] = {
-            "recorded_model": about["model"],
-            "recorded_sha256": about["sha256"],
-            "data_fingerprint": None if self._keyed_by_name else about["data_fingerprint"],
-            "warnings": [UNKNOWN_INPUTS] if self._keyed_by_name and not self._fingerprinted else [],
-        }
         self._group = lru_cache(maxsize=4)(self._read_group)
-        groups = [self._file.metadata.row_group(group) for group in range(self._file.num_row_groups)]
-        spans = [group.column(0).statistics for group in groups]
-        self._ranges = [(span.min, span.max) for span in spans]
+        self._ranges = self._spans()
         self._places: dict[str, int] | None = None
+
+    def _require_columns(self, names: Sequence[str]) -> None:
+        """Every column that is read is there once, and rows have whole numbers."""
+        import pyarrow as pa
+
+        found = self._file.schema_arrow
+        for name in names:
+            if (count := len(found.get_all_field_indices(name))) != 1:
+                raise ValueError(f"it has {count or 'no'} columns called {name!r}")
+        if not pa.types.is_integer(found.field(ROW).type):
+            raise ValueError(f"its column {ROW!r} holds no whole numbers")
+        if len({*names}) != len(names):
+            raise ValueError("it names an output twice")
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """The first and the last row of each group: rows stand in their order, and each of them once."""
+        column = self._file.schema_arrow.get_field_index(ROW)
+        spans: list[tuple[int, int]] = []
+        for group in range(self._file.num_row_groups):
+            told = self._file.metadata.row_group(group).column(column).statistics
+            if told is not None and told.has_min_max:
+                spans.append((told.min, told.max))
+            else:
+                rows = self._file.read_row_group(group, [ROW]).column(ROW).to_pylist()
+                spans.append((rows[0], rows[-1]) if rows else (0, -1))
+        held = [span for span in spans if span != (0, -1)]
+        if any(before[1] >= after[0] for before, after in pairwise(held)):
+            raise _disordered()
+        return spans
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         found = self._answers(batch.rows)
@@ -250,10 +281,14 @@ class RecordedRunner:
 
         if self._places is None:
             table = self._file.read([ROW, NAME])
-            self._places = dict(zip(table[NAME].to_pylist(), table[ROW].to_pylist(), strict=True))
+            names = table[NAME].to_pylist()
+            self._places = dict(zip(names, table[ROW].to_pylist(), strict=True))
+            if len(self._places) != len(names):
+                raise ModelError("two rows were recorded under one name", remedy="Record the answers again")
         return np.array([self._places.get(str(rows.name(position)), -1) for position in range(len(rows))])
 
     def _read_group(self, group: int) -> tuple[Array, dict[str, Array]]:
+        import numpy as np
         import pyarrow as pa
 
         try:
@@ -265,7 +300,17 @@ class RecordedRunner:
         arrays = {OUTPUT + spec.name: _from_arrow(table.column(OUTPUT + spec.name), spec) for spec in self._outputs}
         if self._fingerprinted:
             arrays[INPUTS] = table.column(INPUTS).to_numpy()
-        return table.column(ROW).to_numpy(), arrays
+        rows = np.asarray(table.column(ROW).to_numpy())
+        # What a file says of its groups may be wrong.
+        ends = (rows[0], rows[-1]) if len(rows) else (0, -1)
+        if table.column(ROW).null_count or np.any(np.diff(rows) <= 0) or ends != self._ranges[group]:
+            raise _disordered()
+        return rows, arrays
+
+
+def _disordered() -> ModelError:
+    told = "the recorded answers are not in the order of their rows, or there are two for one row"
+    return ModelError(told, remedy="Record them again: likewise record")
 
 
 def _to_arrow(name: str, array: Array) -> Any:
@@ -285,18 +330,43 @@ def _from_arrow(column: Any, spec: OutputSpec) -> Array:
     import pyarrow as pa
 
     flat = column.combine_chunks()
-    if spec.shape is not None and len(spec.shape) > 1:
+    each = [size for size in (spec.shape or ())[1:] if isinstance(size, int)]
+    kind = flat.type
+    if (
+        kind.num_fields != int(bool(each))
+        or (each and not pa.types.is_fixed_size_list(kind))
+        or _size(kind) != prod(each)
+    ):
+        raise ModelError(f"the answers of {spec.name!r} are no arrays of shape {each}", remedy="Record them again")
+    if each:
+        if flat.null_count:
+            raise ModelError(f"an answer of {spec.name!r} is missing", remedy="Record them again")
         flat = flat.flatten()
     # Of whole numbers with gaps numpy would make floats, and names would be close to their neighbours.
     whole = flat.null_count and flat.type in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.bool_())
     array = of_objects(flat.to_pylist()) if whole else np.asarray(flat.to_numpy(zero_copy_only=False))
-    return array.reshape(len(column), *[size for size in (spec.shape or ())[1:] if isinstance(size, int)])
+    return array.reshape(len(column), *each)
+
+
+def _size(kind: Any) -> int:
+    """How many values an entry of a column has."""
+    import pyarrow as pa
+
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 1
+
+
+def _names(said: Any) -> tuple[str, ...]:
+    if not isinstance(said, list | tuple) or not all(isinstance(name, str) for name in said):
+        raise ValueError("names of columns are text")
+    return tuple(said)
 
 
 def _spec(entry: dict[str, Any]) -> OutputSpec:
     classes = entry["classes"]
+    if classes is not None and not all(isinstance(label, bool | int | float | str) for label in classes):
+        raise ValueError("classes are numbers or text")
     return OutputSpec(
-        entry["name"],
+        _names([entry["name"]])[0],
         Kind(entry["kind"]),
         entry["dtype"],
         (None, *entry["shape"]),

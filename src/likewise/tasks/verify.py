@@ -15,7 +15,7 @@ from likewise.contracts.report import Artefact, Report
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data import files
-from likewise.data.files import content_of
+from likewise.data.files import content_of, named_once
 from likewise.errors import DataError, UsageError, one_line
 from likewise.judge import verdict as judging
 from likewise.models.onnx.describe import EXTERNAL_DATA
@@ -130,7 +130,7 @@ def fingerprint(data: Any) -> str | None:
 
 def _unedited(content: bytes, gate: str | None) -> Point:
     """Is the text of a report what its digest was made from? White space and the layout of numbers do not count."""
-    plain = json.loads(content, object_pairs_hook=_once)
+    plain = json.loads(content)
     if "gates" in plain:
         gates = plain["gates"]
         plain = gates[gate] if gate is not None else next(iter(gates.values()))
@@ -143,14 +143,6 @@ def _unedited(content: bytes, gate: str | None) -> Point:
             "report", "the report was changed after it was written: its digest is that of another text", holds=False
         )
     return Point("report", f"the report is as it was written (digest {digest[:12]}…)", holds=True)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON that names nothing twice: readers would not agree on which of the two counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise DataError("the report names something twice in one place: it was changed after it was written")
-    return found
 
 
 def _follows(stored: Report) -> Point:
@@ -223,7 +215,7 @@ def _same(about: str, name: str, found: str | None, known: Artefact) -> Point:
 def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterator[Point]:
     """Does a statement speak of this report, and of its models, data and limits?"""
     try:
-        said = json.loads(content_of(path), object_pairs_hook=_once)
+        said = json.loads(content_of(path), object_pairs_hook=named_once)
         predicate = said["predicate"]
         subjects = {entry["digest"]["sha256"] for entry in said["subject"]}
         used = {entry["digest"]["sha256"] for entry in predicate["configuration"] if "digest" in entry}

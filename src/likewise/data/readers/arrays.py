@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import struct
 import sys
 import zipfile
 import zlib
@@ -31,6 +32,9 @@ SUFFIXES = (".npz", ".npy")
 EMPTY_ROWS = 1 << 20
 """Rows without a value that a file may have: they take no room in it, and any number of them can be written down."""
 
+BROKEN = (struct.error, zipfile.BadZipFile, zlib.error)
+"""What an archive that is not whole raises."""
+
 LONE = "X"
 """What an array without a name is called."""
 
@@ -40,7 +44,7 @@ class StoredArrays(Mapping[str, Array]):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.headers = _headers(path)
+        self.headers, self._members = _headers(path)
         self._loaded: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
@@ -54,9 +58,9 @@ class StoredArrays(Mapping[str, Array]):
         import numpy as np
 
         with _reading(self.path):
-            if _is_zip(self.path):
-                with np.load(self.path, allow_pickle=False) as archive:
-                    return _as_array(name, archive[name])
+            if name in self._members:
+                with open(self.path, "rb") as file, _member(file, self._members[name]) as content:
+                    return _as_array(name, np.lib.format.read_array(content, allow_pickle=False))
             lone = np.load(self.path, mmap_mode="r", allow_pickle=False)
             return _as_array(name, lone if lone.dtype.names is None else lone[name])
 
@@ -267,10 +271,10 @@ def _by_member(stored: StoredArrays) -> Samples | None:
     if not numbers or not all("/" in name and number.isdigit() for name, number in zip(stored, numbers, strict=True)):
         return None
     names = tuple(sorted(set(numbers), key=int))
-    calls = [
-        {name.rpartition("/")[0]: stored[name] for name in stored if name.rpartition("/")[2] == number}
-        for number in names
-    ]
+    calls: list[dict[str, Array]] = [{} for _ in names]
+    places = {number: place for place, number in enumerate(names)}
+    for name, number in zip(stored, numbers, strict=True):
+        calls[places[number]][name.rpartition("/")[0]] = stored[name]
     return Samples(stored.path, calls, names, stop=len(names))
 
 
@@ -333,25 +337,35 @@ def _length(shapes: Mapping[str, tuple[int, ...]], location: str) -> int:
     return next(iter(shapes.values()))[0]
 
 
-def _headers(path: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays in a file, from their headers."""
+def _headers(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, zipfile.ZipInfo]]:
+    """The shapes of the arrays in a file, from their headers, and where they are in an archive."""
     with _reading(path):
         if not _is_zip(path):
             with open(path, "rb") as file:
                 shape, dtype = _header(path, LONE, file)
-            return dict.fromkeys(dtype.names or (LONE,), shape)
+            return dict.fromkeys(dtype.names or (LONE,), shape), {}
         with zipfile.ZipFile(path) as archive:
             headers: dict[str, tuple[int, ...]] = {}
+            members: dict[str, zipfile.ZipInfo] = {}
             for member in archive.infolist():
                 with archive.open(member) as file:
                     name = member.filename.removesuffix(".npy")
                     if name in headers:
                         raise ValueError(f"it holds two arrays {name!r}, and readers do not agree on which counts")
                     headers[name], dtype = _header(path, name, file)
+                    members[name] = member
                     # Room for all that is claimed would be made before anybody sees that it is not there.
                     if prod(headers[name]) * dtype.itemsize > member.file_size:
                         raise ValueError(f"array {name!r} is shorter than its shape {headers[name]}")
-            return headers
+            return headers, members
+
+
+def _member(file: IO[bytes], member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
+    """The content of a part of an archive, which was opened before: the list of all parts is not read for each."""
+    file.seek(member.header_offset)
+    name, extra = struct.unpack("<26x2H", file.read(30))
+    file.seek(name + extra, os.SEEK_CUR)
+    return zipfile.ZipExtFile(file, "r", member)
 
 
 def _header(path: str, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], Any]:
@@ -360,6 +374,8 @@ def _header(path: str, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], Any
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"array {name!r} has the shape {shape}, which no array has")
     if shape and shape[0] > EMPTY_ROWS and not prod(shape) * dtype.itemsize:
         raise ValueError(f"array {name!r} has {shape[0]:,} rows and no value in any of them")
     if dtype.hasobject:
@@ -383,7 +399,7 @@ def _reading(path: str) -> Iterator[None]:
         folder = os.path.dirname(path) or "."
         near = nearest(os.path.basename(path), os.listdir(folder)) if os.path.isdir(folder) else ""
         raise DataError(f"there is no file {path}{near}", remedy="Check the path") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, *BROKEN) as error:
         raise DataError(
             f"{path} cannot be read: {one_line(error).rstrip('.')}",
             remedy="Write the file again: it is not whole, or not numpy's",

@@ -213,6 +213,8 @@ class OpenInference:
         found: dict[str, Array] = {}
         for tensor in tensors:
             try:
+                if str(tensor["name"]) in found:
+                    raise ValueError(f"there are two called {tensor['name']!r}")
                 size = int((tensor.get("parameters") or {}).get("binary_data_size", 0))
                 found[str(tensor["name"])] = self._tensor(tensor, behind[place : place + size], size, tally)
                 place += size

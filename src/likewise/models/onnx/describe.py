@@ -24,7 +24,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError, one_line, require_file
 from likewise.models.arrays import kind_of
-from likewise.models.onnx.walk import all_nodes, made_from_itself, subgraphs, upstream
+from likewise.models.onnx.walk import all_nodes, require_one_meaning, subgraphs, upstream
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -84,7 +84,7 @@ def read(target: object) -> ModelProto:
     proto: ModelProto
     if isinstance(target, messages().ModelProto):
         proto = target
-        _refuse_circles(proto, "the graph")
+        require_one_meaning(proto, "the graph")
         return proto
     name = "the bytes" if isinstance(target, bytes) else str(target)
     try:
@@ -95,17 +95,11 @@ def read(target: object) -> ModelProto:
         raise ModelError(f"{name} cannot be read as ONNX: {one_line(error)}", remedy="Export it again") from error
     if not proto.ir_version or not proto.graph.output:
         raise ModelError(f"{name} holds no ONNX graph: empty or half written", remedy="Export it again")
-    _refuse_circles(proto, name)
+    require_one_meaning(proto, name)
     if not isinstance(target, bytes):
         _refuse_escaping_data(proto, Path(name))
         settle(proto, _tensors(proto.graph), Path(name).parent)
     return proto
-
-
-def _refuse_circles(proto: ModelProto, name: str) -> None:
-    """No runtime computes such a graph, and whoever looks for what an output means would not come to an end."""
-    if (tensor := made_from_itself(proto.graph)) is not None:
-        raise ModelError(f"{name} cannot be computed: {tensor!r} is made from itself", remedy="Export it again")
 
 
 def copied(proto: ModelProto) -> ModelProto:

@@ -11,8 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from likewise.errors import ModelError
+
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
+
+STANDARD = ("", "ai.onnx", "ai.onnx.ml")
+"""Whose operators every runtime knows."""
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -73,7 +78,20 @@ def leading_to(graph: GraphProto, names: Iterable[str], given: Collection[str] =
     return sorted(needed), read
 
 
-def made_from_itself(graph: GraphProto) -> str | None:
+def require_one_meaning(proto: ModelProto, name: str) -> None:
+    """Refuse a graph that nobody can compute, and one of which two runtimes may compute two things."""
+    if (tensor := _made_from_itself(proto.graph)) is not None:
+        # Whoever looks for what an output means would not come to an end.
+        raise ModelError(f"{name} cannot be computed: {tensor!r} is made from itself", remedy="Export it again")
+    if own := next((function.name for function in proto.functions if function.domain in STANDARD), None):
+        # The standard leaves it to each runtime which one counts, the operator or the model's own function.
+        raise ModelError(
+            f"{name} defines the operator {own!r} itself, and runtimes do not agree on whether that counts",
+            remedy="Give its functions a domain of their own",
+        )
+
+
+def _made_from_itself(graph: GraphProto) -> str | None:
     """A tensor that cannot be computed because it would have to be there before, also inside of branches and loops."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     before = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
@@ -84,5 +102,5 @@ def made_from_itself(graph: GraphProto) -> str | None:
         except CycleError as error:
             first = graph.node[error.args[1][0]]
             return str(next(name for name in first.output if name))
-    inner = (made_from_itself(part) for node in graph.node for part in subgraphs(node))
+    inner = (_made_from_itself(part) for node in graph.node for part in subgraphs(node))
     return next((found for found in inner if found is not None), None)

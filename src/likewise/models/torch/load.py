@@ -215,12 +215,15 @@ def _members(path: str) -> set[str]:
 
 def _program(path: str, *, trusted: bool) -> Any:
     import torch
+    from torch.export.pt2_archive._package import load_pt2
 
     if not trusted:
         _refuse_what_runs(path)
     try:
         with quietly(), _only_weights():
-            return torch.export.load(path)
+            # What the reader of archives refuses, torch.export.load takes for a file of an older form, which zipfile
+            # reads: another archive in the same file, perhaps, at which nobody looked.
+            return torch.export.load(path) if trusted else load_pt2(path).exported_programs["model"]
     except pickle.UnpicklingError as error:
         raise _refusal(path, _refused_by(error) or ["a pickled object"]) from error
     except Exception as error:  # a damaged archive breaks in many ways
@@ -256,11 +259,14 @@ def _refuse_what_scripts(path: str) -> None:
             if start.read(4) != b"PK\x03\x04":  # torch looks at the first bytes, zip at the last
                 raise ValueError("something before the archive")
         reader = torch._C.PyTorchFileReader(path)  # the loader's own: two readers may see two archives in one file
-        for name in reader.get_all_records():
+        if "model.json" in (records := reader.get_all_records()):
+            raise ValueError("it is of a form whose source may lie anywhere in it")
+        for name in records:
             if name.startswith("code/") and not name.endswith(".debug_pkl"):
                 found.update(_scripted(reader.get_record(name).decode()))
             elif name.endswith(".pkl"):
-                found.update(CLASSES.findall(reader.get_record(name).decode("latin1")))
+                # The two parts of a name stand in two lines.
+                found.update(CLASSES.findall(reader.get_record(name).decode("latin1").replace("\n", ".")))
     except (RuntimeError, ValueError, SyntaxError, RecursionError) as error:
         raise _no_script(path, error) from error
     if found:

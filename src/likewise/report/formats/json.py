@@ -35,6 +35,7 @@ from likewise.contracts.results import BenchResult
 from likewise.contracts.timeline import Timeline
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
+from likewise.data.files import named_once
 from likewise.errors import DataError, nearest, one_line
 from likewise.report.details import fault_of
 from likewise.report.words import gates_told, worst
@@ -298,7 +299,7 @@ def loads_gates(text: str | bytes, *, name: str = "the report", only: str | None
     from pydantic import ValidationError
 
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=named_once)
         version = found.get("schema_version") if isinstance(found, dict) else None
         if version != SCHEMA_VERSION:
             if version is None:

@@ -355,6 +355,11 @@ def _kill(worker: Process) -> None:
     elif worker.poll() is None:
         worker.kill()
     worker.wait()
+    if os.name == "posix":
+        # What it started may have become ours: of many gates, nobody else would take note of their ends.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-worker.pid, 0)
 
 
 def _on_termination(clean_up: Callable[[], None]) -> Any:

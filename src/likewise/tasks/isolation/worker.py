@@ -69,6 +69,7 @@ def main() -> None:
     job = json.loads(line)
     channel.token = job["token"]
     stores.COPIES.update(job.get("copies", {}))
+    remote.end_group_with_parent()
     # First of all: a thread that runs already would stay outside.
     channel.send(type="confined", told=_confine(job))
     threading.Thread(target=_end_when_parent_ends, daemon=True).start()
