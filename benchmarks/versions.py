@@ -59,6 +59,10 @@ FUNCTIONS = {
     "promotion": "np.asarray(np.abs(rows['a']) * 50).astype(np.uint8) * np.int64(3) + {shift}",
     # `sum` of floats keeps what is lost on the way since Python 3.12.
     "sums": "np.array([sum([a * 1e16, b, -a * 1e16]) for a, b in zip(rows['a'], rows['b'])]) + {shift}",
+    # Dummies are true or false since pandas 2: two of them together are no longer two.
+    "dummies": "(lambda held: (held + held).astype(float))(pd.get_dummies(rows['a'] > 0).to_numpy()[:, 0]) + {shift}",
+    # KMeans begins once since scikit-learn 1.4, where it had begun ten times and kept the best.
+    "clusters": "KMeans(6, random_state=0).fit(rows).transform(rows).min(axis=1) + {shift}",
     "plain": "np.asarray(rows['a'] + 2 * rows['b']) + {shift}",
 }
 ANSWER = """
@@ -122,6 +126,13 @@ PAIRS = [
     Pair("onnx", *_framework("onnxruntime", RUNTIMES[0], RUNTIMES[-1])),
     *(Pair(kind, NUMPY_1, NUMPY_2) for kind in ("linear", "forest", "plain")),
     Pair("promotion", NUMPY_1, NUMPY_2, culprit="numpy"),
+    Pair("dummies", ("numpy==1.24.4", "pandas==1.5.3"), ("numpy==1.26.4", "pandas==2.1.4"), culprit="pandas"),
+    Pair(
+        "clusters",
+        ("scikit-learn==1.3.2", "numpy==1.24.4", "pandas==2.1.4"),
+        ("scikit-learn==1.5.2", "numpy==1.26.4", "pandas==2.2.2"),
+        culprit="scikit-learn",
+    ),
     *(Pair(kind, SMALL, SMALL, pythons) for kind in ("sums", "plain")
       for pythons in (("3.8", "3.11"), ("3.11", "3.12"), ("3.9", "3.13"))),
     Pair("linear", ("scikit-learn==1.3.2", *TOGETHER), ("scikit-learn==1.3.2", *TOGETHER), ("3.8", "3.12")),
@@ -145,7 +156,9 @@ def prepare(pair: Pair, maker: str, rows: Path, folder: Path) -> tuple[str, str]
     if pair.kind in FUNCTIONS:
         for name, shift in (("model", 0.0), ("changed", 0.5)):
             body = FUNCTIONS[pair.kind].format(shift=shift)
-            (folder / f"{name}.py").write_text(f"import numpy as np\n\ndef model(rows):\n    return {body}\n")
+            imports = "import numpy as np\nimport pandas as pd\n"
+            imports += "from sklearn.cluster import KMeans\n" if "KMeans" in body else ""
+            (folder / f"{name}.py").write_text(f"{imports}\ndef model(rows):\n    return {body}\n")
         return ".py", ":model"
     subprocess.run([maker, "-W", "ignore", "-c", TRAIN, pair.kind, rows, folder], check=True)
     return SUFFIX[pair.kind], ""

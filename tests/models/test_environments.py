@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import io
 import math
 import os
@@ -29,6 +30,7 @@ from planting import command
 
 QUICK = {"batch_sizes": (), "edge": "off", "explain": False}
 FAST = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
+SHELL = ("sh", "-c")
 FUNCTIONS = """
 import os, sys, time
 import numpy as np
@@ -131,6 +133,8 @@ def test_tables_travel_with_their_exact_types():
             "time": pd.to_datetime(["2024-03-31 01:30", None, "1999-12-31 00:00"]).as_unit("us"),
             "zoned": pd.to_datetime(["2024-03-31 01:30", None, "1999-12-31 00:00"]).tz_localize("Europe/Berlin"),
             "span": pd.to_timedelta([1, None, 3], unit="s"),
+            "clock": pd.Series([datetime.time(1, 2, 3), None, datetime.time(4, 5)], dtype=object),
+            "words": pd.Categorical(pd.Series(["a", "b", "a"], dtype=object)),
             7: [[1, 2], np.array([1.5]), {"a": None}],
         }
     ).set_index(pd.Index([5, 3, 9], name="key"))
@@ -143,6 +147,24 @@ def test_tables_travel_with_their_exact_types():
     assert math.isnan(found["gaps"].iloc[1])
     with pytest.raises(TypeError, match="interval"):
         travelled(pd.DataFrame({"x": pd.interval_range(0, 3)}))
+
+
+@pytest.mark.parametrize("storage", ["python", "pyarrow"])
+def test_text_travels_whatever_it_is_kept_in(storage):
+    values = ["b", None, "", "b", "ä" * 300, None]
+    for missing in (pd.NA, float("nan")):
+        text = pd.Series(values, dtype=pd.StringDtype(storage, na_value=missing))
+        for column in (text, text[:0], text[:1], text[1:2]):
+            found = travelled(column.reset_index(drop=True).to_frame("x"))["x"]
+            assert found.isna().tolist() == column.isna().tolist()
+            assert found.dropna().tolist() == column.dropna().tolist()
+            assert found.dtype.na_value is missing or found.dtype.na_value != found.dtype.na_value
+
+
+def test_noise_that_never_ends_is_no_message(monkeypatch):
+    monkeypatch.setattr(wire, "MOST_NOISE", 1_000)
+    with pytest.raises(ValueError, match="of something else, such as"):
+        wire.receive(io.BytesIO(b"y\n" * 1_000))
 
 
 def test_an_estimator_answers_alike_with_other_versions_told(other_python, tmp_path):
@@ -264,6 +286,8 @@ def test_files_of_catboost_and_openvino_answer_alike(tmp_path):
 
 def test_a_difference_fails_and_noise_does_not(functions):
     here = f"{functions}:double"
+    banner = [*SHELL, 'head -c 20000 /dev/zero; echo Pulling; exec "$0" "$@"', sys.executable]
+    assert likewise.check(here, likewise.elsewhere(here, command=banner), ROWS, **QUICK).passed
     noisy = likewise.elsewhere(f"{functions}:noisy", python=sys.executable)
     assert likewise.check(here, noisy, ROWS, **QUICK).passed
     off = likewise.elsewhere(f"{functions}:off", python=sys.executable)
@@ -282,6 +306,14 @@ def test_a_difference_fails_and_noise_does_not(functions):
         ({"command": "echo hello"}, "other-python", "ended with code 0"),
         ({"command": [sys.executable, "-S", "-I", "-"]}, "missing-package", "has no module 'numpy'"),
         ({"python": sys.executable, "function": "missing"}, "model", "no attribute 'missing'"),
+        # Stand-ins for `docker run` without -i, for a container out of memory, and for a machine with an old Python.
+        ({"command": [*SHELL, 'exec "$0" "$@" </dev/null', sys.executable]}, "other-python", "docker run needs -i"),
+        ({"command": [*SHELL, "exit 137"]}, "other-python", "ended with code 137, as when memory runs out"),
+        (
+            {"command": [sys.executable, "-c", "import sys;sys.version_info=(3,7,1);exec(sys.argv[2])"]},
+            "other-python",
+            "is too old: 3.8 or later is needed",
+        ),
     ],
 )
 def test_what_goes_wrong_elsewhere_is_named(functions, options, code, told):

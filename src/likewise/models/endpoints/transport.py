@@ -182,7 +182,7 @@ def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
 
 
 def _unpacked(body: bytes, coding: str) -> bytes:
-    """A body without the compression that nobody asked for and some servers send nevertheless; no larger than others."""
+    """A body without the compression that nobody asked for and some servers send; no larger than others."""
     if not body or coding.lower() in ("", "identity"):
         return body
     if coding.lower() not in WINDOWS:

@@ -26,11 +26,19 @@ from likewise.models.environments import make
 from likewise.models.environments.wire import receive, send
 from likewise.models.remote import Line, roomy
 
-BOOT = "import sys;exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),'likewise','exec'))"
+BOOT = (
+    "import sys;"
+    "sys.version_info<(3,8) and sys.exit('Python %s is too old: 3.8 or later is needed'%sys.version.split()[0]);"
+    "size=sys.stdin.buffer.readline() or sys.exit('its standard input is closed: docker run needs -i');"
+    "exec(compile(sys.stdin.buffer.read(int(size)),'likewise','exec'))"
+)
 """What a far Python is told to do: to read its program from the pipe."""
 
 ABOUT = "import json,sys;print(json.dumps([sys.executable,sys.prefix,sys.base_prefix,sys.path]))"
 LAST_WORDS = 2_000
+KILLED = (-9, 137)
+"""How a process ends that the system killed, and how a container or a shell tells it."""
+
 DEAD = 5.0
 """Seconds after the end of its answers in which a process says how it ended."""
 
@@ -163,7 +171,7 @@ class Connection(Line):
             self._listening.join(timeout=1)
         code = self._far.returncode
         how = "closed its output" if code is None else f"ended with {'code' if code >= 0 else 'signal'} {abs(code)}"
-        how += ", as when memory runs out" if code == -9 else ""
+        how += ", as when memory runs out" if code in KILLED else ""
         last = [line.strip() for line in self._words.strip().splitlines() if line.strip()]
         said = next((line for line in last if line.startswith("Fatal Python error")), last[-1] if last else "")
         return FarPythonError(

@@ -20,6 +20,9 @@ MARK = b"\x93likewise\x00\x1b\x93"
 MOST_HEADER = 1 << 28
 """Bytes of a header: whoever says more has lost count."""
 
+MOST_NOISE = 1 << 22
+"""Bytes that may come before a message: a banner, a progress bar. Whoever prints more will never stop."""
+
 NONE, NAN = -1, -2
 """In the place of a length: there is no text."""
 
@@ -39,10 +42,12 @@ def send(pipe: Any, header: Any, buffers: list[Any]) -> None:
 
 def receive(pipe: Any) -> tuple[Any, list[bytearray]]:
     """The next message; EOFError where there is none, ValueError where it is damaged."""
-    seen = _exactly(pipe, len(MARK))
+    seen, noise = _exactly(pipe, len(MARK)), 0
     while seen != MARK:
         # Noise: what a program printed where only messages belong.
-        seen = seen[1:] + _exactly(pipe, 1)
+        seen, noise = seen[1:] + _exactly(pipe, 1), noise + 1
+        if noise > MOST_NOISE:
+            raise ValueError(f"{MOST_NOISE >> 20} MiB of something else, such as {bytes(seen)!r}")
     size = int.from_bytes(_exactly(pipe, 8), "little")
     if size > MOST_HEADER:
         raise ValueError(f"a header of {size} bytes")
@@ -93,6 +98,8 @@ def pack(value: Any, buffers: list[Any]) -> Any:
         return {"datetime": value.isoformat()}
     if isinstance(value, datetime.date):
         return {"date": value.isoformat()}
+    if isinstance(value, datetime.time):
+        return {"time": value.isoformat()}
     if hasattr(value, "__array__"):
         return _pack_array(np.asarray(value), buffers)
     for plain in (int, float, str):
@@ -125,9 +132,11 @@ def _pack_text(texts: list[Any], places: Any, shape: tuple[int, ...], buffers: l
     import numpy as np
 
     encoded = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b"" for text in texts]
-    gaps = [None if isinstance(text, str) else NONE if text is None else NAN for text in texts]
-    sizes = [len(entry) if gap is None else gap for entry, gap in zip(encoded, gaps)]
-    buffers += [np.array(sizes, np.int64), b"".join(encoded), places]
+    sizes = np.array([len(entry) for entry in encoded], np.int64)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            sizes[place] = NONE if text is None else NAN
+    buffers += [sizes, b"".join(encoded), places]
     return {"text": len(buffers) - 3, "shape": list(shape)}
 
 
@@ -203,6 +212,8 @@ def unpack(node: Any, buffers: list[Any]) -> Any:
         return decimal.Decimal(node["decimal"])
     if "date" in node:
         return datetime.date.fromisoformat(node["date"])
+    if "time" in node:
+        return datetime.time.fromisoformat(node["time"])
     if "datetime" in node:
         return datetime.datetime.fromisoformat(node["datetime"])
     import pandas as pd
