@@ -23,8 +23,8 @@ from likewise.registry import adapter, open_model
 
 REFUSED = {
     "reference": "Both models have to answer every row: mend or leave out those it refuses",
-    "candidate": "Both models have to answer every row: mend or leave out those it refuses, or if it answers none, make "
-    "it another way or serve the reference itself",
+    "candidate": "Both models have to answer every row: mend or leave out those it refuses, or if it answers none, "
+    "make it another way or serve the reference itself",
 }
 """The way out where a model raised an error of its own, which says what it did not like."""
 
