@@ -21,7 +21,11 @@ from likewise.errors import DataError, LikewiseError, ModelError, RowCountError,
 from likewise.models.remote import Apart
 from likewise.registry import adapter, open_model
 
-REFUSED = "Both models have to answer every row: mend or leave out those it refuses, or mend the model"
+REFUSED = {
+    "reference": "Both models have to answer every row: mend or leave out those it refuses",
+    "candidate": "Both models have to answer every row: mend or leave out those it refuses, or if it answers none, "
+    "make it another way or serve the reference itself",
+}
 """The way out where a model raised an error of its own, which says what it did not like."""
 
 
@@ -163,7 +167,7 @@ def _call(side: Side, fed: Batch) -> Tensors:
         error.side = side.name
         said = error.message.removeprefix(f"{side.model} did not answer: ")
         error.message = f"the {side.name} ({side.model}) failed on {rows_text(fed)}: {said}"
-        error.remedy = error.remedy or REFUSED
+        error.remedy = error.remedy or REFUSED.get(side.name, "")
         raise
 
 

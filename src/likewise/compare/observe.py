@@ -395,7 +395,7 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
 
 
 def _refused_alone(side: Side, first: Batch) -> int | None:
-    """The first row that a model does not answer by itself either; none if it is only together that they are refused."""
+    """The first row that a model does not answer by itself either; none if only all of them together are refused."""
     for row in range(len(first)):
         try:
             answers(side, first.slice(row, row + 1))

@@ -401,8 +401,7 @@ def _numbers_in(case: Case, *, lengths: bool = False) -> list[int]:
 
 
 def _shortened(said: str) -> str:
-    """What a runtime says, without the line of its source that says it."""
-    said = re.sub(r"Status Message: .*?(?:was false\.|\) )\s*", "", said)
+    """The beginning of what a runtime says."""
     return said if len(said) <= 300 else said[:299] + "…"
 
 

@@ -117,7 +117,7 @@ KNOWN = (
         "shapes or types do not fit at the node '{tensor}' ({name})",
     ),
     Known(
-        r"running (?P<name>\w+) node\. Name:'(?P<tensor>[^']*)'",
+        r"could not run it: (?P<name>\w+) '(?P<tensor>[^']*)': ",
         "it fails when it runs, at the node '{tensor}' ({name})",
         "{name} (node '{tensor}')",
         "Export it again with the shapes and types of this data",

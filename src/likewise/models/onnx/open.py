@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -148,7 +149,18 @@ class OrtSession:
             given = {name: _to_ort(array, self._types[name]) for name, array in inputs.items()}
             return [_from_ort(value) for value in self._session.run_with_ort_values(self.outputs, given)]
         except Exception as error:  # the runtime raises many types; all mean that it did not answer
-            raise ModelError(f"ONNX Runtime could not run it: {one_line(error)}") from error
+            raise ModelError(f"ONNX Runtime could not run it: {_said(error)}") from error
+
+
+_AT_NODE = re.compile(
+    r"\w+: Non-zero status code returned while running (\S+) node\. Name:('.*?') Status Message: "
+    r"(?:/\S+:\d+ (?:.*?was false\.|.*?\) )\s*)?"
+)
+
+
+def _said(error: Exception) -> str:
+    """What the runtime says of a node, without the line of its source that says it."""
+    return _AT_NODE.sub(r"\1 \2: ", one_line(error))
 
 
 def _element(kind: str) -> str:
