@@ -100,7 +100,7 @@ versions: $(READY)
 	$(BIN)/python benchmarks/versions.py $(if $(ONLY),--only "$(ONLY)")
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .mutants
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
