@@ -51,7 +51,8 @@ ELSEWHERE = ("/variations", "/engines/", "/judge/diff", "__init__.py")
 """Rooms whose tests take longer than a mutant may."""
 
 TESTS = (
-    *("tests/judge/test_policy.py", "tests/judge/test_reach.py", "tests/judge/test_wide_tolerances.py"),
+    *("tests/judge/test_told.py", "tests/judge/test_policy.py", "tests/judge/test_reach.py"),
+    *("tests/judge/test_wide_tolerances.py",),
     *("tests/gate/test_numbers.py", "tests/gate/test_whole_numbers.py", "tests/gate/test_nothing_compared.py"),
     *("tests/gate/test_outputs.py", "tests/gate/test_forms.py", "tests/gate/test_rows.py", "tests/gate/test_inputs.py"),
     *("tests/gate/test_labels.py", "tests/gate/test_logits.py", "tests/gate/test_data_as_it_is.py"),
