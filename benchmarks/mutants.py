@@ -58,6 +58,7 @@ TESTS = (
     *("tests/gate/test_labels.py", "tests/gate/test_logits.py", "tests/gate/test_data_as_it_is.py"),
     *("tests/gate/test_own_copies.py", "tests/gate/test_batches.py", "tests/gate/test_fail_fast.py"),
     *("tests/compare/metrics", "tests/compare/test_session.py", "tests/compare/test_samples.py", "tests/data"),
+    *("tests/compare/test_pairing.py", "tests/compare/test_feeding.py"),
     *("tests/gate/test_oracle.py",),
 )
 """Which of them are asked about a mutant is found out by running them all once."""
