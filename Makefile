@@ -106,7 +106,7 @@ servers: $(READY)
 	$(BIN)/python benchmarks/servers.py $(if $(ONLY),--only "$(ONLY)")
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .servers
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .mutants .servers
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -50,8 +51,9 @@ from fuzz_files.mutations import mutate  # noqa: E402
 from fuzz_files.seeds import SEEDS, Seed, linear, save_recorded, table  # noqa: E402
 
 COUNT = 1_000
-SECONDS = 90.0
-"""What one file may take, on a machine that has other things to do."""
+SECONDS, PATIENCE = 60.0, 20
+"""What one file may take of the processor, and how many times as long by the clock, on a machine that has other things
+to do."""
 
 MEMORY = 12 << 30
 """Address space of a process: a size that was damaged must not take the machine's memory."""
@@ -59,7 +61,7 @@ MEMORY = 12 << 30
 FRESH = 50
 """Files after which a copy is replaced."""
 
-SUPERVISED = 20
+SUPERVISED = 5
 """Of one kind of file that takes a process with it in one way, so many are given to the command line."""
 
 FURTHER = 0.5
@@ -265,10 +267,10 @@ def commanded(*words: str, folder: Path) -> tuple[int, str]:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "likewise", *words],
-            cwd=folder, capture_output=True, timeout=SECONDS, check=False, text=True, errors="replace",
+            cwd=folder, capture_output=True, timeout=PATIENCE * SECONDS, check=False, text=True, errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return -1, f"no end after {SECONDS:.0f} s"
+        return -1, f"no end after {PATIENCE * SECONDS:.0f} s"
     return done.returncode, done.stdout + done.stderr
 
 
@@ -303,17 +305,28 @@ class Copy:
         """What it tells of a file; if that is nothing, how it ended."""
         self.asked += 1
         os.write(self.questions, f"{number} {source}\n".encode())
-        told, until = b"", time.monotonic() + SECONDS
+        told, began, spent = b"", time.monotonic(), self.spent()
         while not told.endswith(b"\n"):
-            if not select.select([self.answers], [], [], max(0.0, until - time.monotonic()))[0]:
-                os.kill(self.process, signal.SIGKILL)
-                self.end()
-                return "", f"no end after {SECONDS:.0f} s"
+            if not select.select([self.answers], [], [], 1.0)[0]:
+                waited = time.monotonic() - began
+                if self.spent() - spent > SECONDS or waited > PATIENCE * SECONDS:
+                    os.kill(self.process, signal.SIGKILL)
+                    self.end()
+                    return "", f"no end after {waited:.0f} s"
+                continue
             part = os.read(self.answers, 1 << 16)
             if not part:
                 return "", f"crash ({self.end()})"
             told += part
         return told.decode(), ""
+
+    def spent(self) -> float:
+        """Seconds of the processor up to now; those by the clock say nothing on a busy machine."""
+        try:
+            times = psutil.Process(self.process).cpu_times()
+        except psutil.Error:  # it has just ended, which is seen where its answers are read
+            return 0.0
+        return float(times.user + times.system)
 
     def end(self) -> int:
         """Its exit code. No more questions are its end, and that of whatever it started."""
@@ -426,7 +439,7 @@ def supervised(seed: Seed, path: Path, folder: Path) -> tuple[str, str]:
     words = ["check", recorded, str(path), "--data", rows]
     if seed.role == "data":
         words = ["check", recorded, recorded, "--allow-same", "--data", str(path)]
-    options = ["--no-explain", "--edge", "off", "--batch-sizes", "none", "--timeout", "45s"]
+    options = ["--no-explain", "--edge", "off", "--batch-sizes", "none", "--timeout", f"{SECONDS:.0f}s"]
     code, said = commanded(*words, *options, folder=path.parent)
     problem = in_order(code, said)
     if code == 0 and not problem:

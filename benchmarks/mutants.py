@@ -17,9 +17,11 @@ import argparse
 import ast
 import functools
 import gc
+import hashlib
 import importlib.abc
 import importlib.util
 import json
+import math
 import os
 import random
 import resource
@@ -33,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import IO, Any
@@ -40,18 +43,22 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "likewise"
 SAMPLE = 60
+KEPT = ROOT / ".mutants"
+"""What tests come to, for the next run."""
 
 ROOMS = ("judge/**/*.py", "compare/**/*.py", "data/**/columns.py", "data/**/cells.py", "data/**/*cast*.py")
 ELSEWHERE = ("/variations", "/engines/", "/judge/diff", "__init__.py")
 """Rooms whose tests take longer than a mutant may."""
 
 TESTS = (
-    *("tests/judge/test_policy.py", "tests/judge/test_reach.py", "tests/judge/test_wide_tolerances.py"),
+    *("tests/judge/test_told.py", "tests/judge/test_policy.py", "tests/judge/test_reach.py"),
+    *("tests/judge/test_wide_tolerances.py",),
     *("tests/gate/test_numbers.py", "tests/gate/test_whole_numbers.py", "tests/gate/test_nothing_compared.py"),
     *("tests/gate/test_outputs.py", "tests/gate/test_forms.py", "tests/gate/test_rows.py", "tests/gate/test_inputs.py"),
     *("tests/gate/test_labels.py", "tests/gate/test_logits.py", "tests/gate/test_data_as_it_is.py"),
     *("tests/gate/test_own_copies.py", "tests/gate/test_batches.py", "tests/gate/test_fail_fast.py"),
     *("tests/compare/metrics", "tests/compare/test_session.py", "tests/compare/test_samples.py", "tests/data"),
+    *("tests/compare/test_pairing.py", "tests/compare/test_feeding.py"),
     *("tests/gate/test_oracle.py",),
 )
 """Which of them are asked about a mutant is found out by running them all once."""
@@ -337,20 +344,42 @@ class Test:
 
 
 def reach(tests: Sequence[str]) -> list[Test]:
-    """Every test with what it comes to, the quickest first."""
-    with tempfile.TemporaryFile("w+") as told:
+    """Every test with what it comes to, the quickest first. What was found out is kept for the source as it is."""
+    files = [path for test in tests for path in sorted(tests_in(ROOT / test))]
+    known = {path: KEPT / f"{fingerprint(path)}.jsonl" for path in files}
+    if missing := [path for path in files if not known[path].exists()]:
+        KEPT.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile("w+") as told:
 
-        def work() -> int:
-            code = run_pytest(tests, Reach(told))
-            told.flush()
-            return code
+            def work() -> int:
+                code = run_pytest([str(path) for path in missing], Reach(told))
+                told.flush()
+                return code
 
-        if copied(work, 3600.0) != "survived":
-            sys.exit("The tests do not pass on the source as it is.")
-        told.seek(0)
-        found = [json.loads(line) for line in told]
-    known = [Test(name, seconds, frozenset(map(tuple, lines))) for name, seconds, lines in found]
-    return sorted(known, key=lambda test: test.seconds)
+            if copied(work, 3600.0) != "survived":
+                sys.exit("The tests do not pass on the source as it is.")
+            told.seek(0)
+            lines = list(told)
+        for path in missing:
+            mine = [line for line in lines if ROOT / json.loads(line)[0].partition("::")[0] == path]
+            known[path].write_text("".join(mine))
+    found = [json.loads(line) for path in files for line in known[path].read_text().splitlines()]
+    reached = [Test(name, seconds, frozenset(map(tuple, lines))) for name, seconds, lines in found]
+    return sorted(reached, key=lambda test: test.seconds)
+
+
+def tests_in(path: Path) -> list[Path]:
+    return list(path.rglob("test_*.py")) if path.is_dir() else [path]
+
+
+@functools.cache
+def fingerprint(path: Path) -> str:
+    """Of a file of tests, what it shares with others, and all that it tests."""
+    shared = [other for other in (ROOT / "tests").rglob("*.py") if not other.name.startswith("test_")]
+    digest = hashlib.sha256(path.relative_to(ROOT).as_posix().encode())
+    for part in sorted({path, *shared, *HOUSE.rglob("*.py"), ROOT / "benchmarks" / "oracle.py"}):
+        digest.update(part.read_bytes())
+    return digest.hexdigest()[:32]
 
 
 def coming_to(mutant: Mutant, known: Sequence[Test]) -> list[Test]:
@@ -386,10 +415,13 @@ class Loop:
             outcome = copied(work, patience(tests))
             failing.seek(0)
             name = failing.read()
-        if outcome != "killed" or not name:
+        if outcome != "killed":
             return outcome
-        if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
+        suspects = [name] if name else [test.name for test in tests]  # all, where the process ended without a word
+        control = functools.partial(self.ask, session, [items[suspect] for suspect in suspects], None, None)
+        if copied(control, patience(tests)) == "survived":
             return "killed"
+        assert name, "the tests cannot be run in a copy of this process"
         self.unsteady.add(name)
         return self.outcome(session, items, mutant)
 
@@ -398,7 +430,7 @@ class Loop:
         if mutant is not None and not put_in(mutant):
             return ELSEWHERE_MADE
         session.items = items
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip_longest(items, items[1:]):  # none, where no test comes to the line
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed:
                 if failing is not None:
@@ -426,7 +458,8 @@ def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str
     for number, outcome in ends.items():
         if outcome == "made elsewhere":  # constants and classes, when their module is imported
             near = coming_near(picked[number], known)
-            outcome = tested(picked[number], [test.name for test in near], 60 + patience(near))
+            names = [test.name for test in near]  # without one pytest would run everything
+            outcome = tested(picked[number], names, 60 + patience(near)) if names else "survived"
             if outcome == "survived":
                 print(f"  survived: {picked[number].text}", flush=True)
         counted[outcome] += 1
@@ -455,6 +488,13 @@ def drawn(sample: int, seed: int, only: str = "") -> list[Mutant]:
     return random.Random(seed).sample(everything, min(sample, len(everything)))
 
 
+def interval(noticed: int, asked: int) -> tuple[float, float]:
+    """The share among all mutants that a sample tells, by Wilson's score."""
+    z, share = 1.96, noticed / asked
+    middle, width = share + z * z / (2 * asked), z * math.sqrt(share * (1 - share) / asked + (z / (2 * asked)) ** 2)
+    return (middle - width) / (1 + z * z / asked), (middle + width) / (1 + z * z / asked)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", type=int, default=SAMPLE)
@@ -469,7 +509,9 @@ def main() -> None:
     print(f"{len(picked)} mutants of {len(modules(chosen.only))} modules, {len(known)} tests", flush=True)
     counted = ask_all(picked, known, chosen.tests)
     noticed = counted["killed"] + counted["hangs"]
-    print(f"{noticed} of {len(picked)} noticed ({noticed / max(1, len(picked)):.0%}), {counted['hangs']} by a hang; "
+    low, high = interval(noticed, len(picked))
+    print(f"{noticed} of {len(picked)} noticed, {noticed / len(picked):.1%} ({low:.1%} to {high:.1%} of all with 95% "
+          f"confidence), {counted['hangs']} by a hang; "
           f"{time.perf_counter() - began:.0f} s, seed {chosen.seed}")  # fmt: skip
 
 

@@ -191,13 +191,15 @@ def save_report(path: Path) -> None:
 
 def save_config(path: Path) -> None:
     path.write_text(
-        'data = "rows.parquet"\n\n[gates.one]\nreference = "m.joblib"\ncandidate = "m.onnx"\nreport = "one.json"\n'
+        'data = "rows.npz"\n\n[gates.one]\nreference = "r.onnx"\ncandidate = "m.onnx"\nreport = "one.json"\n'
         "abs_tol = 1e-3\nrel_tol = 1e-3\nsamples = 10\nexplain = false\nbatch_sizes = [1, 2]\n"
         'edge = "off"\n\n[gates.one.limits]\nmax_abs_diff = 0.01\n"p99_abs_diff" = 0.01\n'
     )
-    save_joblib(0)(path.parent / "m.joblib")
     save_onnx(path.parent / "m.onnx")
-    table().to_parquet(path.parent / "rows.parquet")
+    other = onnx_graph()
+    other.doc_string = "another file"
+    (path.parent / "r.onnx").write_bytes(other.SerializeToString())
+    np.savez(path.parent / "rows.npz", x=table().to_numpy())
 
 
 # How each is read by its own library: a file that passes has to say the same there.

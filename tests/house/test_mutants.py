@@ -70,3 +70,32 @@ print(mutants.tested(None, tests, 200.0), mutants.tested(broken, tests, 200.0))
     folder = str(Path(mutants.__file__).parent)
     run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=500)
     assert run.stdout.split() == ["survived", "killed"], run.stderr
+
+
+def test_a_mutant_that_no_test_comes_to_survives(tmp_path):
+    """In a process of its own, like above; what tests come to is kept for the next run."""
+    program = f"""
+import mutants, pathlib
+mutants.prepare()
+mutants.KEPT = pathlib.Path({str(tmp_path)!r}) / "kept"
+tests = ["tests/compare/metrics/test_deciles.py"]
+known = mutants.reach(tests)
+assert mutants.reach(tests) == known and len(list(mutants.KEPT.iterdir())) == 1
+everything = [m for name in ("judge/verdict.py", "compare/sums.py") for m in mutants.mutants(mutants.HOUSE / name)]
+returned = [m for m in everything if m.change == "None is returned"]
+missed = [m for m in returned if not mutants.coming_to(m, known)]
+asked = [next(m for m in missed if m.path.name == name) for name in ("verdict.py", "sums.py")]
+asked.append(next(m for m in returned if mutants.coming_to(m, known)))
+counted = mutants.ask_all(asked, known, tests)
+print(counted["survived"], counted["killed"])
+"""
+    folder = str(Path(mutants.__file__).parent)
+    run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=500)
+    assert run.stdout.splitlines()[-1:] == ["2 1"], run.stdout + run.stderr
+
+
+def test_a_sample_tells_a_range():
+    low, high = mutants.interval(95, 100)
+    assert low == pytest.approx(0.888, abs=1e-3)  # by hand: (0.95 + 0.0192 ± 0.0468) / 1.0384
+    assert high == pytest.approx(0.978, abs=1e-3)
+    assert mutants.interval(10, 10)[1] == pytest.approx(1.0)

@@ -1,0 +1,343 @@
+"""Which column of the data reaches which input of a model, and what is lost on the way: no model is run here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from likewise.compare.feed import plan, require_inputs
+from likewise.contracts.data import Batch, RowIds
+from likewise.contracts.models import InputSpec, Signature
+from likewise.data.columns import ArrayColumns
+from likewise.errors import FeedingError, LikewiseError, UsageError
+
+COUNT = 3
+ONE = np.arange(COUNT, dtype=np.float64)
+
+
+def batch(stacked=True, **columns):
+    return Batch(RowIds(np.arange(COUNT)), ArrayColumns(columns), stacked)
+
+
+def takes(*inputs, **facts):
+    return Signature(tuple(InputSpec(one) if isinstance(one, str) else one for one in inputs), None, **facts)
+
+
+def wide(columns, dtype=np.float64):
+    return np.arange(COUNT * columns, dtype=dtype).reshape(COUNT, columns)
+
+
+def planned(rows, signature, **options):
+    return plan(rows, signature, side="candidate", **options)
+
+
+def routes(feed):
+    return [(route.input.name, route.columns, route.stacked, route.split) for route in feed.routes]
+
+
+@pytest.mark.parametrize(
+    ("rows", "signature", "options", "expected", "notes"),
+    [
+        (batch(a=ONE, b=ONE), takes("b", "a"), {}, [("b", ("b",), False, None), ("a", ("a",), False, None)], ()),
+        (
+            batch(a=ONE, b=ONE),
+            takes("x", "b"),
+            {"mapping": {"x": "a"}},
+            [("x", ("a",), False, None), ("b", ("b",), False, None)],
+            (),
+        ),
+        # As exporters spell names
+        (
+            batch(**{"sepal length (cm)": ONE, "b": ONE}),
+            takes("sepal_length__cm_", "b"),
+            {},
+            [("sepal_length__cm_", ("sepal length (cm)",), False, None), ("b", ("b",), False, None)],
+            ("candidate: input 'sepal_length__cm_' is fed from column 'sepal length (cm)'",),
+        ),
+        (
+            batch(**{"a b": ONE, "c": ONE}),
+            takes("a_b", "c", table=True, underscored=True),
+            {},
+            [("a_b", ("a b",), False, None), ("c", ("c",), False, None)],
+            ("candidate: input 'a_b' is fed from column 'a b'",),
+        ),
+        # Optional ones are left to their default, but not all of them
+        (batch(a=ONE), takes("a", InputSpec("k", optional=True)), {}, [("a", ("a",), False, None)], ()),
+        (
+            batch(a=ONE, k=ONE),
+            takes("a", InputSpec("k", optional=True)),
+            {},
+            [("a", ("a",), False, None), ("k", ("k",), False, None)],
+            (),
+        ),
+        # Arrays without names
+        (
+            batch(arr_1=ONE, arr_0=ONE),
+            takes("x", "y"),
+            {},
+            [("x", ("arr_0",), False, None), ("y", ("arr_1",), False, None)],
+            ("candidate: arrays without names are taken in order as 'x', 'y'",),
+        ),
+        (
+            batch(arr_0=wide(2), arr_1=ONE),
+            takes("x"),
+            {},
+            [("x", ("arr_0",), False, None)],
+            ("candidate: arrays without names are taken in order as 'x'; 'arr_1' is left out",),
+        ),
+        (
+            batch(arr_0=wide(2), arr_1=ONE, arr_2=ONE),
+            takes("x"),
+            {},
+            [("x", ("arr_0",), False, None)],
+            ("candidate: arrays without names are taken in order as 'x'; 'arr_1', 'arr_2' are left out",),
+        ),
+        # One array for several inputs
+        (
+            batch(X=wide(2)),
+            takes("a", "b"),
+            {},
+            [("a", ("X",), False, 0), ("b", ("X",), False, 1)],
+            ("candidate: the columns of 'X' are taken by position as 'a', 'b'",),
+        ),
+        (
+            batch(X=wide(2)),
+            takes("a", "b"),
+            {"order": ["b", "a"]},
+            [("a", ("X",), False, 1), ("b", ("X",), False, 0)],
+            ("candidate: the columns of 'X' are taken by position as 'b', 'a'",),
+        ),
+        (
+            batch(X=wide(2)),
+            takes("a", "b"),
+            {"order": ["b", "c"]},
+            [("a", ("X",), False, 0), ("b", ("X",), False, 1)],
+            ("candidate: the columns of 'X' are taken by position as 'a', 'b'",),
+        ),
+        # One input for several columns
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x", "float32", (None, 2))),
+            {},
+            [("x", ("a", "b"), True, None)],
+            ("candidate: input 'x' is 2 columns side by side, in the data's order: 'a', 'b'",),
+        ),
+        (
+            batch(a=ONE, b=ONE, c=ONE),
+            takes(InputSpec("x", "float32", (None, 2))),
+            {"order": ["b", "a"]},
+            [("x", ("b", "a"), True, None)],
+            ("candidate: input 'x' is 2 columns side by side, in the reference's order: 'b', 'a'",),
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x", stackable=True)),
+            {},
+            [("x", ("a", "b"), True, None)],
+            ("candidate: input 'x' is 2 columns side by side, in the data's order: 'a', 'b'",),
+        ),
+        # The only column
+        (
+            batch(a=wide(2)),
+            takes(InputSpec("x", "float32", (None, 2))),
+            {},
+            [("x", ("a",), False, None)],
+            ("candidate: input 'x' is fed from 'a', the only column of the data",),
+        ),
+        (
+            batch(a=ONE),
+            takes(InputSpec("x", "float32", (None,))),
+            {},
+            [("x", ("a",), False, None)],
+            ("candidate: input 'x' is fed from 'a', the only column of the data",),
+        ),
+        (
+            batch(a=ONE),
+            takes(InputSpec("x", "float32", (None, 1))),
+            {},
+            [("x", ("a",), True, None)],
+            ("candidate: input 'x' is 1 columns side by side, in the data's order: 'a'",),
+        ),
+        # Another rank than the data's, another order than the table's
+        (
+            batch(a=ONE, b=wide(1)),
+            takes(InputSpec("a", shape=(None, 1)), InputSpec("b", shape=(None,))),
+            {},
+            [("a", ("a",), False, None), ("b", ("b",), False, None)],
+            (
+                "candidate: 'a' is fed as (n, 1), as the inputs declare",
+                "candidate: 'b' is fed as (n,), as the inputs declare",
+            ),
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes("b", "a", table=True),
+            {},
+            [("b", ("b",), False, None), ("a", ("a",), False, None)],
+            ("candidate: columns are taken by name, in the model's order and not in the data's",),
+        ),
+        (
+            batch(a=ONE, c=ONE, b=ONE),
+            takes("a", "b", table=True),
+            {},
+            [("a", ("a",), False, None), ("b", ("b",), False, None)],
+            (),
+        ),
+    ],
+)
+def test_every_input_gets_its_column(rows, signature, options, expected, notes):
+    feed = planned(rows, signature, **options)
+    assert routes(feed) == expected
+    assert feed.notes == notes
+
+
+def test_a_model_that_declares_nothing_gets_everything():
+    feed = planned(batch(a=ONE, b=ONE), Signature(None, None))
+    assert (feed.routes, feed.columns) == (None, None)
+    assert planned(batch(a=ONE, b=ONE), takes("b")).columns == ("b",)
+    stacked = planned(batch(a=ONE, b=ONE), takes(InputSpec("x", shape=(None, 2))))
+    assert stacked.columns == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rows", "signature", "options", "message"),
+    [
+        (
+            batch(age=ONE, b=ONE),
+            takes("agee", "b", table=True),
+            {},
+            "the candidate takes 'agee', which the data does not have; did you mean 'age'?",
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x", "float32", (None,))),
+            {},
+            "the candidate takes one column, and the data has 2: 'a', 'b'",
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x")),
+            {},
+            "the candidate takes one column, and the data has 2: 'a', 'b'",
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x", "float32", (None, 3))),
+            {},
+            "input 'x' of the candidate takes (n, 3), the data has 2 columns: 'a', 'b'",
+        ),
+        (
+            batch(a=ONE, b=ONE, c=ONE),
+            takes(InputSpec("x", "float32", (None, 3))),
+            {"order": ["b", "a"]},
+            "input 'x' of the candidate takes (n, 3), the reference takes 2 columns: 'b', 'a'",
+        ),
+        (
+            batch(a=ONE, b=ONE),
+            takes(InputSpec("x", "float32", (None, 3, 2))),
+            {},
+            "input 'x' of the candidate takes (n, 3, 2), the data has 2 columns: 'a', 'b'",
+        ),
+        (
+            batch(a=wide(2), b=ONE),
+            takes(InputSpec("x", "float32", (None, 2))),
+            {},
+            "input 'x' of the candidate takes (n, 2), the data has 2 columns: 'a', 'b'",
+        ),
+        (batch(X=wide(3)), takes("a", "b"), {}, "the candidate takes 'a', 'b', which the data does not have"),
+        (batch(X=ONE), takes("a", "b"), {}, "the candidate takes 'a', 'b', which the data does not have"),
+        # Two columns that would be spelt alike
+        (
+            batch(**{"a b": ONE, "a-b": ONE}),
+            takes("a_b", "c"),
+            {},
+            "the candidate takes 'a_b', 'c', which the data does not have; did you mean 'a b'?",
+        ),
+        (batch(a=ONE), takes("x"), {"mapping": {"x": "aa"}}, "there is no column 'aa' to feed 'x' from"),
+    ],
+)
+def test_an_input_that_cannot_be_fed_is_refused(rows, signature, options, message):
+    with pytest.raises(LikewiseError) as refused:
+        planned(rows, signature, **options)
+    assert message in str(refused.value)
+
+
+def test_an_input_to_feed_that_no_model_has_is_a_usage_error():
+    require_inputs({"x": "a"}, takes("y"), takes("x"))
+    with pytest.raises(UsageError, match=r"there is no input 'xx' to feed from 'a'"):
+        require_inputs({"xx": "a"}, takes("x"))
+    with pytest.raises(UsageError) as refused:
+        require_inputs({"x": "a"}, Signature(None, None))
+    assert refused.value.remedy == "Inputs: none is declared, rows are fed as they are"
+
+
+# What reaches the model
+
+
+def fed(rows, signature, **options):
+    given, casts = planned(rows, signature, **options)(rows)
+    return given.inputs, casts
+
+
+def test_columns_are_laid_side_by_side_in_the_declared_type():
+    rows = batch(a=ONE + 0.1, b=np.arange(COUNT))
+    inputs, casts = fed(rows, takes(InputSpec("x", "float32", (None, 2))))
+    assert inputs["x"].dtype == np.float32
+    assert np.array_equal(inputs["x"], np.stack([ONE + 0.1, np.arange(COUNT)], axis=1).astype(np.float32))
+    (first,) = [loss for loss in casts if loss.changed]
+    assert (first.side, first.input, first.column, first.values) == ("candidate", "x", "a", COUNT)
+    assert (first.source_dtype, first.target_dtype, first.changed) == ("float64", "float32", COUNT)
+    assert 0 < first.largest_relative_change < 1e-7
+    undeclared, _ = fed(rows, takes(InputSpec("x", shape=(None, 2))))
+    assert undeclared["x"].dtype == np.float64
+    words, _ = fed(batch(a=ONE, b=np.array(["u", "v", "w"])), takes(InputSpec("x", shape=(None, 2))))
+    assert words["x"].tolist() == [[0.0, "u"], [1.0, "v"], [2.0, "w"]]
+
+
+def test_one_column_of_an_array_is_taken_for_each_input():
+    inputs, casts = fed(batch(X=wide(2) + 0.1), takes(InputSpec("a", "float32"), InputSpec("b")), order=["b", "a"])
+    assert np.array_equal(inputs["a"], (wide(2)[:, 1] + 0.1).astype(np.float32))
+    assert np.array_equal(inputs["b"], wide(2)[:, 0] + 0.1)
+    assert [loss.column for loss in casts if loss.changed] == ["X[1]"]
+
+
+def test_whole_numbers_stay_what_they_are_where_the_type_is_meant_for_fractions():
+    rows = batch(a=np.arange(COUNT), b=ONE)
+    inputs, _ = fed(rows, takes(InputSpec("a", "float32", floating=True), InputSpec("b", "float32", floating=True)))
+    assert (inputs["a"].dtype, inputs["b"].dtype) == (np.int64, np.float32)
+    guessed = takes(InputSpec("a", "float32", guessed=True), InputSpec("b", "float64", guessed=True), InputSpec("b"))
+    assert planned(rows, guessed).guesses(rows) == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "expected"),
+    [
+        (ONE, (None, 1), (COUNT, 1)),
+        (wide(1), (None,), (COUNT,)),
+        (wide(2), (None, 2), (COUNT, 2)),
+        (wide(2), (None, "k"), (COUNT, 2)),
+        (wide(2), (None, 3), None),
+        (wide(2), (None,), None),
+        (ONE, (None, 1, 1), None),
+        (ONE, (None, 2), None),
+    ],
+)
+def test_a_column_has_the_shape_that_its_input_declares(array, shape, expected):
+    rows, signature = batch(x=array), takes(InputSpec("x", shape=shape))
+    if expected is None:
+        with pytest.raises(FeedingError, match="input 'x' of the candidate takes shape"):
+            fed(rows, signature)
+        return
+    assert fed(rows, signature)[0]["x"].shape == expected
+    whole = batch(stacked=False, x=array)
+    assert fed(whole, signature)[0]["x"].shape == array.shape, "a test case is fed as it is"
+
+
+@pytest.mark.parametrize(
+    "signature", [Signature(None, None), takes("x"), takes("x", table=True), takes(InputSpec("x", "float64"))]
+)
+def test_each_model_has_memory_of_its_own(signature):
+    rows = batch(x=ONE.copy())
+    inputs, _ = fed(rows, signature)
+    inputs["x"][:] = 9.0
+    assert np.array_equal(rows.inputs["x"], ONE)

@@ -1,0 +1,331 @@
+"""What a verdict says, word for word, of facts written down by hand: no model is run here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from likewise.contracts.comparison import POSITION, Cast, Comparison, GeneratedColumn, Mismatch, OutputFacts, PairSpec
+from likewise.contracts.models import Kind
+from likewise.contracts.verdict import Severity
+from likewise.judge.findings import Judgement, mismatch_bounds, rows_beyond
+from likewise.judge.policy import make_policy
+from likewise.judge.verdict import confidence, decided, judge, percent
+
+STRICT = make_policy(preset="strict")
+
+
+def output(name="value", kind=Kind.VALUE, *, matched_by="kind", details=None, **measures):
+    return OutputFacts(name, PairSpec(name, name, kind, matched_by), measures, details or {})
+
+
+def numbers(name="value", largest=0.0, beyond=0, *, rows=100, **measures):
+    """An output of so many rows, one value each, as the comparison describes it."""
+    found = {"max_abs_diff": largest, "mean_abs_diff": largest / rows, "nonfinite_mismatch": 0.0, **measures}
+    facts = {"rows": rows, "values": rows, "magnitudes": [{"exponent": 1, "max_abs_diff": largest}]}
+    return output(name, rows_beyond=float(beyond), details={"closeness": facts}, **found)
+
+
+def compared(*outputs, rows=100, **facts):
+    facts = {"tolerance": STRICT.tolerance, "rows_beyond": 0, "varied": True, **facts}
+    return Comparison(rows=rows, outputs=outputs, **facts)
+
+
+def told(comparison, code, policy=STRICT):
+    return [finding.message for finding in judge(comparison, policy).findings if finding.code == code]
+
+
+# Headlines
+
+
+@pytest.mark.parametrize(
+    ("comparison", "headline"),
+    [
+        (compared(numbers(largest=0.001)), "100 rows agree, largest difference 0.001"),
+        (compared(numbers("a", 0.001), numbers("b", 0.002)), "100 rows agree, largest difference 0.002"),
+        (compared(numbers(rows=1), rows=1), "1 row agrees, largest difference 0"),
+        (compared(numbers(rows=1), rows=1, unit="samples"), "1 sample agrees, largest difference 0"),
+        (
+            compared(numbers(nan_both=10.0, nan_share=0.1)),
+            "100 rows agree, largest difference 0; 10% of 'value' is NaN on both sides",
+        ),
+        (compared(numbers(nan_both=9.0, nan_share=0.09)), "100 rows agree, largest difference 0"),
+        (
+            compared(numbers(largest=0.5, beyond=3)),
+            "3 of 100 rows differ by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
+            compared(numbers(largest=0.5, beyond=1), rows_beyond=1),
+            "1 of 100 rows differs by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
+            compared(numbers(largest=0.5, beyond=100)),
+            "all 100 rows differ by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
+            compared(numbers("a", 0.5, 3), numbers("b", 0.25, 7)),
+            "7 of 100 rows differ by more than 0.01 in 'b', the worst by 0.25; 3 in 'a'",
+        ),
+        (
+            compared(*(numbers(name, 0.5, count) for name, count in zip("abc", (3, 7, 1), strict=True))),
+            "7 of 100 rows differ by more than 0.01 in 'b', the worst by 0.5; 3 in 'a'; and in 1 more output",
+        ),
+        (
+            compared(*(numbers(name, 0.5, count) for name, count in zip("abcd", (3, 7, 1, 2), strict=True))),
+            "7 of 100 rows differ by more than 0.01 in 'b', the worst by 0.5; 3 in 'a'; and in 2 more outputs",
+        ),
+        (
+            compared(numbers(mean_abs_diff=0.006)),
+            "the mean difference in 'value' is 0.006, and 0.005 is allowed",
+        ),
+        (
+            compared(numbers(nonfinite_mismatch=2.0, beyond=2)),
+            "2 of 100 rows differ by more than 0.01 in 'value', the worst is NaN or infinite on one side only",
+        ),
+        (
+            compared(output("label", Kind.LABEL, label_flips=5.0, material_flips=5.0)),
+            "5 of 100 labels changed",
+        ),
+        (
+            compared(output("mood", Kind.LABEL, label_flips=5.0, material_flips=2.0)),
+            "5 of 100 labels of 'mood' changed, 2 by more than noise",
+        ),
+        (
+            compared(numbers(), mismatches=(Mismatch("shape", "it has another shape", "value"),), rows_beyond=2),
+            "it has another shape; 2 of 100 rows are beyond tolerance",
+        ),
+        (
+            compared(numbers(), mismatches=(Mismatch("shape", "it has another shape", "value"),), rows_beyond=1),
+            "it has another shape; 1 of 100 rows is beyond tolerance",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_headline(comparison, headline):
+    assert judge(comparison, STRICT).headline == headline
+
+
+def test_no_rows_and_no_outputs_are_told():
+    verdict = judge(Comparison(), STRICT)
+    assert (verdict.outcome, verdict.headline) == ("INCONCLUSIVE", "no rows were compared")
+    assert judge(compared(), STRICT).headline == "nothing was judged"
+    assert judge(compared(), STRICT).outcome == "INCONCLUSIVE"
+
+
+# Inputs
+
+
+def cast(column="a", changed=3, largest=0.25, *, side="candidate", note="", types=("float64", "float32")):
+    return Cast(side, "X", column, *types, 100, changed, largest, note)
+
+
+@pytest.mark.parametrize(
+    ("casts", "code", "sentence"),
+    [
+        (
+            [cast()],
+            "lossy-input",
+            "3 of 100 values of 'a' change on their way to the candidate, from float64 to float32, by up to 25%",
+        ),
+        (
+            [cast(), cast("b", 4, 0.5)],
+            "lossy-input",
+            "7 of 200 values of 'a', 'b' change on their way to the candidate, from float64 to float32, "
+            "by up to 50% in 'b'",
+        ),
+        (
+            [cast(largest=0.0, note="text became a number")],
+            "lossy-input",
+            "3 of 100 values of 'a' change on their way to the candidate, from float64 to float32 "
+            "(text became a number)",
+        ),
+        (
+            [cast(largest=1e-9, types=("int64", "float32"))],
+            "lossy-input",
+            "3 of 100 values of 'a' change on their way to the candidate, from int64 to float32, by up to 1e-07%",
+        ),
+        (
+            [cast(largest=1e-6)],
+            "cast-input",
+            "'a' was cast from float64 to float32 for the candidate: 3 of 100 values changed, by up to 0.0001%",
+        ),
+        (
+            [cast(largest=1e-7), cast("b", 4, 2e-7)],
+            "cast-input",
+            "'a', 'b' were cast from float64 to float32 for the candidate: 7 of 200 values changed, by up to 2e-05%",
+        ),
+        (
+            [cast(changed=0, largest=0.0, side="reference")],
+            "cast-input",
+            "'a' was cast from float64 to float32 for the reference: no value changed",
+        ),
+        ([cast(changed=0, note="as words")], "converted-input", "'a', fed to the candidate: as words"),
+    ],
+)
+def test_what_happened_to_inputs(casts, code, sentence):
+    found = [
+        finding
+        for finding in judge(compared(numbers(), casts=tuple(casts)), STRICT).findings
+        if "input" in finding.code
+    ]
+    assert [(finding.code, finding.message) for finding in found] == [(code, sentence)]
+    assert found[0].severity is (Severity.WARNING if code == "lossy-input" else Severity.NOTE)
+
+
+def test_a_cast_that_changes_nothing_for_the_candidate_is_not_told():
+    assert not told(compared(numbers(), casts=(cast(changed=0, largest=0.0),)), "cast-input")
+
+
+def test_columns_that_are_cast_otherwise_are_told_apart():
+    casts = (cast(), cast("b", side="reference"), cast("c", types=("float64", "float16")), cast("d"))
+    assert [text.partition(" change")[0] for text in told(compared(numbers(), casts=casts), "lossy-input")] == [
+        "6 of 200 values of 'a', 'd'",
+        "3 of 100 values of 'b'",
+        "3 of 100 values of 'c'",
+    ]
+
+
+# Rows that were left out, outputs paired by their order, rows that nobody saw
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected", "severity", "sentence"),
+    [
+        (0.5, 400, Severity.NOTE, "stopped after 100 of 400 rows: a limit could no longer hold (--fail-fast)"),
+        (0.5, None, Severity.NOTE, "stopped after 100 rows: a limit could no longer hold (--fail-fast)"),
+        (
+            0.0,
+            400,
+            Severity.INCONCLUSIVE,
+            "the run was stopped after 100 of 400 rows, and within these limits the others count",
+        ),
+    ],
+)
+def test_a_run_that_was_stopped(largest, expected, severity, sentence):
+    verdict = judge(compared(numbers(largest=largest, beyond=1), stopped=True, expected_rows=expected), STRICT)
+    assert [(f.severity, f.message) for f in verdict.findings if f.code == "stopped"] == [(severity, sentence)]
+    assert verdict.outcome == ("FAIL" if largest else "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize(("count", "end"), [(1, "'a' with 'a'"), (6, "'f' with 'f'"), (7, "'f' with 'f', …")])
+def test_outputs_that_were_paired_by_their_order(count, end):
+    outputs = [replace(found, pair=replace(found.pair, matched_by=POSITION)) for found in map(numbers, "abcdefg")]
+    (message,) = told(compared(*outputs[:count]), "paired-by-position")
+    assert message.endswith(f"belong together: {end}" if count == 1 else f", {end}")
+
+
+COLUMNS = (
+    GeneratedColumn("a", "numbers", "the model says so", True),
+    GeneratedColumn("b", "numbers", "nothing is known", False),
+    GeneratedColumn("c", "numbers", "nothing is known", False),
+)
+
+
+def test_generated_rows_are_told_and_claim_nothing():
+    comparison = compared(numbers(), generated=COLUMNS)
+    start = "the rows are generated from what the models say about their inputs, none of them real"
+    assert told(comparison, "generated-data") == [f"{start}; nothing is known about 2 of 3 columns: b, c"]
+    assert told(replace(comparison, generated=COLUMNS[:1]), "generated-data") == [start]
+    verdict = judge(comparison, STRICT)
+    assert verdict.headline == "100 generated rows agree, largest difference 0"
+    assert verdict.confidence.upper_bound == 1.0
+    assert (
+        verdict.confidence.statement == "0 of 100 generated rows beyond tolerance: nothing is claimed about real ones"
+    )
+    assert not told(comparison, "generated-rate")
+    rated = make_policy(preset="strict", max_failure_rate=0.1)
+    assert judge(comparison, rated).outcome == "INCONCLUSIVE"
+    assert told(comparison, "generated-rate", rated) == [
+        "generated rows cannot show how many real ones are beyond tolerance"
+    ]
+    failed = compared(numbers(largest=0.5, beyond=3), generated=COLUMNS)
+    assert judge(failed, STRICT).headline.startswith("3 of 100 generated rows differ by more than 0.01")
+
+
+# Is it decided before the last row?
+
+
+@pytest.mark.parametrize(
+    ("limits", "measures", "expected"),
+    [
+        ({"max_abs_diff": 0.1}, {"max_abs_diff": 0.2}, True),
+        ({"max_abs_diff": 0.1}, {"max_abs_diff": 0.1}, False),
+        ({"mean_abs_diff": 0.1}, {"mean_abs_diff": 0.2}, False),
+        ({"p99_abs_diff": 0.1}, {"p99_abs_diff": 0.2}, False),
+        ({"mismatch_rate": 0.0}, {"mismatch_rate": 0.1}, True),
+        ({"mismatch_rate": 0.05}, {"mismatch_rate": 0.1}, False),
+        ({"flip_rate": 0.0}, {"flip_rate": 0.1}, True),
+        ({"label_flips": 2}, {"label_flips": 3.0}, True),
+        ({"label_flips": 3}, {"label_flips": 3.0}, False),
+    ],
+)
+def test_only_what_further_rows_cannot_mend_is_decided(limits, measures, expected):
+    policy = make_policy(preset="strict", abs_tol=100.0, mean_tol=100.0, limits=limits)
+    found = numbers(**{"max_abs_diff": 0.0, **measures})
+    comparison = compared(found, tolerance=policy.tolerance)
+    assert decided(comparison, policy) is expected
+
+
+# Figures
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0%"),
+        (1.0, "100%"),
+        (0.5, "50%"),
+        (0.501, "51%"),
+        (0.0301, "3.1%"),
+        (0.03, "3%"),
+        (0.00291, "0.3%"),
+        (0.000123, "0.013%"),
+        (0.999, "100%"),
+    ],
+)
+def test_a_share_is_rounded_up_to_two_digits(share, text):
+    assert percent(share) == text
+
+
+def test_what_rows_allow_to_claim():
+    assert confidence(0, 0, 0.95) is None
+    assert (
+        confidence(0, 59, 0.95).statement == "at 95% confidence fewer than 5% of rows like these are beyond tolerance"
+    )
+    assert confidence(59, 59, 0.95).statement == "59 of 59 rows beyond tolerance"
+    one = confidence(1, 100, 0.99, "samples")
+    assert one.statement.startswith("1 of 100 samples beyond tolerance: at 99% confidence fewer than 6.")
+    assert (one.level, one.rows, one.violations) == (0.99, 100, 1)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "largest", "absolute", "relative", "expected"),
+    [
+        (1, 0.1, 0.1, 0.0, (False, False)),  # the reference lies in [1, 2)
+        (1, 0.1, 0.099, 0.0, (True, True)),
+        (1, 0.1, 0.0, 0.1, (False, False)),
+        (1, 0.1, 0.0, 0.06, (False, True)),
+        (1, 0.1, 0.0, 0.049, (True, True)),
+        (None, 0.1, 0.0, 1e9, (True, True)),  # zero
+        (None, 0.0, 0.0, 0.0, (False, False)),
+        (-1100, 1e-320, 0.0, 0.5, (True, True)),  # nothing is known of the smallest
+        (1024, 1.0e308, 0.0, 0.5, (True, True)),
+        (1024, 0.8e308, 0.0, 0.5, (False, True)),
+        (1, float("nan"), 1.0, 1.0, (True, True)),
+    ],
+)
+def test_what_stored_facts_tell_under_another_tolerance(exponent, largest, absolute, relative, expected):
+    facts = [{"exponent": exponent, "max_abs_diff": largest}]
+    assert mismatch_bounds(facts, absolute, relative) == expected
+
+
+def test_rows_beyond_another_tolerance_are_told_where_the_facts_do():
+    comparison = compared(numbers(largest=0.02, beyond=5, mismatch_rate=0.05), rows_beyond=5)
+    assert rows_beyond(Judgement(comparison, STRICT)) == 5
+    assert rows_beyond(Judgement(comparison, make_policy(preset="strict", abs_tol=0.5))) == 0
+    assert rows_beyond(Judgement(comparison, make_policy(preset="strict", abs_tol=0.001))) is None
+    broken = replace(comparison, mismatches=(Mismatch("shape", "other"),))
+    assert rows_beyond(Judgement(broken, make_policy(preset="strict", abs_tol=0.5))) is None
+    gaps = compared(numbers(nan_both=3.0, mismatch_rate=0.0))
+    assert rows_beyond(Judgement(gaps, make_policy(preset="strict", nan_equal=False))) is None
