@@ -142,17 +142,17 @@ def foreign(kind: type[LikewiseError], message: str, *, remedy: str, side: str |
         raise kind(f"{message}: {one_line(error)}", remedy=remedy, side=side) from error
 
 
-_DUMPS = re.compile(r"\s*(?:--DEBUG-INFO--|---(?:VARS|OPERATORS|NODES)---|\battributes=\{|\bgraph \{).*", re.DOTALL)
+_DUMPS = r"(?s)\s*(?:--DEBUG-INFO--|---(?:VARS|OPERATORS|NODES)---|\battributes=\{|\bgraph \{).*"
 """Where other libraries begin to print a whole graph."""
 
-_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_CODES = r"\[ONNXRuntimeError\] : \d+ : \w+ : "
 """What ONNX Runtime puts before its sentences; the name of the exception says as much."""
 
-_LISTS = re.compile(r"([\[({])([^\[\](){}]{120,})([\])}])")
+_LISTS = r"([\[({])([^\[\](){}]{120,})([\])}])"
 """Numbers or names between brackets, more than anybody reads."""
 
 
-_REFUSED = re.compile("[Pp]ermission denied|[Oo]peration not permitted|name resolution")
+_REFUSED = "[Pp]ermission denied|[Oo]peration not permitted|name resolution"
 """How libraries say that the system let them do nothing."""
 
 CONFINED_NOTE = " (models run without network, other programs and other folders; --no-sandbox lets them)"
@@ -160,11 +160,11 @@ CONFINED_NOTE = " (models run without network, other programs and other folders;
 
 def one_line(error: BaseException, *, limit: int = 500) -> str:
     """An exception of somebody else's, as one line a person can read: what it printed of its insides is left out."""
-    whole = _CODES.sub("", str(error))
-    text = " ".join(_DUMPS.sub("", whole).split()) or " ".join(whole.split()) or type(error).__name__
-    text = _LISTS.sub(lambda found: f"{found[1]}{found[2][:40]}…{found[3]}", text)
+    whole = re.sub(_CODES, "", str(error))
+    text = " ".join(re.sub(_DUMPS, "", whole).split()) or " ".join(whole.split()) or type(error).__name__
+    text = re.sub(_LISTS, lambda found: f"{found[1]}{found[2][:40]}…{found[3]}", text)
     text = text if len(text) <= limit else text[: limit - 1].rpartition(" ")[0] + "…"
     if isinstance(error, LikewiseError):
         return text
-    walls = CONFINED_NOTE if confined and (_REFUSED.search(text) or confined in text) else ""
+    walls = CONFINED_NOTE if confined and (re.search(_REFUSED, text) or confined in text) else ""
     return f"{type(error).__name__}: {text}{walls}"

@@ -25,7 +25,7 @@ from likewise.data.files import replacing, require_writable
 from likewise.errors import LikewiseError, one_line
 from likewise.report.console import printable
 from likewise.tasks.fleet import stem
-from likewise.tasks.isolation import starting, supervisor
+from likewise.tasks.isolation import nursery, supervisor
 from likewise.tasks.isolation.supervisor import WorkerError, job_of
 from likewise.tasks.settings import default_report
 
@@ -94,7 +94,7 @@ class Fleet:
         targets = {value for gate in self._gates.values() for value in (gate.reference, gate.candidate)}
         done: queue.SimpleQueue[tuple[str, Carried | BaseException, bool]] = queue.SimpleQueue()
         waiting, running = dict(self._gates), dict[str, threading.Thread]()
-        with starting.warmed(sorted(targets)), _interruptible():
+        with nursery.warmed(sorted(targets)), _interruptible():
             memory = Memory()
             try:
                 while waiting or running:

@@ -8,7 +8,7 @@ many values are made, and all classes share the others.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from inspect import get_annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -105,32 +105,28 @@ def _field(plain: type, name: str, told: str, *, kw_only: bool) -> Any:
 
 
 def _compiled_later(cls: Any, *, frozen: bool) -> Any:
-    count, missing = 0, dataclasses.MISSING
+    count, missing, put = 0, dataclasses.MISSING, object.__setattr__
+    names, fields, follows = cls.__match_args__, cls.__dataclass_fields__, hasattr(cls, "__post_init__")
 
     def first(self: Any, *args: Any, **named: Any) -> None:
         nonlocal count
         count += 1
-        names: tuple[str, ...] = cls.__match_args__
-        given: Mapping[str, Any] = {**dict(zip(names, args, strict=False)), **named}
-        taken = 0
-        if count <= MANY and len(given) == len(args) + len(named):
-            for entry in cls.__dataclass_fields__.values():
-                if entry.init and entry.name in given:
-                    value, taken = given[entry.name], taken + 1
-                elif entry.default is not missing:
-                    value = entry.default
-                elif entry.default_factory is not missing:
+        left = {**named, **dict(zip(names, args, strict=False))} if args else named.copy()
+        whole = count <= MANY and len(left) == len(args) + len(named)
+        for name, entry in fields.items() if whole else ():
+            value = left.pop(name, missing) if entry.init else missing
+            if value is missing:
+                value = entry.default
+                if value is missing:
+                    if entry.default_factory is missing:
+                        whole = whole and not entry.init
+                        continue
                     value = entry.default_factory()
-                elif entry.init:
-                    break
-                else:
-                    continue
-                object.__setattr__(self, entry.name, value)
-            else:
-                if taken == len(given):
-                    if hasattr(self, "__post_init__"):
-                        self.__post_init__()
-                    return
+            put(self, name, value)
+        if whole and not left:
+            if follows:
+                self.__post_init__()
+            return
         # There are many, or it is the compiled one that says what is wrong with what was given.
         cls.__init__ = _compiled(cls, frozen=frozen)
         cls.__init__(self, *args, **named)

@@ -37,7 +37,7 @@ REPLACE: ContextVar[bool] = ContextVar("replace", default=False)
 """Did the user say that files which are none of ours may be replaced? `--force` does."""
 
 MARKED = "(?:✅|❌|⚠️)".encode()
-OURS = re.compile(
+OURS = (
     rb"\A## " + MARKED + rb" [A-Z][A-Za-z ]+: |\A# " + MARKED + rb" [^\n]+\n\n\| \| gate \| verdict "
     rb'|<testsuites name="likewise"|name="generator" content="likewise"|"driver": \{\s*"name": "likewise"'
     rb'|\A\{\s*"samples": \d+,\s*"max_abs_diff": '
@@ -128,7 +128,7 @@ def another(path: Path) -> str | None:
     except OSError as error:
         return error.strerror
     kind = KINDS.get(path.suffix.lower())
-    known = re.match(kind, start) is not None if kind is not None else OURS.search(whole) is not None
+    known = re.match(kind, start) is not None if kind is not None else re.search(OURS, whole) is not None
     return None if known else "what it holds was not written by likewise"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-WORDS = re.compile(
+WORDS = (
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))"""
     r"""|(?P<quoted>"(?:[^"]|"")+"|`[^`]+`)|(?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,)|(?P<word>[^\W\d][\w.]*))"""
 )
@@ -109,7 +109,7 @@ class _Reader:
         self._text, self._words, self._names = text, list[tuple[str, str]](), list[str]()
         place = 0
         while text[place:].strip():
-            found = WORDS.match(text, place)
+            found = re.compile(WORDS).match(text, place)
             if found is None:
                 raise self._wrong(text[place:].strip()[:20])
             assert found.lastgroup is not None

@@ -229,8 +229,8 @@ PEEK_BYTES = 1 << 12
 """How far to look for the first row."""
 
 CSV_REMEDY = "Correct or write the file again; Parquet is safer"
-_CONVERSION = re.compile(r"In CSV column #(\d+): .*conversion error to (\S+): (.*)", re.DOTALL)
-_FIELDS = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+_CONVERSION = r"(?s)In CSV column #(\d+): .*conversion error to (\S+): (.*)"
+_FIELDS = r"(?s)(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,13 +381,13 @@ def _ends_in_quotes(path: str, delimiter: str) -> bool:
 
 def _csv_error(path: str, message: str, names: list[str]) -> DataError:
     """What pyarrow says of a row or a value, with the name of the column."""
-    if found := _CONVERSION.search(message):
+    if found := re.search(_CONVERSION, message):
         name = names[int(found[1])]
         return DataError(
             f"{path} changes type on the way: column {name!r} began as {found[2]}, then came {found[3]}",
             remedy="Settle the types once, with pandas.read_csv(...).to_parquet(...), and give the Parquet file",
         )
-    if found := _FIELDS.search(message):
+    if found := re.search(_FIELDS, message):
         where = f"row {int(found[1]) - 1:,} (the first is 0)" if found[1] else "a row"
         return DataError(
             f"{path}: {where} has {found[3]} fields where the header has {found[2]}: {found[4][:80]!r}",

@@ -30,7 +30,7 @@ from likewise.registry import adapters
 
 SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
 
-WHOLE = re.compile(r"u?int\d|bool", re.I)
+WHOLE = r"(?i)u?int\d|bool"
 """How pandas, Polars and Arrow call types of whole numbers that may be missing."""
 
 ONE_A_ROW = "Return an array with one answer per row, or, where every call is one sample, a list: --batch-axis none"
@@ -204,7 +204,7 @@ def _whole(column: Any, array: Array) -> Array:
     """The cells of a column of whole numbers with gaps, of which numpy makes floats."""
     kind = getattr(column, "dtype", None) or getattr(column, "type", None)
     listed = getattr(column, "to_pylist", None) or getattr(column, "to_list", None)
-    if array.dtype.kind == "f" and listed is not None and WHOLE.match(str(kind)):
+    if array.dtype.kind == "f" and listed is not None and re.match(WHOLE, str(kind)):
         return of_objects(listed())
     return array
 

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+CONTROLS = (
+    *(*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)),
+    *(0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xD800, 0xE000)),
+)
 """Commands to a terminal, marks that reorder text, and halves of characters; line ends and tabs are none of these."""
 
+
+MARKED = dict.fromkeys(CONTROLS, "\ufffd")
+"""What is shown in their place."""
 
 ORDERS = re.compile(r"(?m)^(\s*):(?=:)|##(?=\w*\[)")
 """How lines begin, or what stands in them, that the logs of CI systems obey: `::set-output`, `##vso[task]`."""
 
-STYLES = re.compile(r"(\x1b\[[0-9;]*m)")
+STYLES = r"(\x1b\[[0-9;]*m)"
 
 CODES = {"bold": 1, "dim": 2, "italic": 3, "reverse": 7, "red": 31, "green": 32, "yellow": 33}
 """How a terminal is told to show text so."""
@@ -143,7 +149,7 @@ def printable(text: str) -> str:
 
     Nor is it an order to a CI system that reads along.
     """
-    return _no_orders(CONTROLS.sub("\ufffd", text))
+    return _no_orders(text.translate(MARKED))
 
 
 def _no_orders(text: str) -> str:
@@ -152,13 +158,13 @@ def _no_orders(text: str) -> str:
 
 def styled(text: str) -> str:
     """The same for text that was drawn elsewhere: its colours stay, and nothing else that a terminal obeys."""
-    parts = STYLES.split(text)
-    return _no_orders("".join(part if place % 2 else CONTROLS.sub("\ufffd", part) for place, part in enumerate(parts)))
+    parts = re.split(STYLES, text)
+    return _no_orders("".join(part if place % 2 else part.translate(MARKED) for place, part in enumerate(parts)))
 
 
 def quoted(text: str) -> str:
     """JSON with the same values, in which a terminal and a CI log find nothing to obey: that is spelt out."""
-    spelt = CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    spelt = text.translate({control: f"\\u{control:04x}" for control in CONTROLS})
     return ORDERS.sub(lambda found: found[0].replace("#", "\\u0023"), spelt)
 
 

@@ -39,7 +39,6 @@ from likewise.data.files import require_writable
 from likewise.data.readers import rebatched
 from likewise.data.readers.arrays import ArraySource, laid_along
 from likewise.data.readers.generated import GeneratedSource, NamedOnly
-from likewise.data.readers.tables import filtered
 from likewise.data.selection import Stratified
 from likewise.errors import DataError, LikewiseError, UsageError, one_line
 from likewise.judge import verdict as judging
@@ -455,7 +454,11 @@ def model_of(settings: Settings, side: str) -> Model:
 def _source(settings: Settings, session: Session, *, rowless: bool) -> selection.Selection:
     said = RowAxes.parse(settings.batch_axis)
     found = open_source(settings.data)
-    found = found if settings.where is None else filtered(found, settings.where)
+    if settings.where is not None:
+        # Imported where used: most rows are no table, or all of it.
+        from likewise.data.readers.tables import filtered
+
+        found = filtered(found, settings.where)
     found = laid_along(found, said.named, rowless=rowless or said.rowless)
     if isinstance(found, NamedOnly) and all(session.here(side).signature.inputs == () for side in session.models):
         found = open_source({})

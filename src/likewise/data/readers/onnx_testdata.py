@@ -20,27 +20,27 @@ from likewise.data.columns import CaseColumns
 from likewise.data.readers import Span
 from likewise.errors import DataError, one_line
 
-_SET = re.compile(r"test_data_set_(\d+)")
-_TENSOR = re.compile(r"(input|output)_(\d+)\.pb")
+_SET = r"test_data_set_(\d+)"
+_TENSOR = r"(input|output)_(\d+)\.pb"
 
 
 def is_test_data(target: object) -> bool:
     """Is this a data set, or a folder of them? Judged by the names in it."""
     if not isinstance(target, str | os.PathLike) or not os.path.isdir(target):
         return False
-    return any(_SET.fullmatch(str(name)) or _TENSOR.fullmatch(str(name)) for name in os.listdir(target))
+    return any(re.fullmatch(_SET, str(name)) or re.fullmatch(_TENSOR, str(name)) for name in os.listdir(target))
 
 
 def data_sets(folder: str) -> list[str]:
     """The folders of the test cases in their order; a folder may be a test case itself."""
-    found = {name: _SET.fullmatch(name) for name in os.listdir(folder)}
+    found = {name: re.fullmatch(_SET, name) for name in os.listdir(folder)}
     names = sorted((int(match[1]), name) for name, match in found.items() if match)
     return [os.path.join(folder, name) for _, name in names] or [folder]
 
 
 def _tensor_files(data_set: str, role: str) -> list[str]:
     """The files of the inputs or the outputs of one test case, in their order."""
-    matches = [match for name in os.listdir(data_set) if (match := _TENSOR.fullmatch(name)) and match[1] == role]
+    matches = [match for name in os.listdir(data_set) if (match := re.fullmatch(_TENSOR, name)) and match[1] == role]
     numbers = sorted(int(match[2]) for match in matches)
     for expected, number in enumerate(numbers):
         if number != expected:

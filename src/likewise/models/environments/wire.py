@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import decimal
 import json
 import sys
 import warnings
@@ -82,7 +81,8 @@ def pack(value: Any, buffers: list[Any]) -> Any:
         return {"dict": [[pack(key, buffers), pack(entry, buffers)] for key, entry in value.items()]}
     if isinstance(value, (bytes, bytearray)):
         return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, decimal.Decimal):
+    decimal = sys.modules.get("decimal")
+    if decimal is not None and isinstance(value, decimal.Decimal):
         return {"decimal": str(value)}
     pandas = sys.modules.get("pandas")
     if pandas is not None:
@@ -209,6 +209,8 @@ def unpack(node: Any, buffers: list[Any]) -> Any:
     if "bytes" in node:
         return base64.b64decode(node["bytes"])
     if "decimal" in node:
+        import decimal
+
         return decimal.Decimal(node["decimal"])
     if "date" in node:
         return datetime.date.fromisoformat(node["date"])
