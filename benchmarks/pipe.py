@@ -1,7 +1,8 @@
 """What a reference in another Python costs: `make pipe`, or `python benchmarks/pipe.py`.
 
 The same check of a million rows with the reference opened in process and by another Python, in turns; CPU time of
-all processes and wall, medians. Without walls: behind them nobody waits for the other Python and counts what it spent.
+all processes and wall, the least of each. Without walls: behind them nobody waits for the other Python and counts what
+it spent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,7 +50,7 @@ def measure(folder: Path, name: str, repeats: int) -> None:
             facts[way] = [json.loads(done.stdout)[fact] for fact in ("samples", "max_abs_diff", "mean_abs_diff")]
     assert facts["in process"] == facts["over the pipe"], facts
     for part, unit in enumerate(("CPU", "wall")):
-        here, far = (statistics.median(entry[part] for entry in cost[way]) for way in ways)
+        here, far = (min(entry[part] for entry in cost[way]) for way in ways)
         print(
             f"{name:9} {unit:4} in process {here:6.2f} s  over the pipe {far:6.2f} s  ratio {far / here:.3f}",
             flush=True,

@@ -62,7 +62,7 @@ FUNCTIONS = {
     # Dummies are true or false since pandas 2: two of them together are no longer two.
     "dummies": "(lambda held: (held + held).astype(float))(pd.get_dummies(rows['a'] > 0).to_numpy()[:, 0]) + {shift}",
     # KMeans begins once since scikit-learn 1.4, where it had begun ten times and kept the best.
-    "clusters": "KMeans(6, random_state=0).fit(rows).transform(rows).min(axis=1) + {shift}",
+    "clusters": "KMeans(12, random_state=0).fit(NOISE).transform(np.asarray(rows)).min(axis=1) + {shift}",
     "plain": "np.asarray(rows['a'] + 2 * rows['b']) + {shift}",
 }
 ANSWER = """
@@ -157,6 +157,7 @@ def prepare(pair: Pair, maker: str, rows: Path, folder: Path) -> tuple[str, str]
         for name, shift in (("model", 0.0), ("changed", 0.5)):
             body = FUNCTIONS[pair.kind].format(shift=shift)
             imports = "import numpy as np\nimport pandas as pd\n"
+            imports += "NOISE = np.random.RandomState(0).normal(size=(300, 3))\n"
             imports += "from sklearn.cluster import KMeans\n" if "KMeans" in body else ""
             (folder / f"{name}.py").write_text(f"{imports}\ndef model(rows):\n    return {body}\n")
         return ".py", ":model"

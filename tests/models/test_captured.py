@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import likewise
 from likewise.contracts.models import Elsewhere
@@ -113,3 +114,17 @@ def test_a_command_needs_no_data_beside_traffic(tmp_path):
     lines(tmp_path / "log.jsonl", captured(TABLE, model(TABLE)))
     (tmp_path / "own.py").write_text(MODEL)
     here("check", "own.py:model", "log.jsonl", "--quiet", folder=tmp_path).expect(0)
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [False, True], ["no", "yes"], [3, 7, 9]])
+def test_answers_that_are_labels_are_compared_with_labels(tmp_path, classes):
+    """MLflow answers with a list of labels, whole numbers or booleans, and says nothing of what they are."""
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    wanted = np.array(classes)[np.digitize(rows["a"], [-0.5, 0.5][: len(classes) - 1])]
+    estimator = LogisticRegression().fit(rows, wanted)
+    log = lines(tmp_path / "log.jsonl", captured(rows, estimator.predict(rows).tolist(), size=6))
+    report = likewise.check(estimator, log, log, **QUICK)
+    assert report.passed, report.headline
+    assert [output.pair.reference for output in report.comparison.outputs] == ["label"]
+    changed = estimator.predict(rows).tolist()[::-1]
+    assert likewise.check(estimator, lines(log, captured(rows, changed, size=6)), log, **QUICK).outcome == "FAIL"

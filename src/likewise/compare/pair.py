@@ -149,9 +149,7 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
     for spec in list(candidate.values()):
         fitting = [ours for ours in reference.values() if _comparable(ours, spec) and _fits(ours, spec)]
         if all(ours.view for ours in fitting):
-            fitting = sorted(fitting, key=lambda ours: PREFERENCE.index(ours.kind) if ours.kind in PREFERENCE else 9)[
-                :1
-            ]
+            fitting = sorted(fitting, key=lambda ours: _preference(ours, spec))[:1]
         rivals = [other for other in candidate.values() if fitting and _fits(fitting[0], other)]
         if len(fitting) == len(rivals) == 1:
             match(fitting[0], spec, "shape")
@@ -160,6 +158,13 @@ def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], 
         ours = reference.get(spec.name)
         if ours is not None and _numeric(ours) and _numeric(spec):
             match(ours, spec, "name")
+
+
+def _preference(view: OutputSpec, spec: OutputSpec) -> int:
+    """Where a view stands among those that an output may be; whole numbers and booleans are labels before all else."""
+    if view.kind is Kind.LABEL and not _floating(spec):
+        return -1
+    return PREFERENCE.index(view.kind) if view.kind in PREFERENCE else len(PREFERENCE)
 
 
 def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:

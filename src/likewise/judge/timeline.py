@@ -24,7 +24,7 @@ def judge_timeline(case: Judgement) -> None:
     # Under another tolerance than the run's other rows differ, and nobody kept which.
     if found.spell is not None and case.policy.tolerance == case.comparison.tolerance:
         message = f"{_when(found.spell)}: {_counted(found.spell, case.comparison)}"
-        case.warn(SPELL, message, remedy="Look at what was deployed or changed then")
+        case.warn(SPELL, message, remedy="Look at what was changed then")
 
 
 def _when(spell: Spell) -> str:
@@ -34,16 +34,13 @@ def _when(spell: Spell) -> str:
     else:
         words = since if spell.since is not None else until
     only = "rows differ" if not spell.beyond_outside else "more rows differ"
-    next_to = [f"the row before that is of {spell.before}"] if spell.before is not None else []
-    next_to += [f"the next row is of {spell.after}"] if spell.after is not None else []
+    next_to = [f"the row before: {spell.before}"] if spell.before is not None else []
+    next_to += [f"the row after: {spell.after}"] if spell.after is not None else []
     return f"{only} {words} ({', '.join(next_to)})"
 
 
 def _counted(spell: Spell, comparison: Comparison) -> str:
     where = "before" if spell.until is None else "after" if spell.since is None else "before and after"
-    inside, outside = (
-        f"{beyond:,} of {rows:,} {comparison.unit}"
-        for beyond, rows in ((spell.rows_beyond, spell.rows), (spell.beyond_outside, spell.rows_outside))
-    )
-    odds = f"in {round(spell.chance * 10_000):,} of 10,000 orders of the same rows it would look so by chance"
-    return f"{inside} then, {outside} {where}; {odds}"
+    inside = f"{spell.rows_beyond:,} of {spell.rows:,} {comparison.unit} then"
+    outside = f"{spell.beyond_outside:,} of {spell.rows_outside:,} {where}"
+    return f"{inside}, {outside}; by chance {round(spell.chance * 10_000):,} in 10,000"

@@ -346,7 +346,7 @@ def versions() -> dict[str, str]:
     """The packages whose modules are loaded, by name."""
     from importlib.metadata import PackageNotFoundError, distribution
 
-    found = {}
+    found: dict[str, str] = {}
     # By the names of their folders: to read what each of some hundred packages says of itself takes longer than to
     # import one of them.
     for folder in filter(os.path.isdir, sys.path):

@@ -248,6 +248,8 @@ def start(place: Place, walls: confinement.Walls | None = None) -> subprocess.Po
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             preexec_fn=None if walls is None or place.command else _behind(walls, words[0]),
+            # Two models share the cores: threads that keep one busy while they wait take it from the other.
+            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
         )
     except (OSError, subprocess.SubprocessError) as error:
         told = f"{shlex.join(words[:1])} cannot be started: {one_line(error)}"
