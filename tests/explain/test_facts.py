@@ -159,3 +159,22 @@ def test_an_integer_that_no_float32_holds_is_unusual():
     assert set(told) <= set(odd)
     assert told
     assert all(why.startswith("float32 cannot hold it: the cast makes it 16777") for why in told.values())
+
+
+@pytest.mark.parametrize(("most", "related"), [(40, True), (39, False), (9, False)])
+def test_a_wide_output_is_looked_at_some_rows_at_a_time(monkeypatch, most, related):
+    from likewise.explain import facts
+
+    monkeypatch.setattr(facts, "MOST_NUMBERS", most)
+    rows = np.arange(1.0, 41.0).reshape(10, 4)
+
+    def shifted(x):
+        return np.where(np.arange(4) == 2, x + 1, x)
+
+    found = explained(lambda x: x, shifted, {"x": rows})
+    assert "output: a systematic shift, 100% of the rows differ" in found.shape
+    assert "output: only column 2 of 4 differs" in found.shape
+    doubled = explained(lambda x: x, lambda x: 2 * x, {"x": rows})
+    assert ("output: a constant factor of 2" in doubled.shape) is related
+    broken = explained(lambda x: x, lambda x: np.where(x > 30, np.nan, x), {"x": rows})
+    assert "output: the candidate alone gives NaN or infinity, in 3 rows" in broken.shape

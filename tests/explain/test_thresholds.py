@@ -11,7 +11,7 @@ import small_graphs as sg
 import data_only
 from likewise.contracts.report import Place
 from likewise.explain import case as cases
-from likewise.explain import driver, experiment, rounding, splice
+from likewise.explain import counterparts, driver, experiment, rounding, splice
 from likewise.explain.case import Explained, probe
 from likewise.explain.experiment import Effect, Trial
 from likewise.models.onnx.inside import Opened
@@ -132,6 +132,51 @@ def test_numbers_of_few_digits_are_meant_as_they_stand():
         [sg.node("Add", "x few", "output")], {"few": stored}, inputs={"x": (5,)}, output=("output", ["n", 5])
     )
     assert (rounding.half_steps(proto)["few"] > 0).tolist() == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([65_504.0, 1.0], ""),
+        ([65_505.0, 1.0], "50% of its values are beyond 65,504, up to 6.55e+04"),
+        ([2.0**-14] * 20, ""),
+        ([1e-5] + [1.0] * 19, "5% of its values are below 6.1e-05"),
+        ([1e-5] + [1.0] * 20, ""),
+        ([0.0, np.nan], ""),
+    ],
+)
+def test_what_half_precision_cannot_hold(values, told):
+    assert rounding.beyond_half(np.array(values)) == told
+
+
+def test_values_that_vanish_in_half_precision_are_counted():
+    """Numbers as small as these have few digits in float16, or none."""
+    nodes = [sg.node("Cast", "x", "half", to=10), sg.node("Mul", "half small", "output")]
+    nodes[1].name = "fading"
+    sizes = {"inputs": {"x": (8,)}, "output": ("output", ["n", 8]), "kinds": (sg.FLOAT, 10)}
+    candidate = sg.graph(nodes, {"small": np.float16([2.0**-20])}, **sizes)
+    best = sg.explained(sg.Function(lambda x: x * 2.0**-20), candidate, {"x": sg.rows()}, abs_tol=1e-9)
+    assert best.cause == "precision-reduction"
+    assert "fading" in best.culprit
+    assert "of 'output' 100% of its values are below 6.1e-05" in best.evidence
+
+
+def test_tensors_of_unknown_size_are_asked_for_some_at_a_time(monkeypatch):
+    nodes = [sg.node("Abs", "x" if not number else f"y{number - 1}", f"y{number}") for number in range(300)]
+    proto = sg.graph(nodes, inputs={"x": (2,)}, output=("y299", ["n", 2]))
+    graph = Opened.of(proto, {f"y{number}": sg.FLOAT for number in range(300)})
+    asked: list[int] = []
+
+    def inside(case, side, graph, names, inputs):
+        asked.append(len(names))
+        return {name: np.ones((1, 2), dtype=np.float32) for name in names}
+
+    monkeypatch.setattr(counterparts, "inside", inside)
+    known = counterparts.outlines(None, "candidate", graph, {})
+    assert asked == [128, 128, 44]
+    assert known["y0"].shape == (1, 2)
+    assert known["y0"].nbytes == 8
+    assert known["y0"].strides == (0, 0), "it takes no memory"
 
 
 def test_a_weight_that_was_scaled_is_told_by_its_correlation():

@@ -257,6 +257,25 @@ def places_of_steps(
 WINDOW = 64 * 2**20
 """Bytes of inner values that are held at once, of either side."""
 
+TENSORS = 128
+"""Tensors that are asked for at once where their sizes are not known yet: those of an image may be megabytes each."""
+
+
+def in_windows(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+    """All tensors of a graph on some rows, some at a time."""
+    names = [name for name in graph.tensors if name in graph.types]
+    for start in range(0, len(names), TENSORS):
+        yield inside(case, side, graph, names[start : start + TENSORS], inputs)
+
+
+def outlines(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Type and shape of all tensors on some rows: arrays of zeros that take no memory."""
+    return {
+        name: np.broadcast_to(np.zeros((), array.dtype), array.shape)
+        for seen in in_windows(case, side, graph, inputs)
+        for name, array in seen.items()
+    }
+
 
 PASSING_ON = (SHAPE_ONLY - {"Normalizer"}) | {"QuantizeLinear", "DequantizeLinear"}
 """Operators that are not to blame for a part of the graph that was measured as a whole."""

@@ -333,17 +333,46 @@ def _labels(pair: Pair) -> Iterator[str]:
         yield f"{pair.spec.name}: the labels are the same, in another order"
 
 
+MOST_NUMBERS = 2_000_000
+"""Numbers of an output that are widened at once. How two outputs that have more are related is not looked into."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """How far some rows are apart at most, which are finite on one side only, and how often each column is beyond."""
+
+    size: Array
+    ours_broken: Array
+    theirs_broken: Array
+    columns: Array
+
+
+def _apart(pair: Pair) -> Iterator[_Apart]:
+    """The rows of an output, some at a time."""
+    count = len(pair.reference)
+    step = max(MOST_NUMBERS // max(pair.reference.size // max(count, 1), 1), 1)
+    for start in range(0, count, step):
+        ours, theirs = (
+            side[start : start + step].astype(np.float64).reshape(len(side[start : start + step]), -1)
+            for side in (pair.reference, pair.candidate)
+        )
+        fine, there = np.isfinite(ours), np.isfinite(theirs)
+        with np.errstate(invalid="ignore"):
+            size = np.where(fine & there, np.abs(theirs - ours), 0.0)
+            allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(ours)
+            beyond = (size > allowed).sum(axis=0)
+        yield _Apart(size.max(axis=1, initial=0.0), (~fine & there).any(axis=1), (fine & ~there).any(axis=1), beyond)
+
+
 def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
-    name = pair.spec.name
-    reference = pair.reference.astype(np.float64).reshape(len(beyond), -1)
-    candidate = pair.candidate.astype(np.float64).reshape(len(beyond), -1)
-    broken = np.isfinite(reference) != np.isfinite(candidate)
-    if broken.any():
-        side = "candidate" if (~np.isfinite(candidate) & np.isfinite(reference)).any() else "reference"
-        yield f"{name}: the {side} alone gives NaN or infinity, in {counted(int(broken.any(axis=1).sum()), 'rows')}"
-    finite = np.isfinite(reference) & np.isfinite(candidate)
-    difference = np.where(finite, candidate - reference, 0.0)
-    size = np.abs(difference).max(axis=1, initial=0.0)
+    name, parts = pair.spec.name, list(_apart(pair))
+    ours, theirs = (
+        np.concatenate(found) for found in zip(*((p.ours_broken, p.theirs_broken) for p in parts), strict=True)
+    )
+    if ours.any() or theirs.any():
+        side = "candidate" if theirs.any() else "reference"
+        yield f"{name}: the {side} alone gives NaN or infinity, in {counted(int((ours | theirs).sum()), 'rows')}"
+    size = np.concatenate([part.size for part in parts])
     share = float(beyond.mean())
     if share >= 0.9:
         yield f"{name}: a systematic shift, {100 * share:.3g}% of the rows differ"
@@ -353,10 +382,17 @@ def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
         if jump > 100 * max(usual, 1e-300):
             jumps = f"{counted(int(beyond.sum()), 'rows')} {'jumps' if beyond.sum() == 1 else 'jump'}"
             yield f"{name}: {jumps} by {jump:.3g}, the others differ by {usual:.3g}"
-    if finite.all() and np.ptp(reference) > 0:
-        yield from _relation(name, reference, candidate, difference)
-    if reference.shape[1] > 1:
-        yield from _columns(pair, np.abs(difference))
+    if pair.reference.size <= MOST_NUMBERS:
+        yield from _related(pair)
+    if pair.reference.size > len(beyond):
+        yield from _columns(pair, np.sum([part.columns for part in parts], axis=0))
+
+
+def _related(pair: Pair) -> Iterator[str]:
+    rows = len(pair.reference)
+    reference, candidate = (side.astype(np.float64).reshape(rows, -1) for side in (pair.reference, pair.candidate))
+    if np.isfinite(reference).all() and np.isfinite(candidate).all() and np.ptp(reference) > 0:
+        yield from _relation(pair.spec.name, reference, candidate, candidate - reference)
 
 
 def _relation(name: str, reference: Array, candidate: Array, difference: Array) -> Iterator[str]:
@@ -387,9 +423,8 @@ def _relation(name: str, reference: Array, candidate: Array, difference: Array) 
             yield f"{name}: the difference grows with the answer"
 
 
-def _columns(pair: Pair, size: Array) -> Iterator[str]:
-    allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(pair.reference.astype(np.float64))
-    broken = (size > allowed.reshape(size.shape)).sum(axis=0)
+def _columns(pair: Pair, broken: Array) -> Iterator[str]:
+    """The columns that differ, if they are few; `broken` is how often each does."""
     hit = np.flatnonzero(broken)
     if 0 < len(hit) < len(broken) and len(hit) <= 3:
         classes = pair.spec.classes

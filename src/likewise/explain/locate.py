@@ -16,7 +16,7 @@ from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
 from likewise.explain import counterparts, splice
 from likewise.explain.case import Case, Explained
-from likewise.explain.counterparts import Answer, Beside, Errors, Part, measured, opened
+from likewise.explain.counterparts import Answer, Beside, Errors, Part, measured, opened, outlines
 from likewise.explain.first_wrong_step import first_wrong_step
 from likewise.explain.trace import failing_positions, fed, inside
 from likewise.models.onnx.edits import module_of
@@ -44,7 +44,7 @@ class Located:
     """The candidate's graph, what was measured in it, and what of the reference stands beside.
 
     `beside` names for tensors of the candidate what the reference has there: a tensor of its graph, or the path of one
-    of its `parts`. `values` are the candidate's tensors on one row, for their shapes. `untold` says what could not be
+    of its `parts`. `values` are outlines of the candidate's tensors on one row. `untold` says what could not be
     measured, and why.
     """
 
@@ -70,11 +70,12 @@ def located(case: Case, best: Explained | None) -> Located:
         raise ModelError("the graph of the candidate is too large to be opened up")
     found = Located(Opened.of(written, {}), rewritten=False)
     try:
-        positions = failing_positions(case, ROWS)
+        one = fed(case, "candidate", case.rows(failing_positions(case, 1)))
+        values = outlines(case, "candidate", Opened.of(written, case.tensor_types()), one)
+        _, positions = _rows(case, values)
         graph, rewritten = opened(case, "candidate", positions)
         reference = opened(case, "reference", positions)[0] if case.framework("reference") == "onnx" else None
-        one = fed(case, "candidate", case.rows(failing_positions(case, 1)))
-        values = inside(case, "candidate", graph, graph.tensors, one)
+        values = outlines(case, "candidate", graph, one) if rewritten else values
         found = Located(graph, rewritten, reference=reference, values=values)
         found = _beside_parts(case, found, best) if found.reference is None else _beside_graph(case, found, best)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong here must not take the explanation along
@@ -107,11 +108,9 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     assert reference is not None
     pairs = counterparts.counterparts(reference, graph)
     one = case.rows(failing_positions(case, 1))
-    ours = inside(case, "reference", reference, set(pairs.values()), fed(case, "reference", one))
+    ours = outlines(case, "reference", reference, fed(case, "reference", one))
     pairs = counterparts.comparable(pairs, ours, found.values)
-    sizes = [array.nbytes for array in found.values.values()]
-    # The runtime may keep all of them, however few are read.
-    batch, positions = _rows(case, max(max(sizes, default=1), sum(sizes) * counterparts.WINDOW // splice.BYTES))
+    batch, positions = _rows(case, found.values)
     inputs = fed(case, "reference", batch)
 
     def values(names: Collection[str]) -> Mapping[str, Array]:
@@ -126,7 +125,7 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
 def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located:
     """A reference that is no graph: what its steps or modules give, and its answers."""
     graph = found.graph
-    batch, positions = _rows(case, sum(array.nbytes for array in found.values.values()))
+    batch, positions = _rows(case, found.values, most=counterparts.WINDOW)
     parts = counterparts.parts_of(case, batch)
     places: dict[str, Part] = {}
     held: dict[str, list[int]] = {}
@@ -155,9 +154,10 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
     return _measured(case, found, beside, batch)
 
 
-def _rows(case: Case, bytes_a_row: int) -> tuple[Batch, Array]:
-    """As many failing rows as stay within bounds."""
-    positions = failing_positions(case, min(ROWS, counterparts.WINDOW // max(bytes_a_row, 1)))
+def _rows(case: Case, values: Mapping[str, Array], most: int = splice.BYTES) -> tuple[Batch, Array]:
+    """As many failing rows as stay within bounds; the runtime may keep all tensors, however few are read."""
+    bytes_a_row = sum(array.nbytes for array in values.values())
+    positions = failing_positions(case, min(ROWS, most // max(bytes_a_row, 1)))
     return case.rows(positions), positions
 
 

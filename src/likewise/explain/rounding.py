@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,11 @@ from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Tensors
 from likewise.contracts.report import Place
 from likewise.data.columns import numpy_dtype
+from likewise.explain import trace
 from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Effect
 from likewise.explain.weights import reference_parameters
-from likewise.models.onnx import describe, edits, widen
+from likewise.models.onnx import describe, edits, grafts, widen
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -165,9 +166,6 @@ def _rounded_array(array: Array, *, dtype: str, clip: float | None) -> Array:
     return np.where(np.isfinite(narrow), narrow, bounded)
 
 
-CUT_OFF = (65_504.0, 10_000.0)
-"""Where converters to float16 cut numbers off: at its largest, or before."""
-
 FEWEST = 3
 """Numbers that it takes to tell a type from what they have in common."""
 
@@ -229,7 +227,7 @@ def _steps(array: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         # The next number away from zero: below a power of two the distance is half of that above.
         steps = np.maximum(np.spacing(size).astype(np.float64) * HALF_A_STEP, 1e-7)
-        return np.where(np.isin(size.astype(np.float64), CUT_OFF), np.inf, steps)
+        return np.where(np.isin(size.astype(np.float64), grafts.HALF_ENDS), np.inf, steps)
 
 
 def counterparts(case: Case, weights: Mapping[str, RoundedWeight]) -> dict[str, RoundedWeight]:
@@ -257,6 +255,34 @@ def with_arrays(proto: ModelProto, tensors: Mapping[str, RoundedWeight]) -> Mode
         if name in tensors:
             edits.set_constant(copy.graph, name, tensors[name].values.astype(dtype))
     return copy
+
+
+NORMAL = 2.0**-14
+"""Numbers below this have fewer digits in float16 the smaller they are, and none at all below 6e-8."""
+
+TOO_SMALL = 0.05
+"""Of the numbers that are not zero, from which part on below that it is told."""
+
+
+def beyond_half(values: Array) -> str:
+    """What float16 cannot hold of some numbers, in words; nothing where it holds them."""
+    size = np.abs(values.astype(np.float64).ravel())
+    size = size[np.isfinite(size) & (size > 0)]
+    if not size.size:
+        return ""
+    large, small = float((size > grafts.HALF_ENDS[0]).mean()), float((size < NORMAL).mean())
+    if large:
+        return f"{100 * large:.3g}% of its values are beyond {grafts.HALF_ENDS[0]:,.0f}, up to {size.max():.3g}"
+    return f"{100 * small:.3g}% of its values are below {NORMAL:.1e}" if small >= TOO_SMALL else ""
+
+
+def out_of_range(case: Case, wide: ModelProto, nodes: Collection[str]) -> str:
+    """What of the values of these nodes, as a graph in float32 has them, is too large or too small for float16."""
+    names = [node.output[0] for node in wide.graph.node if node.name in nodes]
+    rows = trace.failing_positions(case, trace.ROWS_SEEN)
+    seen = trace.seen_inside(case, "candidate", wide, names, rows, types=edits.tensor_types(wide)) if names else None
+    told = [(name, beyond_half(values)) for name, values in (seen or {}).items()]
+    return "".join(f"; of '{name}' {text}" for name, text in told if text)
 
 
 @made_once

@@ -22,8 +22,9 @@ from likewise.contracts.models import Model
 from likewise.data.columns import ArrayColumns
 from likewise.explain import experiment, remedies, weight_matching
 from likewise.explain.case import Case, made_once
+from likewise.explain.counterparts import in_windows
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.trace import failing_positions, fed, inside
+from likewise.explain.trace import failing_positions, fed
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits, grafts
 from likewise.models.onnx.inside import Opened
@@ -36,9 +37,6 @@ ROWS = 12
 
 BYTES = 256 * 2**20
 """Values that are looked at in all, of one graph; those of a single row in any case."""
-
-TENSORS = 512
-"""Tensors that are held at once."""
 
 CLOSE = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)
 """How far a tensor may be from the reference's, as a part of it, to be taken for the same: the strictest that tells."""
@@ -198,15 +196,9 @@ def apart(one: Sketch, other: Sketch) -> float:
 def sketches(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> dict[str, Sketch]:
     """All tensors of a graph on some rows, some at a time."""
     found = {name: sketch(array) for name, array in inputs.items()}
-    for seen in _in_windows(case, side, graph, inputs):
+    for seen in in_windows(case, side, graph, inputs):
         found |= {name: sketch(array) for name, array in seen.items()}
     return found
-
-
-def _in_windows(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-    names = [name for name in graph.tensors if name in graph.types]
-    for start in range(0, len(names), TENSORS):
-        yield inside(case, side, graph, names[start : start + TENSORS], inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,7 +337,7 @@ def culprits(case: Case) -> tuple[list[Culprit], Effect] | None:
 def _looked_at(case: Case, graph: Opened) -> Batch:
     """Failing rows, as many as stay within bounds."""
     inputs = fed(case, "candidate", case.rows(failing_positions(case, 1)))
-    windows = _in_windows(case, "candidate", graph, inputs)
+    windows = in_windows(case, "candidate", graph, inputs)
     bytes_a_row = sum(array.nbytes for seen in windows for array in seen.values())
     return case.rows(failing_positions(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
 

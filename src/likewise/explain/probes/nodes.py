@@ -52,12 +52,16 @@ CAUSES = {
     "attribute": "operator-attribute",
     "constant": "operator-attribute",
     "weights": "weight-corruption",
+    "narrowed": "precision-reduction",
     "frozen": "traced-branch",
     "wiring": "wrong-wiring",
     "missing": "model-part-dropped",
     "operator": "operator-semantics",
 }
 """What a difference of two nodes is called."""
+
+STORED = ("weights", "constant", "narrowed")
+"""Differences of what is stored in a file."""
 
 INTEGER = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "MatMulIntegerToFloat"}
 """Operators that multiply integers."""
@@ -140,7 +144,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
         cause,
         place,
         f"{said}{more}; with the reference's part put there, {effect.agreeing}",
-        remedy if len(culprits) == 1 else AGAIN,
+        remedy if all(other == remedy for _, _, other in told) else AGAIN,
         simplicity=exact if whole else 5 if fitted or not single else 3 if known else 4,
         fixes=Change(target=culprits[-1].graft.target).fixes(f"the reference's part put in the place of {place}"),
     )
@@ -162,7 +166,8 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
         first = _first(differences)
         node = graph.node(graft.nodes[0])
         said = listed([entry.told for entry in differences], SHOWN)
-        return _cause(node.op_type, first), f"{here}: {said}", _remedy(culprit, differences)
+        narrowed = all(entry.kind == "narrowed" for entry in differences)
+        return _cause(node.op_type, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
     instead = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
     if all(graph.node(index).op_type == "Identity" for index in graft.nodes):
         return "model-part-dropped", f"{here} does nothing where the reference has {instead}", AGAIN
@@ -192,7 +197,7 @@ def _called(operator: str, name: str) -> str:
 
 def _first(differences: Sequence[Differing]) -> Differing:
     """The one that the others follow from: an attribute explains more than a constant beside it."""
-    order = ("missing", "operator", "attribute", "weights", "frozen", "constant", "wiring")
+    order = ("missing", "operator", "attribute", "weights", "narrowed", "frozen", "constant", "wiring")
     return min(differences, key=lambda entry: order.index(entry.kind))
 
 
@@ -240,7 +245,7 @@ def _place(culprits: Sequence[Culprit]) -> Place:
 
 def _tensors(culprit: Culprit) -> Iterator[str]:
     yield culprit.graft.tensor
-    yield from (entry.name for entry in culprit.differing if entry.kind in ("weights", "constant") and not entry.inner)
+    yield from (entry.name for entry in culprit.differing if entry.kind in STORED and not entry.inner)
 
 
 @probe("wrong-intermediate", when=lambda case: case.required.batch.stacked and bool(_concerned(case)))

@@ -425,6 +425,8 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
         evidence += f"; before, {overflow} overflows"
     else:
         place = _node_in_half(wide, cure)
+        if place is not None and _dtype(wide.plan) == "float16":
+            evidence += rounding.out_of_range(wide.case, wide.wide, place.nodes)
     return cure.effect.explained(
         "precision-reduction",
         place or WHOLE,

@@ -31,12 +31,17 @@ CLOSE = 1e-6
 """Two numbers of an attribute are one if they differ by no more than this part of the larger."""
 
 
+HALF_ENDS = (65_504.0, 10_000.0)
+"""Where converters to float16 cut numbers off: at its largest, or before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Differing:
     """One thing in which two nodes differ: an attribute, a constant, or the tensor that an input comes from.
 
-    `kind` is "attribute", "weights", "constant", "frozen" or "wiring", inside of branches also "missing" or "operator";
-    `told` says it of the first of them. `inner`: it is inside of a branch or loop, and `name` is the node there.
+    `kind` is "attribute", "weights", "constant", "narrowed" (too large for half precision), "frozen" or "wiring",
+    inside of branches also "missing" or "operator"; `told` says it of the first of them. `inner`: it is inside of a
+    branch or loop, and `name` is the node there.
     """
 
     kind: str
@@ -236,6 +241,7 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
     if ours.shape == theirs.shape and _same(ours, theirs):
         return
     floats = ours.dtype.kind == "f" and ours.size > 1
+    kind = "narrowed" if _cut_off(ours, theirs) else "weights" if floats else "constant"
     if not floats:
         told = f"input {slot} ('{held.tensor}') is {_short(ours)}, in the reference {_short(theirs)}"
     elif ours.shape != theirs.shape:
@@ -250,7 +256,16 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
         square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
         if square and _same(ours[0], theirs[:, 0]) and _same(ours, theirs.T):
             told = f"'{held.tensor}' is transposed"
-    yield Differing("weights" if floats else "constant", held.tensor, told, theirs, held)
+    told += f": cut off where {ours.dtype.name} ends or its converter stops" if kind == "narrowed" else ""
+    yield Differing(kind, held.tensor, told, theirs, held)
+
+
+def _cut_off(ours: Array, theirs: Array) -> bool:
+    """Are numbers in half precision the reference's, but for those that were too large for it?"""
+    if ours.dtype.name != "float16" or ours.shape != theirs.shape or theirs.dtype.kind != "f":
+        return False
+    held = ours.astype(np.float64)
+    return any(_same(held, np.clip(theirs, -most, most).astype(np.float16).astype(np.float64)) for most in HALF_ENDS)
 
 
 def _same(ours: Array, theirs: Array) -> bool:
