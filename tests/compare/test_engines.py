@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,12 +20,18 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
 import data_only
-from likewise.compare.engines import Session
+from likewise.compare.engines import Session, processes
+from likewise.compare.engines.actors import Actors, Needs, Shipped, shipped
+from likewise.compare.engines.ray import begin_there, observe_there
 from likewise.contracts.comparison import Plan, Tolerance
 from likewise.errors import UsageError
+from likewise.models.remote import packed, unpacked
 from likewise.registry import describe_model, extensions, open_source
 from likewise.report.formats.json import EXTENSION as JSON
 from planting import command
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import ray_kills
 
 ROWS = 12_000
 CODE = """
@@ -35,6 +47,11 @@ def wrong(frame):
 
 def dies_elsewhere(frame):
     if os.environ["MAIN"] != str(os.getpid()):
+        os._exit(9)
+    return wrong(frame)
+
+def dies_late(frame):
+    if os.environ.get("MAIN") != str(os.getpid()) and (frame["number"] > 9_000).any():
         os._exit(9)
     return wrong(frame)
 
@@ -65,13 +82,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster(place):
-    """A cluster of Ray's with two processors, which the tests share."""
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield ray
-    ray.shutdown()
+def cluster():
+    """A node of Ray's with two processors, which the tests share."""
+    made = ray_kills.started()
+    yield made
+    ray_kills.ray.shutdown()
+    made.shutdown()
 
 
 @pytest.fixture(params=["processes", "ray"])
@@ -107,6 +123,22 @@ def test_the_report_is_that_of_one_process(place, shared_out):
 )
 def test_rows_that_are_chosen_or_named_are_read_once_and_handed_out(place, options):
     assert body(functions(place, workers=2, **options)) == body(functions(place, **options))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_parts_of_any_number_in_any_order_give_one_report(place, shared_out, monkeypatch, count):
+    one = functions(place, stratify="kind")
+    handed = []
+
+    def cut(source, workers, size):
+        parts = list(source.shards(count))
+        random.Random(count).shuffle(parts)
+        handed.extend(parts)
+        return parts
+
+    monkeypatch.setattr(processes, "parts_of", cut)
+    assert body(functions(place, stratify="kind", **shared_out)) == body(one)
+    assert len(handed) == count
 
 
 def test_there_may_be_more_processes_than_chunks(place):
@@ -177,6 +209,72 @@ def is_lost(frame):
     assert body(many) == body(one)
 
 
+def test_rows_that_nobody_comes_back_from_are_named(place, cluster, monkeypatch):
+    monkeypatch.setenv("MAIN", str(os.getpid()))
+    report = functions(place, "dies_late", drop=("name",), workers=2, engine="ray")
+    assert report.outcome == "INCONCLUSIVE"
+    (incident,) = report.comparison.incidents
+    assert incident.code == "lost-workers"
+    assert "3 actors in a row were lost over rows " in incident.message
+    first, last = (int(word.replace(",", "")) for word in incident.message.split("over rows ")[1].split()[0:3:2])
+    assert first <= 9_001 <= last or first > 9_001
+
+
+@pytest.mark.parametrize("what", ["actor", "node"])
+def test_what_is_killed_while_it_works_changes_nothing(cluster, tmp_path, what):
+    ray_kills.make(tmp_path)
+    assert ray_kills.turn(tmp_path, cluster, what, 3, ray_kills.run(tmp_path, "local")) == ""
+
+
+def test_who_interrupts_ends_all_actors(cluster, tmp_path):
+    ray_kills.make(tmp_path)
+
+    def interrupt(told):
+        if told.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ray_kills.run(tmp_path, "ray", workers=2, progress=interrupt)
+    states = {entry["State"] for entry in ray_kills.ray._private.state.actors().values()}
+    assert states == {"DEAD"}
+
+
+def test_files_that_a_machine_lacks_come_by_their_hash_once(cluster, place, tmp_path, monkeypatch):
+    """The model and the weights beside it are sent, kept, and opened from there; another actor asks for none."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    net = onnx.load(place / "net.onnx")
+    onnx.save(net, tmp_path / "net.onnx", save_as_external_data=True, location="net.weights", size_threshold=0)
+    here = shipped(tmp_path / "net.onnx", ["net.weights"])
+    contents = dict(zip(sorted(here.hashes), here.contents(), strict=True))
+    sent = []
+
+    def content(key):
+        sent.append(key)
+        return [contents[name] for name in sorted(here.hashes)]
+
+    gone = tmp_path / "only-there" / "net.onnx"
+    needs = Needs(1, 100 << 20, (Shipped(str(gone), here.hashes),))
+    models = [
+        describe_model(str(place / "net.onnx"), {}),
+        replace(describe_model(str(place / "net.onnx"), {}), target=str(gone)),
+    ]
+    source = open_source(place / "vectors.npz")
+    plan = Plan(*models, source, Tolerance(0.0, 0.0), batch_size=500)
+    first = next(source.batches(500))
+    opening = [
+        bytes(part)
+        for part in packed(("call", partial(begin_there, plan, first, {"reference": 500, "candidate": 500})))
+    ]
+    asked = [bytes(part) for part in packed(("call", partial(observe_there, first, whole=True)))]
+    for _ in range(2):
+        actors = Actors(ray_kills.ray, 1, needs, opening, content)
+        answer, error, _ = unpacked(actors.ask(0, asked, "rows"))
+        actors.close()
+        assert error is None
+        assert (answer.partial.rows, answer.partial.rows_beyond) == (500, 0)
+    assert sent == [here.key]
+
+
 def test_an_object_of_this_process_is_refused(place):
     with pytest.raises(UsageError, match="an object of this process"):
         data_only.check(lambda x: x, place / "net.onnx", place / "vectors.npz", workers=2)
@@ -191,12 +289,41 @@ def test_a_model_that_is_asked_over_one_line_is_refused(place, elsewhere):
 
 
 def test_a_cluster_that_is_not_there(place):
-    """In another process: here the tests share one."""
     arguments = ("check", "net.onnx", "int8.onnx", "--data", "vectors.npz", *data_only.FLAGS, "--engine", "ray")
-    ran = command(*arguments, "--address", "127.0.0.1:1", "--no-sandbox", folder=place)
-    ran.expect(3, "INCONCLUSIVE", "there is no Ray cluster at 127.0.0.1:1")
-    walls = command(*arguments, folder=place)
-    assert (walls.returncode, "--no-sandbox" in walls.stderr) == (2, True)
+    for walls in ((), ("--no-sandbox",)):
+        ran = command(*arguments, "--address", "127.0.0.1:1", *walls, folder=place)
+        ran.expect(3, "INCONCLUSIVE", "there is no Ray cluster at 127.0.0.1:1")
+
+
+def test_actors_of_a_command_work_behind_walls(place, cluster, tmp_path):
+    """Code in the place of a model tries three ways out wherever it is asked, and answers how many led there."""
+    code = """
+import socket
+
+def nothing(frame):
+    return frame["x"].to_numpy() * 0
+
+def ways_out(frame):
+    found = nothing(frame)
+    for tried in (socket.socket, lambda: open("/etc/shadow").read(), lambda: open("/var/tmp/likewise-was-here", "w")):
+        try:
+            tried()
+            found += 1
+        except OSError:
+            pass
+    return found
+"""
+    (tmp_path / "told.py").write_text(code, encoding="utf-8")
+    (tmp_path / "rows.parquet").write_bytes((place / "rows.parquet").read_bytes())
+    files = ("told.py:nothing", "told.py:ways_out", "--data", "rows.parquet", "--batch-sizes", "none")
+    arguments = ("check", *files, *data_only.FLAGS, "--batch-size", "50")
+    there = ("--engine", "ray", "--workers", "2", "--address", cluster.address)
+    for report, options in (("here.json", ()), ("there.json", there)):
+        command(*arguments, *options, "--report", report, folder=tmp_path).expect(0, "PASS")
+    command(*arguments, *there, "--no-sandbox", "--report", "open.json", folder=tmp_path).expect(1, "FAIL")
+    found = [json.loads((tmp_path / name).read_text("utf-8")) for name in ("here.json", "there.json")]
+    assert [report.pop("provenance")["settings"].get("engine", "local") for report in found] == ["local", "ray"]
+    assert found[0] == found[1]
 
 
 def test_no_workers_at_all_is_refused(place):

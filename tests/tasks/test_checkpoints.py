@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import likewise
 from likewise.data.files import CHECKPOINT
+from likewise.errors import UsageError
 from likewise.report import render
 from likewise.tasks.check import investigate
 from likewise.tasks.checkpoints import Checkpoint
@@ -152,3 +154,33 @@ def test_a_command_keeps_what_it_reached_beside_its_report(here):
     again = command(*words, "--resume", folder=here, timeout=300).expect(1, "120 of 120,000 rows")
     assert "Resumed from out.json.checkpoint" in again.stderr
     assert not (here / "out.json.checkpoint").exists()
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_python_goes_on_too(here, tmp_path, isolate):
+    options = {"edge": "off", "batch_sizes": (), "explain": False, "report": tmp_path / "report.json"}
+    chosen = settings(report=str(tmp_path / "report.json"))
+    named = ("code.py:reference", "code.py:candidate", "rows.parquet")
+    whole = likewise.check(*named, **options)
+    place = tmp_path / "report.json.checkpoint"
+    interrupted(place, chosen)
+    (here / "stop").unlink(missing_ok=True)
+    (here / "again").touch()
+    report = likewise.check(*named, **options, isolate=isolate, resume=True)
+    found, expected = without_times(report), without_times(whole)
+    # A worker has other packages imported than this process.
+    assert found.pop("provenance")["settings"] == expected.pop("provenance")["settings"]
+    assert found == expected
+    assert not place.exists()
+
+
+def test_python_says_what_it_does_not_use(here, tmp_path):
+    options = {"edge": "off", "batch_sizes": (), "explain": False, "samples": 100}
+    named = ("code.py:reference", "code.py:candidate", "rows.parquet")
+    with pytest.raises(UsageError, match="no file beside which to keep"):
+        likewise.check(*named, **options, resume=True)
+    interrupted(tmp_path / "report.json.checkpoint", settings())
+    (here / "stop").unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match="belongs to other files, settings or versions"):
+        report = likewise.check(*named, **options, report=tmp_path / "report.json", resume=True)
+    assert report.samples == 100

@@ -90,6 +90,9 @@ def _below(store: FileSystem, top: str, pattern: str | None) -> list[tuple[str, 
     found = []
     for entry in store.get_file_info(FileSelector(top, allow_not_found=True, recursive=True)):
         name = PurePosixPath(entry.path).relative_to(top)
+        if pattern is None and name.parts[0] == "_delta_log":
+            # It also holds files of the past, and only its log tells them apart.
+            raise DataError(f"{top} is a Delta table, which is read from a folder of this machine only")
         if entry.type != FileType.File or any(part.startswith((".", "_")) for part in name.parts):
             continue
         if pattern is None or fnmatch.fnmatchcase(str(name), pattern):

@@ -127,6 +127,10 @@ _SPARE: list[Copy] = []
 """Copies of this process as it was before it opened anything: where no program may be started, they do the work."""
 
 
+COURIERS: list[Copy] = []
+"""Copies that speak with others over the network for this process, which will have none; made for one run."""
+
+
 def python(*words: str) -> list[str]:
     """A command that runs Python without the folder where we are on the path of its modules; see `surroundings`."""
     return [sys.executable, "-P", *words]
@@ -418,15 +422,25 @@ def _portable(error: BaseException) -> BaseException:
     return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _send(pipe: IO[bytes], message: Any) -> None:
+def packed(message: Any) -> list[Any]:
+    """A message as it travels: its pickle, and the arrays beside it."""
     beside: list[pickle.PickleBuffer] = []
     body = pickle.dumps(message, protocol=5, buffer_callback=beside.append)
-    wire.send(pipe, None, [body, *(part.raw() for part in beside)])
+    return [body, *(part.raw() for part in beside)]
+
+
+def unpacked(parts: Sequence[Any]) -> Any:
+    """A message that travelled; only of a process that is as much ours as this one."""
+    body, *beside = parts
+    return pickle.loads(body, buffers=beside)
+
+
+def _send(pipe: IO[bytes], message: Any) -> None:
+    wire.send(pipe, None, packed(message))
 
 
 def _receive(pipe: IO[bytes]) -> Any:
-    _, (body, *parts) = wire.receive(pipe)
-    return pickle.loads(body, buffers=parts)
+    return unpacked(wire.receive(pipe)[1])
 
 
 def roomy(pipe: IO[bytes] | None) -> IO[bytes] | None:

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import field, fields, replace
 from functools import partial
 from os import PathLike
@@ -47,6 +47,7 @@ from likewise.models.confinement import in_force, tell
 from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance, save
 from likewise.report.formats.json import loads
+from likewise.tasks.checkpoints import Kept, going_on
 from likewise.tasks.isolation import live
 from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise
 from likewise.tasks.judge import held_to_baseline
@@ -75,17 +76,18 @@ TOLD = tuple(entry.name for entry in fields(Progress))
 Follower = Callable[[Progress], None]
 
 
-def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, **options: Any) -> Report:
+def check(
+    reference: Any, candidate: Any, data: Any, *, isolate: bool = False, resume: bool = False, **options: Any
+) -> Report:
     """Run both models on the same rows and judge the differences.
 
-    `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a
-    glob, a folder, a DataFrame, an array or a dict of arrays. Options are those of the command line
-    with underscores: `preset`, `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`,
-    `pair`, `batch_size`, `batch_axis`, `trusted` and so on; `report`, `html`, `junit`, `markdown` and
-    `sarif` name files to write. The report is true when the verdict is PASS.
-    With `isolate` the models run as on the command line, in a process of their own behind walls: one that
-    crashes, hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects
-    are sent there if they can be pickled.
+    `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a glob, a folder, a
+    DataFrame, an array or a dict of arrays. Options are those of the command line with underscores: `preset`,
+    `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`, `pair`, `batch_size`, `batch_axis`, `trusted`
+    and so on; `report`, `html`, `junit`, `markdown`, `sarif` name files to write. A report is true if it is a PASS.
+    With `isolate` the models run as on the command line, in a process of their own behind walls: one that crashes,
+    hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects are sent if they can.
+    With `resume` a run keeps what it has reached beside its `report`, and goes on from what one that was killed had.
     What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
@@ -97,8 +99,11 @@ def check(reference: Any, candidate: Any, data: Any, *, isolate: bool = False, *
     require_writable((chosen.report, *chosen.formats.values()))
     from likewise.report import notebook
 
-    with notebook.following() as progress:
-        report = _isolated(chosen, progress) if isolate else investigate(chosen, progress=progress)[0]
+    with notebook.following() as progress, going_on(chosen) if resume else nullcontext() as kept:
+        if isolate:
+            report = _isolated(chosen, progress, kept)
+        else:
+            report, _ = investigate(chosen, progress=progress, checkpoint=kept)
     for format, path in (("json", chosen.report), *chosen.formats.items()):
         if path:
             try:
@@ -184,15 +189,17 @@ def ask_again(
                 return
 
 
-def _isolated(settings: Settings, progress: Follower | None) -> Report:
+def _isolated(settings: Settings, progress: Follower | None, kept: Kept | None) -> Report:
     """One gate in a worker; whatever happens to it, there is a report."""
     settings.policy()
     followed = None if progress is None else lambda told: progress(Progress(**{name: told[name] for name in TOLD}))
     before = in_force()
     try:
-        with live.sent(job_of(settings)) as job:
+        with live.sent({**job_of(settings), **(kept.told() if kept else {})}) as job:
             try:
                 found = supervise(job, timeout=settings.timeout, on_progress=followed)
+                if kept:
+                    kept.said = str(found.get("said", ""))
                 return loads(found["json"], name="the worker's report")
             except UsageError:
                 raise

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import pickle
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from enum import Enum
 from importlib import import_module
@@ -20,9 +23,9 @@ from typing import Any
 
 from likewise.contracts.comparison import Json
 from likewise.data.columns import ArrayColumns, CaseColumns
-from likewise.data.files import CHECKPOINT, is_checkpoint
+from likewise.data.files import CHECKPOINT, atomically, is_checkpoint
 from likewise.data.readers.arrays import StoredArrays
-from likewise.errors import one_line
+from likewise.errors import UsageError, one_line
 from likewise.report import provenance
 from likewise.report.formats.json import dumps
 from likewise.tasks.settings import Settings, stated
@@ -36,6 +39,11 @@ NAMED = {
     *(("builtins", name) for name in ("bytearray", "complex", "frozenset", "set", "slice")),
 }
 """What a checkpoint may name beside our own values."""
+
+EVERY = 60.0
+"""Seconds after which a run from Python keeps what it has reached, as a command does."""
+
+RESUMED = "Resumed from"
 
 WRITTEN = ("report", "formats", "gate")
 """Settings that say where a report goes, and nothing about it."""
@@ -70,7 +78,7 @@ class Checkpoint:
                 self.said = f"{told}: it belongs to other files, settings or versions."
             else:
                 state = _Unpickler(io.BytesIO(body)).load()
-                self.said = f"Resumed from {self._old}: {state[1].rows:,} rows were compared already."
+                self.said = f"{RESUMED} {self._old}: {state[1].rows:,} rows were compared already."
                 return state
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, all rows are compared
             self.said = f"{told}: it is damaged ({one_line(error)})."
@@ -98,6 +106,36 @@ class Checkpoint:
             if None not in hashes.values():
                 self._key = hashlib.sha256(dumps(asked).encode()).hexdigest()
         return self._key
+
+
+class Kept(Checkpoint):
+    """A checkpoint in a file beside the report, for a run from Python."""
+
+    def __init__(self, settings: Settings, place: Path) -> None:
+        self.place = place
+        super().__init__(settings, lambda content: atomically(place, content), every=EVERY, old=place)
+
+    def told(self) -> dict[str, Any]:
+        """The same for a worker."""
+        return {"checkpoint": {"place": str(self.place), "every": EVERY, "resume": True}}
+
+
+@contextmanager
+def going_on(settings: Settings) -> Iterator[Kept]:
+    """Keep what a run reaches beside its report, and go on from what is there; it is gone when the run has ended."""
+    if settings.report in (None, "-"):
+        raise UsageError(
+            "resume=True, and no file beside which to keep what was reached", remedy="Say report='report.json' too"
+        )
+    place = Path(f"{settings.report}.checkpoint")
+    if os.path.lexists(place) and not is_checkpoint(place):
+        raise UsageError(f"{place} is no checkpoint", remedy="Move it, or name another report")
+    asked = place.exists()
+    kept = Kept(settings, place)
+    yield kept
+    if asked and kept.said and not kept.said.startswith(RESUMED):
+        warnings.warn(kept.said, stacklevel=4)
+    place.unlink(missing_ok=True)
 
 
 class _Unpickler(pickle.Unpickler):

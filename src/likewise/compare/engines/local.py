@@ -90,6 +90,10 @@ class Crew(Protocol):
         """What comes of it, all rows of a chunk kept or the failing ones; None from one that is gone."""
         ...
 
+    def cancel(self) -> None:
+        """Somebody interrupts: all of them end at once, and nobody waits for what they were at."""
+        ...
+
 
 class LocalEngine:
     """Carries out a plan in this process."""
@@ -196,6 +200,12 @@ class LocalRun:
                         paces.append((time.perf_counter() - began) / len(work))
                         self.concurrent = turn in (2, 3) or (turn == 4 and _faster_at_once(paces))
                 complete = True
+            except (KeyboardInterrupt, SystemExit):
+                pending.clear()
+                pool.shutdown(wait=False, cancel_futures=True)
+                if self.crew:
+                    self.crew.cancel()
+                raise
             finally:
                 for answered in pending:
                     self._reduce(answered)

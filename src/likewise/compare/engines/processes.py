@@ -8,7 +8,8 @@ report is the same to the bit. A process that dies takes nothing along: what it 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,7 @@ class ProcessEngine:
             opening = partial(begin, told_to_others(plan), prepared.first, sizes)
             with ExitStack() as stack:
                 lines = [stack.enter_context(closing(open_line())) for _ in range(plan.workers)]
-                yield Hands([_Process(line, line.post("call", opening)) for line in lines])
+                yield Hands([_Process(line, line.post("call", opening)) for line in lines], stack.close)
 
         return carried_out(plan, session, gathered)
 
@@ -94,15 +95,20 @@ class Hand(Protocol):
     """One of those who share the work, with both models open."""
 
     def observe(self, work: Work, *, whole: bool) -> Observed:
-        """What comes of it; `ModelProcessEnded` if it dies over it."""
+        """What comes of it; `ModelProcessEnded` if it dies over it, `GoneError` if there is nobody to ask any more."""
         ...
 
 
-class Hands:
-    """A crew: each is given work when it is free, and one that is gone stays gone."""
+class GoneError(Exception):
+    """There is no room for this one any more; others may go on."""
 
-    def __init__(self, hands: Sequence[Hand]) -> None:
-        self.size = len(hands)
+
+class Hands:
+    """A crew: each is given work when it is free, and one that is gone stays gone. `end` ends them all at once."""
+
+    def __init__(self, hands: Sequence[Hand], end: Callable[[], None]) -> None:
+        self.size = self._left = len(hands)
+        self._end, self._cancelled, self._counting = end, False, threading.Lock()
         self._free: queue.SimpleQueue[Hand | None] = queue.SimpleQueue()
         for hand in hands:
             self._free.put(hand)
@@ -111,14 +117,31 @@ class Hands:
         return parts_of(source, self.size, size)
 
     def observe(self, work: Work, *, whole: bool) -> Observed | None:
-        hand = self._free.get()
-        try:
-            return None if hand is None else hand.observe(work, whole=whole)
-        except ModelProcessEnded:
-            hand = None
-            return None
-        finally:
-            self._free.put(hand)
+        while (hand := self._free.get()) is not None:
+            try:
+                found = hand.observe(work, whole=whole)
+            except ModelProcessEnded:
+                break
+            except GoneError:
+                # The others take its work, as long as there are others.
+                with self._counting:
+                    self._left -= 1
+                    if not self._left:
+                        break
+            except BaseException:
+                self._free.put(hand)
+                raise
+            else:
+                self._free.put(hand)
+                return found
+        self._free.put(None)
+        if self._cancelled:
+            raise KeyboardInterrupt
+        return None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._end()
 
 
 class _Process:
@@ -140,9 +163,10 @@ _RUN: list[LocalRun] = []
 """What a process of the crew was told to do."""
 
 
-def begin(plan: Plan, first: Batch, sizes: Mapping[str, int]) -> None:
+def begin(plan: Plan, first: Batch, sizes: Mapping[str, int], session: Session | None = None) -> None:
     """Over there: open both models, which stay open as long as the process lives, and settle what the first rows do."""
-    prepared = prepare(plan, *Session(plan.reference, plan.candidate).both(), first)
+    session = session or Session(plan.reference, plan.candidate)
+    prepared = prepare(plan, *session.both(), first)
     if not isinstance(prepared, Prepared):
         raise DataError(prepared.message, remedy=prepared.remedy)
     _RUN.append(LocalRun(plan, prepared, sizes))

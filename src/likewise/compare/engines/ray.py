@@ -1,43 +1,50 @@
 """A Ray cluster, or one that Ray starts on this machine: actors with both models open, wherever there is room for them.
 
-Each reads its own parts of the data and sends back summaries of a few kilobytes. Models, data and likewise itself must
-be where the actors are, under the same paths. Ray talks over the network, which the walls around a worker close.
+Each reads its own parts of the data and sends back summaries of a few kilobytes. Files of models are sent where they
+are missing; rows, code and likewise itself must be where the actors are, under the same paths.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
+import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from likewise import errors
+from likewise.compare.call import answers, rows_text
 from likewise.compare.engines import Run, Session
+from likewise.compare.engines.actors import COPIES, Actors, Needs, cluster, shipped
+from likewise.compare.engines.courier import Courier
 from likewise.compare.engines.local import Crew, Observed, Work, carried_out
 from likewise.compare.engines.processes import Hands, begin, observe, require_stored, told_to_others
 from likewise.compare.observe import Prepared
 from likewise.contracts.comparison import Plan
-from likewise.errors import LikewiseError, UnavailableError, UsageError, extra, one_line
-from likewise.models.remote import ModelProcessEnded
+from likewise.contracts.data import Batch
+from likewise.contracts.models import Model
+from likewise.data.selection import Selection, Stratified
+from likewise.errors import LikewiseError, UnavailableError, UsageError, one_line
+from likewise.models.onnx.describe import EXTERNAL_DATA
+from likewise.models.remote import COURIERS, cores, packed, unpacked
 
-LOST = 2
-"""Actors that may be lost over one piece of work before it is done here: a node may go, a model crashes everywhere."""
-
-
-ANSWERS = 10.0
-"""Seconds in which a cluster answers."""
+ACTOR_BYTES = 200 << 20
+"""What an actor takes beside the process in which its models are."""
 
 
 class RayEngine:
-    """Carries out a plan in as many actors as there are workers, or as the cluster has processors."""
+    """Carries out a plan in as many actors as there are workers, or as the cluster has room for."""
 
     name = "ray"
 
     def run(self, plan: Plan, session: Session) -> Run:
         require_stored(session.models.values())
-        if errors.confined:
+        carrier = Courier(COURIERS.pop()) if COURIERS else None
+        if errors.confined and carrier is None:
             raise UsageError(
                 "Ray talks over the network, which is closed around models",
                 remedy="Add --no-sandbox to let them use it",
@@ -45,79 +52,101 @@ class RayEngine:
 
         @contextmanager
         def gathered(prepared: Prepared, sizes: Mapping[str, int]) -> Iterator[Crew]:
-            with _cluster(plan.address) as ray, ExitStack() as stack:
-                count = plan.workers if plan.workers > 1 else max(1, int(ray.cluster_resources().get("CPU", 1)))
-                opening = partial(begin, told_to_others(plan), prepared.first, sizes)
-                yield Hands([stack.enter_context(contextlib.closing(_Actor(ray, opening))) for _ in range(count)])
+            needs = _needs(prepared, session.models)
+            known = {model.key: model for model in needs.models}
+            opening = _message(partial(begin_there, told_to_others(plan), prepared.first, sizes))
+            count = plan.workers if plan.workers > 1 else 0
+            with ExitStack() as stack:
+                if carrier is not None:
+                    stack.enter_context(closing(carrier))
+                    carrier.gather(count, needs, opening, lambda key: known[key].contents())
+                    actors: Actors | Courier = carrier
+                else:
+                    ray = stack.enter_context(cluster(plan.address))
+                    made = Actors(ray, count, needs, opening, lambda key: known[key].contents())
+                    actors = stack.enter_context(closing(made))
+                yield Hands([_Hand(actors, number) for number in range(actors.count)], actors.close)
 
         return carried_out(plan, session, gathered)
 
 
-@contextmanager
-def _cluster(address: str | None) -> Iterator[Any]:
-    """Ray, connected; what we started or connected to is let go of afterwards."""
-    with extra("ray", needed_for="the engine 'ray'"):
-        import ray
-    if ray.is_initialized():
-        yield ray
-        return
-    try:
-        _require_answer(address)
-        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-        ray.init(address=address, **quiet) if address else ray.init(include_dashboard=False, **quiet)
-    except Exception as error:
-        told = f"there is no Ray cluster at {address}" if address else "Ray cannot be started here"
-        raise UnavailableError(f"{told}: {one_line(error)}", remedy="Start one with `ray start --head`") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+class _Hand:
+    """One actor, or the one in its place."""
 
-
-def _require_answer(address: str | None) -> None:
-    """An error where nobody listens: Ray itself would go on trying for minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=ANSWERS).close()
-
-
-class _Remote:
-    """What lives over there."""
-
-    def call(self, function: Any) -> Any:
-        return function()
-
-
-class _Actor:
-    """One actor, and the next one when it is lost."""
-
-    def __init__(self, ray: Any, opening: partial[None]) -> None:
-        self._ray = ray
-        self._opening = opening
-        self._begin()
-
-    def _begin(self) -> None:
-        self._actor = self._ray.remote(_Remote).options(num_cpus=1).remote()
-        self._ready: Any = self._actor.call.remote(self._opening)
+    def __init__(self, actors: Actors | Courier, number: int) -> None:
+        self._actors, self._number = actors, number
 
     def observe(self, work: Work, *, whole: bool) -> Observed:
-        for _ in range(LOST):
-            try:
-                self._ray.get(self._ready)
-                found: Observed = self._ray.get(self._actor.call.remote(partial(observe, work, whole=whole)))
-            except self._ray.exceptions.RayActorError:
-                self._begin()
-            except self._ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, LikewiseError):
-                    raise error.cause from None
-                raise UnavailableError(f"an actor of Ray cannot do it: {one_line(error.cause)}") from error
-            else:
-                return found
-        raise ModelProcessEnded(-9)
+        asked = _message(partial(observe_there, work, whole=whole))
+        answer, error, _ = unpacked(self._actors.ask(self._number, asked, _named(work)))
+        if isinstance(error, LikewiseError):
+            raise error
+        if error is not None:
+            raise UnavailableError(f"an actor of Ray cannot do it: {one_line(error)}")
+        found: Observed = answer
+        return found
 
-    def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self._ray.kill(self._actor)
+
+def _message(call: partial[Any]) -> list[bytes]:
+    return [bytes(part) for part in packed(("call", call))]
+
+
+_REFUSED: list[LikewiseError] = []
+"""In the process of an actor: why it could not open the models, which is told when it is asked for something."""
+
+
+def begin_there(plan: Plan, first: Batch, sizes: Mapping[str, int]) -> None:
+    """Over there: open both models, from where their files are."""
+    try:
+        begin(plan, first, sizes, Session(*map(_moved, (plan.reference, plan.candidate))))
+    except LikewiseError as error:
+        _REFUSED.append(error)
+
+
+def observe_there(work: Work, *, whole: bool) -> Observed:
+    """Over there: what comes of it."""
+    for error in _REFUSED:
+        raise error
+    return observe(work, whole=whole)
+
+
+def _moved(model: Model) -> Model:
+    """The model where its file is on this machine."""
+    return replace(model, target=COPIES.get(os.path.abspath(model.target), model.target))
+
+
+def _named(work: Work) -> str:
+    """Work for a person: which rows of what."""
+    if isinstance(work, Batch):
+        return rows_text(work)
+    inner: Any = work
+    while isinstance(inner, Selection | Stratified):
+        inner = inner.source
+    rows = inner.rows
+    return f"rows {inner.start:,} to {inner.start + rows - 1:,} of {work.location}" if rows else work.location
+
+
+def _needs(prepared: Prepared, models: Mapping[str, Model]) -> Needs:
+    """What an actor needs, by what both models took here: the memory of this process, and the cores they kept busy."""
+    began, busy = time.perf_counter(), time.process_time()
+    sides = (prepared.reference, prepared.candidate)
+    for side in sides:
+        answers(side, prepared.first)
+    share = (time.process_time() - busy) / max(1e-9, time.perf_counter() - began)
+    files = [shipped(models[side.name].target, tuple(side.runner.details.get(EXTERNAL_DATA, ()))) for side in sides]
+    return Needs(
+        cpus=max(1, min(round(share), cores())),
+        memory=ACTOR_BYTES + _resident(),
+        models=tuple({found.key: found for found in files if found is not None}.values()),
+        folder=os.getcwd(),
+    )
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds now."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return ACTOR_BYTES
 
 
 EXTENSION = RayEngine()

@@ -200,8 +200,18 @@ def filtered(source: Source, text: str) -> Source:
     return replace(source, location=f"{source.location} where {text}", where=where)
 
 
-def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSource:
-    """Look at every file, and refuse what is not one table."""
+def table_of(
+    location: str,
+    format_name: str,
+    paths: Sequence[str],
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    types: pa.Schema | None = None,
+) -> TableSource:
+    """Look at every file, and refuse what is not one table.
+
+    What a column holds in all rows of a file (`partitions`, of these `types`) is read from the names of folders unless
+    somebody knows it.
+    """
     import pyarrow as pa
 
     schema: pa.Schema | None = None
@@ -216,6 +226,11 @@ def _opened(location: str, format_name: str, paths: Sequence[str]) -> TableSourc
             _require_same(paths[0], schema, path, facts.schema)
         counts.append(facts.rows)
     assert schema is not None
+    if partitions is not None and types is not None:
+        for name in partitions[0]:
+            schema = schema.append(types.field(name))
+        known = tuple(partitions) if partitions[0] else ()
+        return TableSource(location, format_name, tuple(paths), schema, tuple(counts), partitions=known)
     partitions = _partitions(location, paths, schema)
     for name in partitions[0] if partitions else ():
         kind = pa.int64() if all(isinstance(said[name], int | None) for said in partitions) else pa.string()
@@ -368,9 +383,9 @@ class TablesReader:
     def open(self, target: object) -> Source:
         location = os.fspath(target)  # type: ignore[call-overload]
         if not is_stored(location):
-            return _opened(location, *resolve(location))
+            return table_of(location, *resolve(location))
         folder = copied(location)
-        return replace(_opened(folder, *resolve(folder)), location=location.partition("?")[0])
+        return replace(table_of(folder, *resolve(folder)), location=location.partition("?")[0])
 
 
 EXTENSION = TablesReader()

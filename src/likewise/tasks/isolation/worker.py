@@ -16,6 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,9 @@ def _confine(job: dict[str, Any]) -> str:
         from likewise.models.endpoints import transport
 
         transport.start_ahead(urls, folders[0])
+    if table.get("engine") == "ray" and job["do"] == "check":
+        errand = (table.get("address"), [model for model, _ in sides], [*needed, *job.get("copies", {}).values()])
+        remote.COURIERS.append(remote.Copy(partial(_carry, *errand)))
     if sys.platform == "linux":
         confinement.enclose()
         first = openers[0] if openers else None
@@ -124,6 +128,13 @@ def _confine(job: dict[str, Any]) -> str:
             spares = crew
         remote.keep_spares(spares, lambda: confinement.confine(walls))
     return confinement.confine(walls)
+
+
+def _carry(*errand: Any) -> None:
+    """Speak with a Ray cluster for the run. Imported in the copy: threads of what it needs would stay outside walls."""
+    from likewise.compare.engines import courier
+
+    courier.carry(*errand)
 
 
 def _apart(job: Mapping[str, Any]) -> bool:
