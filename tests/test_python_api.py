@@ -88,6 +88,8 @@ def test_what_cannot_be_compared_is_a_report_not_an_exception(example_folder, mo
     report = data_only.check(model, example_folder / "model.onnx", pd.DataFrame({"income": [1.0]}))
     assert report.outcome is likewise.Outcome.INCONCLUSIVE
     assert "'amount'" in report.verdict.headline
+    with pytest.raises(likewise.ParityError, match=r"which the data does not have\. It takes: .* Rename the column"):
+        report.raise_for_verdict()
 
 
 def test_a_question_that_makes_no_sense_raises(example_folder, model, frame):

@@ -124,6 +124,16 @@ def test_an_explanation_of_some_failing_rows_is_not_told_of_all():
     assert "Why: float32-threshold, income: explains 100% of the failing rows\n" in fits(explained(fewer))
 
 
+def test_an_explanation_without_time_is_not_told_as_one_that_found_nothing():
+    report = check({"score": BASE}, {"score": off_by(0.17)}, abs_tol=1e-5)
+    tried = Explanation(rows=60, failing_rows=1, complete=True)
+    assert "Why: none of the experiments explains it." in fits(replace(report, explanation=tried))
+    for found in (replace(tried, not_tested=("row-order: no time",)), Explanation(0, 0, False, not_tested=("all",))):
+        told = replace(report, explanation=found)
+        assert "Why: not found, and not everything was tested; --explain-budget" in fits(told)
+        assert "not everything was tested" in render(told, "markdown")
+
+
 def test_causes_that_did_not_help_are_counted_where_they_are_many():
     report = explained(check({"score": BASE}, {"score": off_by(1, 1)}))
     assert "Tried, did not help: 30 other causes, which the report lists." in screen(report, full=True)

@@ -224,7 +224,10 @@ class ParityError(AssertionError):
     """The candidate does not answer like the reference, or that could not be established."""
 
     def __init__(self, report: Report) -> None:
-        super().__init__(f"{report.outcome}: {report.verdict.headline}")
+        told = f"{report.outcome}: {report.verdict.headline}"
+        about = (finding for finding in report.verdict.findings if finding.message == report.verdict.headline)
+        remedy = next((finding.remedy for finding in about if finding.remedy), "")
+        super().__init__(f"{told}. {remedy}" if remedy else told)
         self.report = report
 
 

@@ -137,6 +137,13 @@ def share_told(diagnosis: Diagnosis, report: Report) -> str:
     return f": explains {100 * diagnosis.explained_share:.3g}% of {rows_explained(report)}"
 
 
+def unexplained_told(found: Explanation) -> str:
+    """Why there is no cause: nothing that was tried helps, or not everything was tried."""
+    if found.not_tested:
+        return "not found, and not everything was tested; --explain-budget gives it more time."
+    return "none of the experiments explains it."
+
+
 def rows_explained(report: Report) -> str:
     """The rows that an explanation is about: what was shown of some is not told as if it were shown of all."""
     looked_at = report.explanation.failing_rows if report.explanation is not None else 0

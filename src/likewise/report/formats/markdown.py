@@ -28,6 +28,7 @@ from likewise.report.words import (
     strata_told,
     suites_told,
     titled,
+    unexplained_told,
     worst,
     worst_beyond,
 )
@@ -90,7 +91,7 @@ def _why(report: Report) -> Iterator[str]:
         return
     yield ""
     if not report.diagnoses:
-        yield "**Why:** none of the experiments explains it."
+        yield f"**Why:** {unexplained_told(found)}"
     for place, diagnosis in enumerate(report.diagnoses):
         told = f"{text(diagnosis.cause)}, {text(diagnosis.culprit)}{share_told(diagnosis, report)}"
         yield f"**{'Also' if place else 'Why'}:** {told}"

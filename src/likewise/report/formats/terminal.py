@@ -41,6 +41,7 @@ from likewise.report.words import (
     sign,
     strata_told,
     tried_told,
+    unexplained_told,
     worst_beyond,
 )
 
@@ -202,7 +203,8 @@ class _Screen:
     def why(self) -> Iterator[_Block]:
         """The answer in one sentence, then the evidence, then the remedy; at length if asked for."""
         report, found = self.report, self.report.explanation
-        if found is None or not (self.full or report.diagnoses or found.failing_rows):
+        cut_short = found is not None and report.outcome is Outcome.FAIL and bool(found.not_tested)
+        if found is None or not (self.full or report.diagnoses or found.failing_rows or cut_short):
             return
         for place, (diagnosis, others) in enumerate(places_of_causes(report.diagnoses)):
             heading = "Why: " if place == 0 else "Also: "
@@ -220,7 +222,7 @@ class _Screen:
                 parts.append(Line(command, style="italic", indent=5))
             yield _Block(7 if place else 1, parts, gap=not place)
         if not report.diagnoses:
-            told: list[Part] = [Line(("Why: ", "bold"), "none of the experiments explains it.")]
+            told: list[Part] = [Line(("Why: ", "bold"), unexplained_told(found))]
             yield _Block(1, told, gap=True)
         facts = [f"Where: {sentence(entry.predicate)}" for entry in found.slices[: None if self.full else 1]]
         if self.full or not report.diagnoses:
