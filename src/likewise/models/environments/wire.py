@@ -20,6 +20,9 @@ MARK = b"\x93likewise\x00\x1b\x93"
 MOST_HEADER = 1 << 28
 """Bytes of a header: whoever says more has lost count."""
 
+MOST_NOISE = 1 << 24
+"""Bytes between two messages: whoever says more is not talking to us."""
+
 NONE, NAN = -1, -2
 """In the place of a length: there is no text."""
 
@@ -39,10 +42,12 @@ def send(pipe: Any, header: Any, buffers: list[Any]) -> None:
 
 def receive(pipe: Any) -> tuple[Any, list[bytearray]]:
     """The next message; EOFError where there is none, ValueError where it is damaged."""
-    seen = _exactly(pipe, len(MARK))
+    seen, noise = _exactly(pipe, len(MARK)), 0
     while seen != MARK:
         # Noise: what a program printed where only messages belong.
-        seen = seen[1:] + _exactly(pipe, 1)
+        seen, noise = seen[1:] + _exactly(pipe, 1), noise + 1
+        if noise > MOST_NOISE:
+            raise ValueError(f"more than {MOST_NOISE >> 20} MiB that are no message")
     size = int.from_bytes(_exactly(pipe, 8), "little")
     if size > MOST_HEADER:
         raise ValueError(f"a header of {size} bytes")
