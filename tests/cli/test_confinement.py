@@ -27,8 +27,9 @@ landlock = pytest.mark.skipif(
 )
 QUICK = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
 ATTACK = """
-import ctypes, os, pathlib, socket, subprocess, sys, tempfile
+import ctypes, mmap, os, pathlib, socket, subprocess, sys, tempfile
 
+NOT_RESERVED = 0x4000
 OUT = pathlib.Path({outside!r})
 X86 = os.uname().machine == "x86_64"
 
@@ -88,6 +89,8 @@ TRIES = {{
     "terminal": lambda: open("/dev/tty", "w"),
     "a process of its own that writes": lambda: in_a_child(lambda: (OUT / "forked").write_text("x")),
     "other calls": lambda: call(425, 8, ctypes.create_string_buffer(256)),
+    "more memory than there is": lambda: mmap.mmap(-1, 1 << 44, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NOT_RESERVED),
+    "not the first to go when memory runs out": lambda: pathlib.Path("/proc/self/oom_score_adj").write_text("0"),
     "namespaces": lambda: call(272 if os.uname().machine == "x86_64" else 97, 0x10000000),
 }}
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape
@@ -16,6 +16,9 @@ from likewise.errors import ModelError, UnavailableError, extra, one_line
 from likewise.models import require_known
 from likewise.models.arrays import RowLayout, kind_of, widened
 from likewise.models.onnx import describe
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": None}
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
@@ -47,6 +50,8 @@ class OpenvinoRunner:
     def __init__(self, model: Model) -> None:
         import openvino
 
+        # First: it refuses graphs that lead out of their folder, which OpenVINO would follow.
+        proto = None if str(model.target).lower().endswith(".xml") else describe.read(model.target)
         graph = _read(model, openvino.Core())
         options = {**OPTIONS, **model.options}
         hints = {"INFERENCE_NUM_THREADS": options["threads"], "INFERENCE_PRECISION_HINT": options["precision"]}
@@ -66,7 +71,7 @@ class OpenvinoRunner:
             for name, port in zip(self._names, graph.outputs, strict=True)
         )
         self._dtypes = {spec.name: spec.dtype for spec in outputs}
-        outputs, called = _with_meaning(outputs, model)
+        outputs, called = _with_meaning(outputs, proto)
         self._layout = RowLayout(model, inputs, outputs, called=called)
         self.signature = self._layout.signature
         self.details: Mapping[str, Any] = {
@@ -111,6 +116,10 @@ def _read(model: Model, core: Any) -> Any:
         if isinstance(target, str | PathLike):
             if not Path(target).is_file():
                 raise ModelError(f"there is no file {target}", remedy="Check the path of the model")
+            weights, folder = Path(target).with_suffix(".bin"), Path(target).resolve().parent
+            if weights.is_file() and folder not in weights.resolve().parents:
+                told = f"{target} keeps its weights in {weights}, a link that leads out of its folder"
+                raise ModelError(told, remedy="Copy the weights beside the .xml")
             return core.read_model(str(target))
         content = target if isinstance(target, bytes) else target.SerializeToString()
         return core.read_model(content, b"")
@@ -121,12 +130,11 @@ def _read(model: Model, core: Any) -> Any:
 
 
 def _with_meaning(
-    outputs: tuple[OutputSpec, ...], model: Model
+    outputs: tuple[OutputSpec, ...], proto: ModelProto | None
 ) -> tuple[tuple[OutputSpec, ...], Mapping[str, Shape | None]]:
     """What the outputs of an ONNX file mean and how its axes are called, which OpenVINO's graph does not say."""
-    if str(model.target).lower().endswith(".xml"):
+    if proto is None:
         return outputs, {}
-    proto = describe.read(model.target)
     declared = {spec.name: spec for spec in describe.outputs(proto)}
     called = {spec.name: spec.shape for spec in describe.inputs(proto)} | {n: s.shape for n, s in declared.items()}
     meant = tuple(

@@ -20,14 +20,23 @@ ROWS = (
 )
 """What files are taken for, where a command does not name them."""
 
+ALL_GATES = ("index", "fleet")
+"""How the files that tell of all gates are called, without their endings."""
+
 
 def find(
-    folder: Path, *, reference: str | None = None, candidate: str | None = None, data: str | None = None
+    folder: Path,
+    *,
+    reference: str | None = None,
+    candidate: str | None = None,
+    data: str | None = None,
+    trusting: bool = False,
 ) -> dict[str, Settings]:
     """A gate for every candidate below a folder, called after where it lies.
 
     The three are names or patterns of files. A reference and rows lie beside their candidate; rows also in a folder
     above, for all that is below it. What is missing is left to the gate to say: it is inconclusive, not left out.
+    Whoever filled the folder may have laid a link to your own files there: `trusting` lets it be followed.
     """
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", remedy="Give a folder of models, or a TOML file of gates")
@@ -51,6 +60,8 @@ def find(
                 "gate": gate,
             }
             gates[gate] = settings_from(table, where=f"gate {gate!r}")
+            for path in () if trusting else (table["reference"], table["candidate"], table["data"]):
+                _require_inside(folder, path)
     if not gates:
         told = {part: " or ".join(patterns) for part, patterns in named.items()}
         raise UsageError(
@@ -65,6 +76,16 @@ def _folders(top: Path) -> Iterator[tuple[Path, list[str]]]:
     for place, folders, names in os.walk(top):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield Path(place), sorted(name for name in names if not name.startswith("."))
+
+
+def _require_inside(top: Path, path: str) -> None:
+    """A usage error for a link in the folder that leads out of it."""
+    inside = os.path.abspath(path).startswith(os.path.join(os.path.abspath(top), ""))
+    if inside and os.path.lexists(path) and top.resolve() not in Path(path).resolve().parents:
+        raise UsageError(
+            f"{path} is a link that leads out of {top}",
+            remedy="If you trust whoever filled the folder, say --trust-config",
+        )
 
 
 def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
@@ -115,7 +136,10 @@ def stem(gate: str) -> str:
 
 def require_stems(gates: Mapping[str, Settings]) -> None:
     """A usage error for gates whose reports would be one file."""
-    seen: dict[str, str] = {}
+    seen: dict[str, str] = dict.fromkeys(ALL_GATES, "")
     for gate in gates:
         if (other := seen.setdefault(stem(gate).casefold(), gate)) != gate:
-            raise UsageError(f"the reports of gates {other!r} and {gate!r} would be one file", remedy="Rename one")
+            told = (
+                f"the reports of gates {other!r} and {gate!r}" if other else f"that of gate {gate!r} and the one of all"
+            )
+            raise UsageError(f"{told} would be one file", remedy="Rename one")

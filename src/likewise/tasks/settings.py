@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -326,7 +327,12 @@ def _beyond(text: str, project: Path) -> bool:
     """Does a setting name something outside a folder that is there, by itself or as a pattern?"""
     path = Path(os.path.expanduser(text))
     place = next((above for above in (path, *path.parents) if not glob.has_magic(str(above))), path)
-    return os.path.lexists(place) and project not in (place_of(place), *place_of(place).parents)
+    if not os.path.lexists(place):
+        return False
+    # Links lead anywhere, those that a pattern matches and those in a folder too.
+    inside = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
+    below = inside if path.is_dir() else glob.iglob(str(path), recursive=True)
+    return any(project not in (part, *part.parents) for part in map(place_of, chain([str(place)], below)))
 
 
 def _project() -> Path:

@@ -99,7 +99,8 @@ def _found(
     from likewise.tasks.settings import load_gates, require_harmless
 
     if os.path.isdir(gates):
-        return find(Path(gates), reference=reference, candidate=candidate, data=stated.pop("data", None))
+        data = stated.pop("data", None)
+        return find(Path(gates), reference=reference, candidate=candidate, data=data, trusting=trusting)
     if reference is not None or candidate is not None or "data" in stated:
         raise UsageError(
             "--reference and --candidate cannot be used with a list of gates",

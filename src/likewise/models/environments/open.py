@@ -133,9 +133,11 @@ def _require_options(model: Model, taken: Sequence[str]) -> None:
 
 def _about(place: Place, hello: Mapping[str, Any]) -> dict[str, Any]:
     """Where the model runs, for the record."""
-    told = str(hello.get("confinement") or "none: it was started as it is")
-    about: dict[str, Any] = {"opened_by": place.name, "python": str(hello["python"]), "confinement": told}
-    if errors.confined and not hello.get("confinement"):
+    # What a command starts is outside our walls, whatever it says of itself.
+    walls = "" if place.command else str(hello.get("confinement") or "")
+    about: dict[str, Any] = {"opened_by": place.name, "python": str(hello["python"])}
+    about["confinement"] = walls or "none: it was started as it is"
+    if errors.confined and not walls:
         about["warnings"] = [f"it ran outside the walls that confine models here: {place.name} was started as it is"]
     return about
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +42,9 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
     if not os.path.isfile(name):
         raise ModelError(f"there is no file {name}", remedy="Check the path of the model")
     try:
+        with zipfile.ZipFile(name) as archive:
+            if len(set(archive.namelist())) != len(archive.namelist()):
+                raise ValueError("it holds two files of one name, and readers do not agree on which counts")
         unknown, gate = skops.io.get_untrusted_types(file=name), pickles.Gate(trusted)
         if refused := [entry for entry in unknown if not pickles.known(entry) and not gate.trusts(entry)]:
             raise pickles.refusal(name, refused)

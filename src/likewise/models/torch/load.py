@@ -324,6 +324,10 @@ def _with_weights(path: str, factory: Any) -> tuple[Any, str]:
     name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{name} made a {type(module).__name__}, not a torch.nn.Module")
+    own = module.state_dict()
+    if halved := [name for name in state if state[name].is_complex() and name in own and not own[name].is_complex()]:
+        # torch would leave out the imaginary parts.
+        raise ModelError(f"the weights of {path} do not fit what {name} builds: {halved[0]!r} is complex there alone")
     try:
         module.load_state_dict(state, strict=True)
     except (RuntimeError, KeyError) as error:
