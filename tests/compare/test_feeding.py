@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from likewise.compare.feed import plan, require_inputs
@@ -10,6 +11,7 @@ from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import InputSpec, Signature
 from likewise.data.columns import ArrayColumns
 from likewise.errors import FeedingError, LikewiseError, UsageError
+from likewise.registry import open_source
 
 COUNT = 3
 ONE = np.arange(COUNT, dtype=np.float64)
@@ -61,7 +63,21 @@ def routes(feed):
             [("a_b", ("a b",), False, None), ("c", ("c",), False, None)],
             ("candidate: input 'a_b' is fed from column 'a b'",),
         ),
+        (
+            batch(**{"a b": ONE, "c": ONE, "d": ONE}),
+            takes("a_b", "c", "d"),
+            {},
+            [("a_b", ("a b",), False, None), ("c", ("c",), False, None), ("d", ("d",), False, None)],
+            ("candidate: input 'a_b' is fed from column 'a b'",),
+        ),
         # Optional ones are left to their default, but not all of them
+        (
+            batch(z=ONE),
+            takes(InputSpec("k", optional=True), InputSpec("m", optional=True)),
+            {},
+            [("k", ("z",), False, None)],
+            ("candidate: input 'k' is fed from 'z', the only column of the data",),
+        ),
         (batch(a=ONE), takes("a", InputSpec("k", optional=True)), {}, [("a", ("a",), False, None)], ()),
         (
             batch(a=ONE, k=ONE),
@@ -92,7 +108,28 @@ def routes(feed):
             [("x", ("arr_0",), False, None)],
             ("candidate: arrays without names are taken in order as 'x'; 'arr_1', 'arr_2' are left out",),
         ),
+        (
+            batch(arr_0=wide(2)),
+            takes(InputSpec("x", shape=(None, 2))),
+            {},
+            [("x", ("arr_0",), False, None)],
+            ("candidate: input 'x' is fed from 'arr_0', the only column of the data",),
+        ),
+        (
+            batch(arr_0=ONE, arr_1=ONE),
+            takes(InputSpec("x", shape=(None, 2))),
+            {},
+            [("x", ("arr_0", "arr_1"), True, None)],
+            ("candidate: input 'x' is 2 columns side by side, in the data's order: 'arr_0', 'arr_1'",),
+        ),
         # One array for several inputs
+        (
+            batch(arr_0=wide(2)),
+            takes("a", "b"),
+            {},
+            [("a", ("arr_0",), False, 0), ("b", ("arr_0",), False, 1)],
+            ("candidate: the columns of 'arr_0' are taken by position as 'a', 'b'",),
+        ),
         (
             batch(X=wide(2)),
             takes("a", "b"),
@@ -253,6 +290,13 @@ def test_a_model_that_declares_nothing_gets_everything():
             {},
             "the candidate takes 'a_b', 'c', which the data does not have; did you mean 'a b'?",
         ),
+        # Two inputs that are spelt alike
+        (
+            batch(**{"a b": ONE, "c": ONE}),
+            takes("a_b", "a-b", "c"),
+            {},
+            "the candidate takes 'a_b', 'a-b', which the data does not have; did you mean 'a b'?",
+        ),
         (batch(a=ONE), takes("x"), {"mapping": {"x": "aa"}}, "there is no column 'aa' to feed 'x' from"),
     ],
 )
@@ -269,6 +313,18 @@ def test_an_input_to_feed_that_no_model_has_is_a_usage_error():
     with pytest.raises(UsageError) as refused:
         require_inputs({"x": "a"}, Signature(None, None))
     assert refused.value.remedy == "Inputs: none is declared, rows are fed as they are"
+
+
+def test_what_a_table_holds_otherwise_is_told():
+    gaps, words = pd.array([1, None, 3], "Int64"), ["u", "v", "u"]
+    frame = pd.DataFrame({"a": gaps, "b": pd.Categorical(words), "c": words, "d": gaps})
+    rows = next(iter(open_source(frame).batches(COUNT)))
+    assert planned(rows, takes("a", "b", "c", "d")).notes == (
+        "candidate: 'a', 'd' are read as arrays: whole numbers with gaps as float64, gaps as NaN",
+        "candidate: 'b' is read as arrays: categories as the values they stand for",
+    )
+    coded = takes(InputSpec("b", coded=True), InputSpec("c", coded=True), table=True)
+    assert planned(rows, coded).notes == ("candidate: values of 'c' are coded by the model's own list of categories",)
 
 
 # What reaches the model

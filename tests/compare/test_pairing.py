@@ -53,6 +53,22 @@ def how(found):
             [spec("y", width=5), spec("z", width=(3, 4))],
             {("a", "z"): "kind and shape", ("b", "y"): "kind and shape"},
         ),
+        # A column is a vector, and one of two classes tells the other
+        (
+            [spec("a"), spec("b", width=3)],
+            [spec("y", width=3), spec("z", width=1)],
+            {("a", "z"): "kind and shape", ("b", "y"): "kind and shape"},
+        ),
+        (
+            [probabilities("a", None, 2), spec("b", DISTANCE, 3)],
+            [spec("y", width=3), spec("z", width=1)],
+            {("a", "z"): "shape", ("b", "y"): "shape"},
+        ),
+        (
+            [probabilities("a", None, 1), spec("b", DISTANCE, 3)],
+            [spec("y", width=3), spec("z", width=2)],
+            {("a", "z"): "shape", ("b", "y"): "shape"},
+        ),
         # Of an undeclared kind: the name, then the shape
         (
             [spec("a", DISTANCE, 3), spec("b", EMBEDDING, 3)],
@@ -123,6 +139,21 @@ def test_outputs_belong_together(reference, candidate, expected):
             ["nothing-paired"],
         ),
         ([spec("a"), spec("b", width=3)], [spec("a")], [], ["missing-output"]),
+        # One column of two that are no classes
+        (
+            [spec("a", DISTANCE, 2), spec("b", EMBEDDING, 3)],
+            [spec("y", width=3), spec("z", width=1)],
+            ["extra-output"],
+            ["missing-output"],
+        ),
+        # What is of one name is taken, however alike others are
+        ([spec("a"), spec("A")], [spec("a"), spec("b", width=3)], ["extra-output"], ["missing-output"]),
+        (
+            [spec("a", DISTANCE, 3), spec("b", EMBEDDING, 5)],
+            [spec("b", width=3), spec("c", width=5)],
+            ["extra-output"],
+            ["missing-output"],
+        ),
         ([spec("a")], [spec("a"), spec("b", width=3)], ["extra-output"], []),
         ([spec("a", dtype="string")], [spec("z", PROBABILITY)], ["extra-output"], ["nothing-paired"]),
         ([label("y", "string")], [spec("y")], ["extra-output"], ["nothing-paired"]),
@@ -252,6 +283,9 @@ def test_columns_go_by_their_class(ours, theirs, expected):
             probabilities(),
             ("the reference does not name its classes; columns are compared in order",),
         ),
+        (probabilities(width=1), probabilities(classes=None, width=1), ()),
+        (probabilities(width=1), probabilities(classes=(1, 0), width=1), ()),
+        (label("y"), spec("y"), ("the candidate's output looks like a value, not a label",)),
         (
             probabilities("y"),
             spec("y", width=2),
@@ -281,6 +315,18 @@ def test_other_classes_are_a_mismatch(ours, theirs):
     assert mismatch.message == (
         f"the classes of 'probabilities' differ: reference {list(ours.classes)}, candidate {list(theirs.classes)}"
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (probabilities(classes=(0, 1, 2), width=3), probabilities(classes=None, width=4)),
+        (probabilities(classes=None, width=4), probabilities(classes=(0, 1, 2), width=3)),
+        (probabilities(classes=(0, 1, 2), width=3), probabilities(classes=(0, 1, 2), width=4)),
+    ],
+)
+def test_another_number_of_columns_alone_tells_nothing_about_classes(ours, theirs):
+    assert not pair([ours], [theirs]).mismatches, "the shapes are compared when the answers are"
 
 
 @pytest.mark.parametrize(("columns", "expand"), [(3, None), (1, "complement")])

@@ -296,7 +296,7 @@ def test_the_list_of_an_archive_is_read_once(tmp_path, monkeypatch):
 
 def test_noise_of_another_python_has_an_end(monkeypatch):
     monkeypatch.setattr(wire, "MOST_NOISE", 1 << 16)
-    with pytest.raises(ValueError, match="are no message"):
+    with pytest.raises(ValueError, match="of something else"):
         wire.receive(io.BytesIO(b"x" * (wire.MOST_NOISE + 100)))
 
 

@@ -24,7 +24,7 @@ Match: TypeAlias = Callable[[OutputSpec, OutputSpec, str], None]
 UNNAMED = re.compile(r"(output|out|getitem|y)?[._]?\d*")
 """What a tuple's entries, or outputs that nobody named, are called."""
 
-PREFERENCE = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE, Kind.VALUE, Kind.EMBEDDING)
+PREFERENCE = (Kind.PROBABILITY, Kind.SCORE, Kind.DISTANCE, Kind.VALUE, Kind.EMBEDDING, Kind.LABEL)
 """Of several views of one model, the one that an output of undeclared kind is compared with."""
 
 
@@ -136,8 +136,6 @@ def _within(ours: list[OutputSpec], theirs: list[OutputSpec], match: Match) -> N
         rivals = [other for other in theirs if same and _fits(same[0], other)]
         if len(same) == len(rivals) == 1:
             match(same[0], spec, "kind and shape")
-            ours.remove(same[0])
-            theirs.remove(spec)
 
 
 def _across(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec], match: Match) -> None:
