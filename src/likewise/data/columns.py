@@ -407,6 +407,10 @@ def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
     return np.asarray(array)
 
 
+FEW_TEXTS = 4_096
+"""Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
+
+
 def _without_pandas(chunk: pa.Array) -> Any:
     """Numbers and text as numpy, or None for what only Arrow can convert: that imports pandas, which takes longer than
     a small check, and is no faster where texts are repeated."""
@@ -415,6 +419,8 @@ def _without_pandas(chunk: pa.Array) -> Any:
 
     kind, gaps = chunk.type, ~_bits(chunk, 0) if chunk.null_count else None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if len(chunk) <= FEW_TEXTS:
+            return np.array(chunk.to_pylist(), dtype=object)
         encoded = chunk.dictionary_encode()
         known = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
         places = _values(encoded.indices, np.dtype(np.int32))
