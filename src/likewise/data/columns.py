@@ -69,20 +69,23 @@ def own_array(array: Array) -> Array:
     return found
 
 
+FEW_TEXTS = 4_096
+"""Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
+
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
 
 
 def plain(value: Any) -> Any:
     """A cell as a plain Python value that JSON can hold; a large one is described."""
+    if value is None or isinstance(value, bool | int | float | str):
+        # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
+        return getattr(value, "item", lambda: value)()
     if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
         if value.size <= LARGEST_VALUE_SHOWN:
             return [plain(element) for element in value.tolist()]
         head = [plain(element) for element in value.ravel()[:LARGEST_VALUE_SHOWN].tolist()]
         return {"shape": list(value.shape), "head": head}
-    if value is None or isinstance(value, bool | int | float | str):
-        # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
-        return getattr(value, "item", lambda: value)()
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -405,10 +408,6 @@ def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
         return np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
     array = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
     return np.asarray(array)
-
-
-FEW_TEXTS = 4_096
-"""Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
 
 
 def _without_pandas(chunk: pa.Array) -> Any:
