@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from likewise.contracts.data import Reader, Source
     from likewise.contracts.models import Adapter, BatchAxis, Exporter, Model, Runner
 
+WRITES = {**dict.fromkeys(("joblib", "pkl", "pickle", "skops"), "sklearn"), **dict.fromkeys(("pt", "pt2"), "torch")}
+"""Who most likely wrote a file that ends so, where the ending is not called after it. It is asked first, no more."""
+
 
 def modules(folder: str, first: str = "") -> list[str]:
     """The names of our own modules in a folder, written with dots: `compare.metrics`; one of them may come first."""
@@ -56,10 +59,11 @@ def opener(target: object) -> Adapter | None:
 
 
 def _called(target: object) -> str:
-    """What the ending of a file says: its framework, where that is called so, is asked before others are imported."""
+    """What the ending of a file says: its framework is asked before others are imported."""
     if not isinstance(target, str | os.PathLike) or not os.path.isfile(target):
         return ""
-    return os.path.splitext(str(target))[1][1:].lower()
+    ending = os.path.splitext(str(target))[1][1:].lower()
+    return WRITES.get(ending, ending)
 
 
 @cache

@@ -6,7 +6,11 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from likewise.data.columns import FEW_TEXTS
 
 HEAVY = (
     "numpy",
@@ -68,6 +72,46 @@ def test_a_file_is_opened_by_the_framework_it_is_called_after(tmp_path):
         "assert describe_model('http://localhost/model.onnx').framework == 'endpoints'"
     )
     assert "likewise" in loaded_by(code)
+
+
+@pytest.mark.parametrize(("name", "framework"), [("a.joblib", "sklearn"), ("a.pkl", "sklearn"), ("a.pt2", "torch")])
+def test_a_file_is_opened_by_who_most_likely_wrote_it(tmp_path, name, framework):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    others = [
+        f"likewise.models.{other}" for other in ("catboost", "endpoints", "sklearn", "torch") if other != framework
+    ]
+    code = (
+        "import sys\nfrom likewise.registry import describe_model\n"
+        f"assert describe_model({str(path)!r}).framework == {framework!r}\n"
+        f"assert not set(sys.modules) & {{*{others!r}, 'http.client'}}"
+    )
+    assert "likewise" in loaded_by(code)
+
+
+def test_few_texts_are_read_without_what_takes_long_to_import(tmp_path):
+    path = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"text": ["a", None] * FEW_TEXTS}), path)
+    code = (
+        "import sys, pyarrow.parquet as pq\nfrom likewise.data.columns import FEW_TEXTS, arrow_to_array\n"
+        f"table = pq.ParquetFile({str(path)!r})\n"
+        "few, many = (next(table.iter_batches(rows)).column(0) for rows in (16, 2 * FEW_TEXTS))\n"
+        "assert arrow_to_array(few).tolist() == ['a', None] * 8\n"
+        "assert not {'pandas', 'pyarrow.compute'} & set(sys.modules)\n"
+        "assert arrow_to_array(many).tolist() == ['a', None] * FEW_TEXTS"
+    )
+    assert "pyarrow" in loaded_by(code)
+
+
+def test_a_report_without_tables_is_shown_without_rich():
+    code = (
+        "from likewise.report.formats.terminal import EXTENSION\nfrom likewise.contracts.verdict import Outcome\n"
+        "from likewise.tasks.check import could_not_run\nfrom likewise.tasks.settings import Settings\n"
+        "from likewise.errors import DataError\n"
+        "gate = Settings(reference='a.onnx', candidate='b.onnx', data='c.npz')\n"
+        "assert 'no rows' in EXTENSION.render(could_not_run(gate, DataError('there are no rows')))"
+    )
+    assert "rich" not in loaded_by(code)
 
 
 def test_a_graph_is_read_without_the_package_onnx_which_has_the_same_messages():

@@ -162,7 +162,7 @@ def _preference(view: OutputSpec, spec: OutputSpec) -> int:
     """Where a view stands among those that an output may be; whole numbers and booleans are labels before all else."""
     if view.kind is Kind.LABEL and not _floating(spec):
         return -1
-    return PREFERENCE.index(view.kind) if view.kind in PREFERENCE else len(PREFERENCE)
+    return PREFERENCE.index(view.kind)
 
 
 def _in_order(ours: Sequence[OutputSpec], theirs: Sequence[OutputSpec], match: Match) -> None:

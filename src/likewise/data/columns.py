@@ -69,6 +69,9 @@ def own_array(array: Array) -> Array:
     return found
 
 
+FEW_TEXTS = 4_096
+"""Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
+
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
 
@@ -77,14 +80,14 @@ def plain(value: Any) -> Any:
     """A cell as a plain Python value that JSON can hold; a large one is described."""
     if isinstance(value, type):
         return value.__name__  # a class has the attributes of its arrays, but no values
+    if value is None or isinstance(value, bool | int | float | str):
+        # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
+        return getattr(value, "item", lambda: value)()
     if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
         if value.size <= LARGEST_VALUE_SHOWN:
             return [plain(element) for element in value.tolist()]
         head = [plain(element) for element in value.ravel()[:LARGEST_VALUE_SHOWN].tolist()]
         return {"shape": list(value.shape), "head": head}
-    if value is None or isinstance(value, bool | int | float | str):
-        # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
-        return getattr(value, "item", lambda: value)()
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -454,6 +457,8 @@ def _without_pandas(chunk: pa.Array) -> Any:
 
     kind, gaps = chunk.type, ~_bits(chunk, 0) if chunk.null_count else None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if len(chunk) <= FEW_TEXTS:
+            return np.array(chunk.to_pylist(), dtype=object)
         encoded = chunk.dictionary_encode()
         known = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
         places = _values(encoded.indices, np.dtype(np.int32))
