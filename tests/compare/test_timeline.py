@@ -178,6 +178,7 @@ def test_a_log_tells_since_when_the_service_is_another(stale):
     )
     for shown in (render(report, name) for name in ("terminal", "markdown", "html")):
         assert f"since {since}" in " ".join(shown.split())
+    assert report.to_frame("timeline")["rows_beyond"].sum() == 70
     written = json.loads(render(report, "json"))
     assert written["coverage"]["timeline"]["spell"]["since"] == since
     # Under another tolerance other rows differ: nothing is claimed about them.

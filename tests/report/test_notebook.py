@@ -81,7 +81,7 @@ def test_every_part_of_a_report_is_a_frame(failing):
     assert found.item() == failing.max_abs_diff
     for part in ("batch_sizes", "findings"):
         assert len(failing.to_frame(part))
-    for part in ("suites", "diagnoses"):
+    for part in ("suites", "diagnoses", "timeline"):
         assert len(failing.to_frame(part)) == 0
     with pytest.raises(UsageError, match="did you mean 'worst_rows'"):
         failing.to_frame("worst_row")

@@ -291,7 +291,7 @@ class Report:
         import_module("likewise.report").save(self, path, format)
 
     def to_frame(self, what: str = "checks") -> Any:
-        """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, findings."""
+        """A part of the report as a DataFrame: checks, measures, worst_rows, batch_sizes, suites, strata, timeline …"""
         return _views().frame(self, what)
 
     def plot(self, output: str | None = None, *, ax: Any = None) -> Any:

@@ -6,11 +6,9 @@ import datetime
 import math
 from typing import Any
 
-import numpy as np
-
 from likewise.contracts.data import Array
 
-UNTIMED = int(np.iinfo(np.int64).min)
+UNTIMED = -(2**63)
 """In the place of a moment that is missing or cannot be read; what numpy calls NaT."""
 
 SECONDS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0), (math.inf, 1e-3))
@@ -23,6 +21,8 @@ MICROSECOND = datetime.timedelta(microseconds=1)
 
 def moments(values: Array) -> Array:
     """Microseconds since 1970 for every value; text without a zone is taken for UTC."""
+    import numpy as np
+
     if values.dtype.kind == "M":
         return values.astype("datetime64[us]").astype(np.int64)
     return np.array([moment(value) for value in values.tolist()], dtype=np.int64)

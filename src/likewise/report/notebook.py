@@ -150,6 +150,11 @@ def _strata(report: Report) -> list[dict[str, Any]]:
     return [{**counts, **found} for counts, found in zip(counted, worst, strict=True)]
 
 
+def _timeline(report: Report) -> list[dict[str, Any]]:
+    found = report.comparison.timeline
+    return [asdict(period) for period in (found.periods if found is not None else ())]
+
+
 PARTS: dict[str, Callable[[Report], list[dict[str, Any]]]] = {
     "checks": _checks,
     "measures": _measures,
@@ -157,6 +162,7 @@ PARTS: dict[str, Callable[[Report], list[dict[str, Any]]]] = {
     "batch_sizes": _batch_sizes,
     "suites": _suites,
     "strata": _strata,
+    "timeline": _timeline,
     "findings": lambda report: [{**asdict(f), "severity": str(f.severity)} for f in report.verdict.findings],
     "diagnoses": lambda report: [asdict(diagnosis) for diagnosis in report.diagnoses],
 }
