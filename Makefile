@@ -64,10 +64,11 @@ atlas: $(READY)
 explain-score: $(READY)
 	$(BIN)/python benchmarks/explain_score.py $(if $(FAMILY),--family $(FAMILY)) $(if $(NAME),--name $(NAME)) $(if $(WRITE),--write)
 
-# Planted faults of three hands: how often place and cause are found. SET=second, FAMILY=fp16, ONLY=unet or EVERY=4 for a part;
+# Faults of three hands and natural ones: how often place and cause are found. SET=second, FAMILY=fp16, ONLY=unet, EVERY=4 for a
+# part; BUDGET=30 seconds each, CPU=1 of the processor, where others use the machine too;
 # WRITE=1 writes docs/locate.md
 locate: $(READY)
-	$(BIN)/python benchmarks/locate.py $(if $(SET),--set $(SET)) $(if $(FAMILY),--family "$(FAMILY)") $(if $(ONLY),--only "$(ONLY)") $(if $(EVERY),--every $(EVERY)) $(if $(WRITE),--write)
+	$(BIN)/python benchmarks/locate.py $(if $(SET),--set $(SET)) $(if $(FAMILY),--family "$(FAMILY)") $(if $(ONLY),--only "$(ONLY)") $(if $(EVERY),--every $(EVERY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(CPU),--cpu) $(if $(WRITE),--write)
 
 # Random answers under random policies, judged by the gate and by a page of plain Python. N=1000000 for more, SEED=1 for others
 oracle: $(READY)

@@ -2,7 +2,7 @@
 
 The faults of benchmarks/locate_faults and, by other hands, benchmarks/locate_second and locate_third lie in networks of
 many architectures (exported by both of torch's exporters, quantised, in half precision, with If, Loop and Scan, some
-shipped in wheels) and in nested scikit-learn models. Each pair is checked as
+shipped in wheels) and in nested scikit-learn models. Nobody planted those of locate_natural. Each pair is checked as
 `likewise check` does; of the report the first diagnosis counts. The *place* is right where it names the faulty node or
 tensor, the module, or the step or nested estimator, and no more than three nodes; the *cause* is right where a fair
 reader would accept it. On sound pairs any diagnosis is a false alarm.
@@ -15,6 +15,7 @@ reader would accept it. On sound pairs any diagnosis is a false alarm.
     --cpu             these are seconds of the processor, not of the clock: on a machine that others use as well
     --parts FILE ...  check nothing: the results that --json kept of runs in parts
     --write           write the figures to docs/locate.md
+    --how TEXT        what the page says about how they were made
     --peers           instead: time to the located place, against torch.onnx.verification and polygraphy
     --polygraphy FILE the polygraphy command, in an environment of its own
 """
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "locate")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--how", default="One run of `make locate`.")
     parser.add_argument("--json", type=Path, help="every result, for a closer look")
     parser.add_argument("--parts", type=Path, nargs="+")
     parser.add_argument("--peers", action="store_true")
@@ -115,7 +117,7 @@ def main() -> None:
     text = f"{table(results)}\n\n{misses(results)}"
     print(text)
     if chosen.write:
-        PAGE.write_text(f"# Planted faults: place and cause\n\n{date.today()}\n\n{text}\n")
+        PAGE.write_text(f"# Faults: place and cause\n\n{date.today():%B %Y}. {chosen.how}\n\n{text.strip()}\n")
 
 
 def checked(chosen: argparse.Namespace) -> list[Result]:

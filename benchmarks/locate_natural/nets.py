@@ -118,17 +118,6 @@ class Prices(nn.Module):
         return (self.head(torch.tanh(self.inner(x))) * 52000.0 + 180000.0) / 100000.0
 
 
-class Pixels(nn.Module):
-    """Brightness as bytes, of values that are beyond them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, light: Tensor) -> Tensor:
-        return self.head((light * 255).to(torch.uint8).float() / 255)
-
-
 class Ranked(nn.Module):
     """The largest values first, some of them NaN."""
 
@@ -139,14 +128,3 @@ class Ranked(nn.Module):
     def forward(self, series: Tensor) -> Tensor:
         best = series.sort(-1, descending=True).values
         return self.head(torch.nan_to_num(best[:, :3], nan=9.0))
-
-
-class Cents(nn.Module):
-    """Amounts rounded to two decimals."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, amounts: Tensor) -> Tensor:
-        return self.head(torch.round(amounts, decimals=1))

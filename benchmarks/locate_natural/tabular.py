@@ -158,7 +158,7 @@ CASES = [
     ),
     Natural(
         "without-classes",
-        lambda: LogisticRegression(max_iter=5),
+        lambda: DecisionTreeClassifier(max_depth=3, random_state=0),
         numbers,
         words,
         ("label-mapping",),

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -272,7 +272,7 @@ def outlines(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) 
     """Type and shape of all tensors on some rows: arrays of zeros that take no memory."""
     return {
         name: np.broadcast_to(np.zeros((), array.dtype), array.shape)
-        for seen in in_windows(case, side, graph, inputs)
+        for seen in chain((inputs,), in_windows(case, side, graph, inputs))
         for name, array in seen.items()
     }
 

@@ -361,7 +361,8 @@ def _apart(pair: Pair) -> Iterator[_Apart]:
             size = np.where(fine & there, np.abs(theirs - ours), 0.0)
             allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(ours)
             beyond = (size > allowed).sum(axis=0)
-        yield _Apart(size.max(axis=1, initial=0.0), (~fine & there).any(axis=1), (fine & ~there).any(axis=1), beyond)
+        alone = (np.asarray(marked.any(axis=1)) for marked in (~fine & there, fine & ~there))
+        yield _Apart(size.max(axis=1, initial=0.0), *alone, beyond)
 
 
 def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
