@@ -325,14 +325,17 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _beyond(text: str, project: Path) -> bool:
     """Does a setting name something outside a folder that is there, by itself or as a pattern?"""
+    if not text:
+        return False
     path = Path(os.path.expanduser(text))
     place = next((above for above in (path, *path.parents) if not glob.has_magic(str(above))), path)
     if not os.path.lexists(place):
         return False
-    # Links lead anywhere, those that a pattern matches and those in a folder too.
+    # Links lead anywhere, those that a pattern matches and those in a folder too. What is hidden there is no data.
     inside = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
     below = inside if path.is_dir() else glob.iglob(str(path), recursive=True)
-    return any(project not in (part, *part.parents) for part in map(place_of, chain([str(place)], below)))
+    seen = (part for part in below if not any(step.startswith(".") for step in Path(part).relative_to(place).parts))
+    return any(project not in (part, *part.parents) for part in map(place_of, chain([str(place)], seen)))
 
 
 def _project() -> Path:
