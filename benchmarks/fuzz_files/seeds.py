@@ -305,7 +305,7 @@ def by_arrow(path: Path) -> np.ndarray:
 
 
 def by_json(path: Path) -> np.ndarray:
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    rows = [json.loads(line) or {} for line in path.read_text().splitlines() if line.strip()]  # null is a row of gaps
     values = [[row.get(name) for name in dict.fromkeys(name for row in rows for name in row)] for row in rows]
     return np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
 
