@@ -220,7 +220,9 @@ def by_onnxruntime(path: Path) -> np.ndarray:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
-    return np.asarray(session.run(None, {session.get_inputs()[0].name: table().to_numpy()})[0])
+    given = session.get_inputs()[0]
+    rows = table().to_numpy(np.float64 if given.type == "tensor(double)" else np.float32)
+    return np.asarray(session.run(None, {given.name: rows})[0])
 
 
 def by_joblib(path: Path) -> np.ndarray:
