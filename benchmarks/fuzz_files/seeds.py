@@ -220,7 +220,9 @@ def by_onnxruntime(path: Path) -> np.ndarray:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
-    return np.asarray(session.run(None, {session.get_inputs()[0].name: table().to_numpy()})[0])
+    given = session.get_inputs()[0]
+    rows = table().to_numpy(np.float64 if given.type == "tensor(double)" else np.float32)
+    return np.asarray(session.run(None, {given.name: rows})[0])
 
 
 def by_joblib(path: Path) -> np.ndarray:
@@ -305,7 +307,7 @@ def by_arrow(path: Path) -> np.ndarray:
 
 
 def by_json(path: Path) -> np.ndarray:
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    rows = [json.loads(line) or {} for line in path.read_text().splitlines() if line.strip()]  # null is a row of gaps
     values = [[row.get(name) for name in dict.fromkeys(name for row in rows for name in row)] for row in rows]
     return np.array([[np.nan if value is None else value for value in row] for row in values], np.float64)
 

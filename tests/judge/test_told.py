@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from scipy.stats import beta
 
 from likewise.contracts.comparison import POSITION, Cast, Comparison, GeneratedColumn, Mismatch, OutputFacts, PairSpec
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Severity
 from likewise.judge.findings import Judgement, mismatch_bounds, rows_beyond
 from likewise.judge.policy import make_policy
-from likewise.judge.verdict import confidence, decided, judge, percent
+from likewise.judge.verdict import confidence, decided, judge, percent, upper_bound
 
 STRICT = make_policy(preset="strict")
 
@@ -282,6 +283,7 @@ def test_only_what_further_rows_cannot_mend_is_decided(limits, measures, expecte
         (0.00291, "0.3%"),
         (0.000123, "0.013%"),
         (0.999, "100%"),
+        (0.00123, "0.13%"),
     ],
 )
 def test_a_share_is_rounded_up_to_two_digits(share, text):
@@ -329,3 +331,112 @@ def test_rows_beyond_another_tolerance_are_told_where_the_facts_do():
     assert rows_beyond(Judgement(broken, make_policy(preset="strict", abs_tol=0.5))) is None
     gaps = compared(numbers(nan_both=3.0, mismatch_rate=0.0))
     assert rows_beyond(Judgement(gaps, make_policy(preset="strict", nan_equal=False))) is None
+
+
+@pytest.mark.parametrize(("violations", "rows"), [(1, 100), (50, 1_000), (3, 20_000), (200, 9_999)])
+def test_the_bound_is_that_of_the_beta_distribution(violations, rows):
+    """Clopper and Pearson's, as scipy has it."""
+    wanted = beta.ppf(0.95, violations + 1, rows - violations)
+    assert upper_bound(violations, rows, 0.95) == pytest.approx(wanted, rel=1e-9)
+
+
+# What else a reader should know of an output
+
+
+def noted(found, code, **facts):
+    return [
+        (finding.severity, finding.message, finding.remedy)
+        for finding in judge(compared(found, **facts), STRICT).findings
+        if finding.code == code
+    ]
+
+
+@pytest.mark.parametrize(("flips", "sentence"), [(1, "1 label changed"), (2, "2 labels changed, all")])
+def test_labels_within_noise_are_a_note(flips, sentence):
+    found = output("label", Kind.LABEL, label_flips=float(flips), material_flips=0.0)
+    ((severity, message, _),) = noted(found, "label-flips")
+    assert severity is Severity.NOTE
+    assert message.startswith(sentence)
+    assert message.endswith("within noise")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told_of"), [((-0.01, 1.01), False), ((-0.011, 1.0), True), ((0.0, 1.011), True), (None, False)]
+)
+def test_probabilities_that_are_none_are_told(bounds, told_of):
+    found = replace(numbers("p"), pair=PairSpec("p", "q", Kind.PROBABILITY, "kind"))
+    found = replace(found, details={**found.details, "extremes": {"candidate": bounds, "reference": (0.0, 1.0)}})
+    warned = noted(found, "not-probabilities", not_compared=("decision_function", "embedding"))
+    assert bool(warned) is told_of
+    if warned:
+        ((severity, message, remedy),) = warned
+        assert severity is Severity.WARNING
+        assert message == (
+            f"'q' of the candidate goes from {bounds[0]:g} to {bounds[1]:g}: these are scores, not probabilities"
+        )
+        assert remedy.endswith("--pair q=decision_function")
+
+
+@pytest.mark.parametrize(
+    ("constant", "rows", "varied", "who"),
+    [
+        (("candidate",), 2, True, "the candidate gives"),
+        (("reference", "candidate"), 2, True, "both models give"),
+        (("candidate",), 1, True, None),
+        (("candidate",), 2, False, None),
+        ((), 2, True, None),
+    ],
+)
+def test_the_same_answer_to_everything_is_told(constant, rows, varied, who):
+    found = numbers(rows=rows)
+    facts = {**found.details["closeness"], **{f"constant_{side}": True for side in constant}}
+    warned = noted(replace(found, details={"closeness": facts}), "constant-output", rows=rows, varied=varied)
+    told = [message for _, message, _ in warned]
+    assert told == ([f"{who} the same 'value' for every one of {rows} rows of varied data"] if who else [])
+
+
+@pytest.mark.parametrize(
+    ("measures", "code", "severity"),
+    [
+        ({"rank_mismatch": 1.0}, "rank-mismatch", Severity.WARNING),
+        ({"layout_mismatch": 1.0}, "layout-mismatch", Severity.WARNING),
+        ({"dtype_mismatch": 1.0}, "dtype-mismatch", Severity.NOTE),
+        ({}, "rank-mismatch", Severity.NOTE),
+    ],
+)
+def test_another_form_is_told(measures, code, severity):
+    found = numbers(**measures)
+    found = replace(
+        found, details={**found.details, "form": {"reference": ["float32 (n,)"], "candidate": ["x (n, 1)"]}}
+    )
+    ((found_severity, message, _),) = noted(found, code)
+    assert found_severity is severity
+    assert message.startswith("'value' is float32 (n,) in the reference and x (n, 1) in the candidate")
+    assert message.endswith("they were compared row by row") is (severity is Severity.WARNING)
+
+
+def test_a_tolerance_below_the_models_own_noise_is_told():
+    def warned(**measures):
+        return [message for _, message, _ in noted(numbers(**measures), "below-noise-floor")]
+
+    # The answers are below 2, so that up to 0.002 is noise; the tolerance is 0.01.
+    tight = make_policy(preset="strict", abs_tol=1e-4)
+    found = compared(numbers(batch_drift=0.001, reference_drift=0.0001), tolerance=tight.tolerance)
+    assert told(found, "below-noise-floor", tight) == [
+        "the tolerance of 'value', 0.0001, is below what the candidate's own answers move between batch sizes, 0.001: "
+        "a failure of that size may be noise"
+    ]
+    assert told(compared(numbers(batch_drift=0.002), tolerance=tight.tolerance), "below-noise-floor", tight)
+    assert not told(compared(numbers(batch_drift=0.0021), tolerance=tight.tolerance), "below-noise-floor", tight)
+    assert not warned(batch_drift=0.001)
+
+
+def test_what_a_runner_warns_of_and_what_is_stale():
+    verdict = judge(
+        compared(numbers(), warnings=("it is slow",), lineage=("it is older",), notes=("by the way",)), STRICT
+    )
+    assert [(finding.code, finding.message) for finding in verdict.findings] == [
+        ("runner-warning", "it is slow"),
+        ("stale-artefact", "it is older"),
+        ("note", "by the way"),
+    ]

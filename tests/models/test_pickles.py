@@ -443,6 +443,24 @@ def test_damage_anywhere_is_an_error_and_nothing_worse(tmp_path):
             load(tmp_path / "model")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04}(\x8c\x01aK\x01\x8c\x01bu.",  # SETITEMS
+        b"\x80\x04(\x8c\x01aK\x01\x8c\x01bd.",  # DICT
+    ],
+)
+def test_a_key_without_a_value_is_refused_as_by_pickle_itself(content, tmp_path):
+    with pytest.raises(pickle.UnpicklingError, match="odd number of items"):
+        pickle.loads(content)
+    path = tmp_path / "model.pkl"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="a key without a value"):
+        load(path)
+    path.write_bytes(content.replace(b"\x8c\x01b", b"\x8c\x01bK\x02"))
+    assert load(path) == {"a": 1, "b": 2}
+
+
 def test_a_part_that_says_it_is_longer_than_it_is_ends_early(tmp_path):
     content = bytearray(pickle.dumps([1.5] * 100, 4))
     assert content[2:3] == pickle.FRAME

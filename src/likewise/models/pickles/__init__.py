@@ -362,6 +362,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
         self._set_items(self.pop_mark())
 
     def _set_items(self, items: list[Any]) -> None:
+        if len(items) % 2:
+            raise pickle.UnpicklingError("a key without a value")
         target = self.stack[-1]
         if isinstance(target, dict) and id(target) not in self._gate.held:
             for key, value in zip(self._hashed(items[::2]), items[1::2], strict=False):
