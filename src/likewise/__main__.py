@@ -10,6 +10,11 @@ import sys
 
 def main() -> None:
     """Run the command line, and import nothing that lies in the folder where it runs."""
+    code: list[int] = []
+    # Where this is all that the process is for. What is registered first is called last; what is there before us, as of
+    # a tool that measures coverage, is not cut off.
+    if os.path.basename(sys.argv[0]) in ("likewise", "__main__.py") and not atexit._ncallbacks():
+        atexit.register(_end, code)
     _leave_out_working_folder()
     # Nothing that is imported is garbage.
     gc.disable()
@@ -17,9 +22,6 @@ def main() -> None:
 
     gc.freeze()
     gc.enable()
-    code: list[int] = []
-    # What is registered first is called last.
-    atexit.register(_end, code)
     try:
         run()
     except SystemExit as ending:
@@ -28,12 +30,12 @@ def main() -> None:
 
 
 def _end(code: list[int]) -> None:
-    """End with the exit code that is known, if one is: to take down what is about to go takes as long as `--help`."""
+    """End with the exit code that is known, if one is: to take everything down is a sixth of what `--help` takes."""
     if code:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             return
         os._exit(code[0])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from unittest import mock
 
 import joblib
@@ -280,3 +282,23 @@ def test_a_report_tampered_into_a_pass_is_judged_by_its_facts(main, written, tmp
     report["outputs"][0]["measures"]["max_abs_diff"] = 0.5
     (tmp_path / "tampered.json").write_text(json.dumps(report))
     main("judge", tmp_path / "tampered.json").expect(1, "largest difference in 'value' is 0.5, and 0.1 is allowed")
+
+
+@pytest.mark.parametrize("before", ["", "atexit.register(print, 'before');"], ids=["alone", "beside a tool"])
+def test_a_command_ends_after_all_that_was_to_be_done_at_its_end(before):
+    code = (
+        f"import atexit, sys, threading;{before} sys.argv = ['likewise', '--version'];"
+        "threading.Timer(0.01, print, ['thread']).start();"
+        "import likewise.cli; made = likewise.cli.main;"
+        "likewise.cli.main = lambda: (atexit.register(print, 'after'), made());"
+        "from likewise.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert {*done.stdout.split()} >= {"likewise,", "thread", "after", *(["before"] if before else [])}
+
+
+def test_a_script_that_goes_on_after_a_command_has_an_exit_code_of_its_own():
+    code = "from likewise.__main__ import main\ntry: main()\nexcept SystemExit as end: print(end.code)"
+    done = subprocess.run([sys.executable, "-c", code, "nonsense"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["2"])
