@@ -14,7 +14,7 @@ from likewise.contracts.timeline import Period, Spell, Timeline
 from likewise.contracts.values import dataclass
 from likewise.data.times import UNTIMED, told
 
-MOST_PERIODS = 512
+MOST_PERIODS = 256
 """Periods that are kept. They all have the same length, a power of two in microseconds: the shortest one by which there
 are no more than these, so that all orders of merging end in the same."""
 
@@ -24,7 +24,7 @@ SHOWN = 48
 CHANCE = 0.001
 """A spell is told if chance alone would make one of a thousand logs look so, or fewer."""
 
-ORDERS = 9_999
+ORDERS = 4_999
 """Orders that are tried for that."""
 
 AT_ONCE = 500
