@@ -31,6 +31,7 @@ import re
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 import warnings
 from collections import Counter
@@ -117,7 +118,8 @@ def main() -> None:
     text = f"{table(results)}\n\n{misses(results)}"
     print(text)
     if chosen.write:
-        PAGE.write_text(f"# Faults: place and cause\n\n{date.today():%B %Y}. {chosen.how}\n\n{text.strip()}\n")
+        how = textwrap.fill(f"{date.today():%B %Y}. {chosen.how}", 120, break_on_hyphens=False)
+        PAGE.write_text(f"# Faults: place and cause\n\n{how}\n\n{text.strip()}\n")
 
 
 def checked(chosen: argparse.Namespace) -> list[Result]:
@@ -291,7 +293,8 @@ def table(results: Sequence[Result]) -> str:
         lines.append(f"\nSound pairs: {len(clean)}, {passed} pass, {len(alarms)} false alarms.")
     explaining = [r.explaining for r in faults]
     if explaining:
-        lines.append(f"In explanation: median {statistics.median(explaining):.1f} s, longest {max(explaining):.1f} s.")
+        longest = max(explaining)
+        lines.append(f"\nIn explanation: median {statistics.median(explaining):.1f} s, longest {longest:.1f} s.")
     return "\n".join(lines)
 
 

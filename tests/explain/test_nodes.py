@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 import likewise
 from likewise.contracts.report import Diagnosis
 from likewise.explain import splice
+from likewise.models.onnx import edits
 
 CAUSES = ("operator-attribute", "wrong-wiring", "model-part-dropped", "operator-semantics", "traced-branch")
 
@@ -240,3 +241,17 @@ def test_inspect_tells_that_a_file_names_sources(sound: Path, tmp_path: Path) ->
     proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
     onnx.save(proto, tmp_path / "traced.onnx")
     assert "/home/somebody/net.py:7" in likewise.inspect(tmp_path / "traced.onnx")["details"]["build_paths"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("/stem/stem.1/Conv", "stem.1"),
+        ("/layers.0/act/Gelu", "layers.0.act"),
+        ("/block/net/net.0/net.0.1/Conv", "block.net.0.1"),
+        ("/Add", None),
+        ("Conv_3", None),
+    ],
+)
+def test_the_module_that_an_older_exporter_names(name: str, path: str | None) -> None:
+    assert edits.module_of(onnx.helper.make_node("Conv", ["x"], ["y"], name=name)) == path

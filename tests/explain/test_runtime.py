@@ -75,6 +75,27 @@ def test_batch_norm_in_training_mode():
     assert (best.cause, best.culprit) == ("training-mode", "BatchNormalization (node 'node_output')")
 
 
+def test_one_batch_norm_of_two_in_training_mode():
+    """The example that an exporter ran has moved its statistics: at rest the candidate would be wrong as well."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4)).eval()
+    for norm in (module[1], module[2]):
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.5, 2)
+    stored = {f"m{name}": value.numpy() for name, value in module.state_dict().items() if "num" not in name}
+    stored["m1.running_mean"] = stored["m1.running_mean"] + 0.3
+    inputs = [f"m{place}.{name}" for place in (1, 2) for name in ("weight", "bias", "running_mean", "running_var")]
+    nodes = [
+        sg.node("Gemm", "x m0.weight m0.bias", "h", transB=1),
+        sg.node("BatchNormalization", " ".join(["h", *inputs[:4]]), "g mean_out var_out", training_mode=1),
+        sg.node("BatchNormalization", " ".join(["g", *inputs[4:]]), "output"),
+    ]
+    candidate = sg.graph(nodes, stored, inputs={"x": (8,)}, output=("output", ["n", 4]))
+    best = sg.explained(module, candidate, {"input": sg.rows()}, feed={"x": "input"})
+    assert best.cause == "training-mode"
+    assert best.culprit == "1"
+
+
 def test_batch_norm_written_out_as_in_training():
     module, candidate = normalised(
         sg.node("ReduceMean", "h rows", "mean"),

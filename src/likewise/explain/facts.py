@@ -361,8 +361,8 @@ def _apart(pair: Pair) -> Iterator[_Apart]:
             size = np.where(fine & there, np.abs(theirs - ours), 0.0)
             allowed = pair.tolerance.absolute + pair.tolerance.relative * np.abs(ours)
             beyond = (size > allowed).sum(axis=0)
-        alone = (np.asarray(marked.any(axis=1)) for marked in (~fine & there, fine & ~there))
-        yield _Apart(size.max(axis=1, initial=0.0), *alone, beyond)
+        broken, broken_there = (np.asarray(marked.any(axis=1)) for marked in (~fine & there, fine & ~there))
+        yield _Apart(size.max(axis=1, initial=0.0), broken, broken_there, beyond)
 
 
 def _numbers(pair: Pair, beyond: Array) -> Iterator[str]:
