@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe remedies screens newcomer servers versions clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe ray-kills remedies screens newcomer servers versions clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -49,6 +49,11 @@ determinism: $(READY)
 # 300 kills, 100 commands at once, 10,000 checks in one process. PART=kills for one of them, COUNT=20 for fewer
 endurance: $(READY)
 	for part in $(or $(PART),kills crowd life); do $(BIN)/python benchmarks/endurance.py $$part $(if $(COUNT),--count $(COUNT)) || exit 1; done
+
+# Actors, their processes and whole nodes of a Ray cluster killed while they compare: the comparison is that of one process.
+# COUNT=3 for fewer, SEED=1 for others
+ray-kills: $(READY)
+	$(BIN)/python benchmarks/ray_kills.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 # Every case of ONNX's backend suite through the gate, beside an oracle; `make test` runs a part of them.
 conformance: $(READY)

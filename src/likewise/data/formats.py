@@ -11,7 +11,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
@@ -156,6 +156,10 @@ def _opened(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
         yield found
 
 
+BUFFER_BYTES, LEAST_BUFFER = 1 << 20, 1 << 13
+"""Of every column of a Parquet file, what is read at a time, and at least; of all together about a block."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parquet:
     """Row groups outside the rows asked for are not read."""
@@ -177,8 +181,14 @@ class Parquet:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         import pyarrow.parquet as pq
 
-        # Buffering ahead within one row group only: over the whole file it would hold the whole file.
-        with reading(path, remedy=PARQUET_REMEDY), pq.ParquetFile(path, pre_buffer=True) as file:
+        # Through a buffer: read ahead, a row group is held as a whole, two of them from one to the next, of any size.
+        with ExitStack() as stack:
+            stack.enter_context(reading(path, remedy=PARQUET_REMEDY))
+            told = pq.read_metadata(path)
+            width = told.num_columns if columns is None else len(columns)
+            size = max(LEAST_BUFFER, min(BUFFER_BYTES, BLOCK_BYTES // max(1, width)))
+            opened = pq.ParquetFile(path, metadata=told, pre_buffer=False, buffer_size=size)
+            file = stack.enter_context(opened)
             first = 0
             telling = None if wanted is None else wanted.groups(path)
             for number in range(file.num_row_groups):
@@ -186,8 +196,8 @@ class Parquet:
                 end = first + group.num_rows
                 position = first
                 if end > start and first < stop and (telling is None or number in telling):
-                    size = _rows_a_block(group, columns)
-                    for batch in file.iter_batches(size, row_groups=[number], columns=columns):
+                    rows = _rows_a_block(group, columns)
+                    for batch in file.iter_batches(rows, row_groups=[number], columns=columns):
                         yield position, batch
                         position += batch.num_rows
                         if position >= stop:
