@@ -14,12 +14,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from likewise.data.arrow import arrow_to_array
 from likewise.data.columns import (
     ArrayColumns,
     ArrowColumns,
     CaseColumns,
     FrameColumns,
-    arrow_to_array,
     plain,
 )
 from likewise.data.readers import concatenate

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from likewise.data.columns import FEW_TEXTS
+from likewise.data.arrow import FEW_TEXTS
 
 HEAVY = (
     "numpy",
@@ -93,7 +93,7 @@ def test_few_texts_are_read_without_what_takes_long_to_import(tmp_path):
     path = tmp_path / "texts.parquet"
     pq.write_table(pa.table({"text": ["a", None] * FEW_TEXTS}), path)
     code = (
-        "import sys, pyarrow.parquet as pq\nfrom likewise.data.columns import FEW_TEXTS, arrow_to_array\n"
+        "import sys, pyarrow.parquet as pq\nfrom likewise.data.arrow import FEW_TEXTS, arrow_to_array\n"
         f"table = pq.ParquetFile({str(path)!r})\n"
         "few, many = (next(table.iter_batches(rows)).column(0) for rows in (16, 2 * FEW_TEXTS))\n"
         "assert arrow_to_array(few).tolist() == ['a', None] * 8\n"

@@ -1,8 +1,8 @@
 """The forms in which named inputs travel: plain arrays, Arrow tables, live DataFrames.
 
 Each converts a column only when a model asks for it, and hands a framework that takes DataFrames
-the frame a user would have read. One rule at the end gives the arrays of all of them (`arrow_to_array`), so
-the same rows are the same arrays whatever they were read from.
+the frame a user would have read. One rule gives the arrays of all of them (`arrow.py`), so the same rows are the same
+arrays whatever they were read from.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from likewise.contracts.data import Array, Columns
+from likewise.data.arrow import arrow_to_array, series_to_arrow, without_views
 from likewise.errors import DataError
 
 if TYPE_CHECKING:
@@ -68,9 +69,6 @@ def own_array(array: Array) -> Array:
             found[place] = copy.deepcopy(value)
     return found
 
-
-FEW_TEXTS = 4_096
-"""Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
 
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
@@ -402,137 +400,3 @@ def _known(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
         if name not in columns:
             raise KeyError(name)
     return tuple(names)
-
-
-def series_to_arrow(series: Any) -> pa.Array | None:
-    """A column of a live DataFrame (a narwhals Series) as Arrow, or None for Python objects Arrow has no type for."""
-    import pyarrow as pa
-
-    if str(series.to_native().dtype) == "Object":
-        # What polars hands to Arrow for its Object type are the addresses of the objects.
-        return None
-    try:
-        return series.to_arrow()
-    except (pa.ArrowException, TypeError, ValueError):
-        return None
-
-
-def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
-    """An Arrow column as numpy.
-
-    Text and binary are objects with None where missing; dictionaries are decoded. A null among
-    numbers or booleans is NaN in float64, in times NaT; a column without a type, which holds
-    nothing but nulls, is NaN too. Times with a zone are UTC, decimals are float64. Lists of one
-    length are a further axis, others an object array of arrays.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        stored = pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=kind.storage_type)
-        array = arrow_to_array(stored)
-        return array.reshape(len(column), *kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else array
-    if pa.types.is_dictionary(kind):
-        # Not by to_numpy(): on a chunked dictionary it puts a value in the place of a null.
-        return arrow_to_array(decoded(column))
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _lists_to_array(column)
-    if pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    parts = [_without_pandas(chunk) for chunk in _chunks(column)]
-    if parts and all(part is not None for part in parts):
-        return np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
-    array = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
-    return np.asarray(array)
-
-
-def _without_pandas(chunk: pa.Array) -> Any:
-    """Numbers and text as numpy, or None for what only Arrow can convert: that imports pandas, which takes longer than
-    a small check, and is no faster where texts are repeated."""
-    import numpy as np
-    import pyarrow as pa
-
-    kind, gaps = chunk.type, ~_bits(chunk, 0) if chunk.null_count else None
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        if len(chunk) <= FEW_TEXTS:
-            return np.array(chunk.to_pylist(), dtype=object)
-        encoded = chunk.dictionary_encode()
-        known = np.array([*encoded.dictionary.to_pylist(), None], dtype=object)
-        places = _values(encoded.indices, np.dtype(np.int32))
-        return known[places if gaps is None else np.where(gaps, len(known) - 1, places)]
-    if pa.types.is_boolean(kind):
-        values = _bits(chunk, 1)
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        values = _values(chunk, np.dtype(kind.to_pandas_dtype()))
-    else:
-        return None
-    if gaps is not None:
-        values = values.astype(values.dtype if values.dtype.kind == "f" else np.float64)
-        values[gaps] = np.nan
-    return values
-
-
-def _values(chunk: pa.Array, dtype: Any) -> Array:
-    """The memory of a column of numbers; what it holds in gaps means nothing."""
-    import numpy as np
-
-    return np.frombuffer(chunk.buffers()[1] or b"", dtype)[chunk.offset : chunk.offset + len(chunk)]
-
-
-def _bits(chunk: pa.Array, buffer: int) -> Array:
-    """A truth value for each row, from memory that has a bit for each."""
-    import numpy as np
-
-    bits = np.frombuffer(chunk.buffers()[buffer] or b"", np.uint8)
-    return np.unpackbits(bits, bitorder="little", count=chunk.offset + len(chunk))[chunk.offset :].view(bool)
-
-
-def decoded(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """The values that a dictionary column stands for."""
-    import pyarrow as pa
-
-    values = [without_views(chunk.dictionary).take(chunk.indices) for chunk in _chunks(column)]
-    return pa.chunked_array(values, type=_without_views(column.type.value_type))
-
-
-def without_views(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """The same text in the older layout: Arrow cannot take rows of string views, which polars writes."""
-    wanted = _without_views(column.type)
-    return column if wanted == column.type else column.cast(wanted)
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        value = _without_views(kind.value_type)
-        return kind if value == kind.value_type else pa.large_list(value)
-    return kind
-
-
-def _lists_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-    fixed = getattr(column.type, "list_size", 0)
-    if None not in lengths and len(lengths) <= 1:
-        values = pa.chunked_array([chunk.flatten() for chunk in _chunks(column)], type=column.type.value_type)
-        flat = arrow_to_array(values)
-        return flat.reshape(len(column), lengths[0] if lengths else fixed, *flat.shape[1:])
-    ragged = np.empty(len(column), dtype=object)
-    for position, entry in enumerate(column):
-        ragged[position] = arrow_to_array(entry.values) if entry.is_valid else None
-    return ragged
-
-
-def _chunks(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    return list(column.chunks) if hasattr(column, "chunks") else [column]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
-from likewise.data.columns import decoded, series_to_arrow, without_views
+from likewise.data.arrow import decoded, series_to_arrow, without_views
 from likewise.errors import DataError, UsageError, require_file
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 from likewise.contracts.data import Array, Batch, Columns, Provenance, Source
 from likewise.contracts.values import dataclass
 from likewise.data.readers import rebatched
-from likewise.data.readers.tables import TableSource
 from likewise.data.times import moments
 from likewise.errors import DataError, UsageError, foreign, nearest
 
@@ -343,6 +342,8 @@ def only_columns(source: Source, names: Collection[str]) -> Source:
 
     What is dropped was there when the first rows were looked at; ids, times and what is stratified by are still read.
     """
+    from likewise.data.readers.tables import TableSource  # most rows are no table
+
     if isinstance(source, Selection):
         more = {*names, *(name for name in (source.row_id, source.time) if name is not None)}
         inner = only_columns(source.source, more)

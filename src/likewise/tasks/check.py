@@ -83,8 +83,8 @@ def check(
 
     `reference` and `candidate` are paths, `module:attribute`, or live objects; `data` is a path, a glob, a folder, a
     DataFrame, an array or a dict of arrays. Options are those of the command line with underscores: `preset`,
-    `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`, `pair`, `batch_size`, `batch_axis`, `trusted`
-    and so on; `report`, `html`, `junit`, `markdown`, `sarif` name files to write. A report is true if it is a PASS.
+    `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`, `pair`, `trusted` and so on; `report`, `html`,
+    `junit`, `markdown`, `sarif` name files to write. A report is true if it is a PASS.
     With `isolate` the models run as on the command line, in a process of their own behind walls: one that crashes,
     hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects are sent if they can.
     With `resume` a run keeps what it has reached beside its `report`, and goes on from what one that was killed had.
@@ -100,10 +100,9 @@ def check(
     from likewise.report import notebook
 
     with notebook.following() as progress, going_on(chosen) if resume else nullcontext() as kept:
-        if isolate:
-            report = _isolated(chosen, progress, kept)
-        else:
-            report, _ = investigate(chosen, progress=progress, checkpoint=kept)
+        report = (
+            _isolated(chosen, progress, kept) if isolate else investigate(chosen, progress=progress, checkpoint=kept)[0]
+        )
     for format, path in (("json", chosen.report), *chosen.formats.items()):
         if path:
             try:
@@ -222,15 +221,10 @@ def without_worker(
             error.message += narrowed(
                 job, error.side or "candidate", *error.rows, seconds=seconds, supervised=supervised
             )
-        return could_not_run(settings, error)
+        gate = _Gate(settings, settings.policy())
+        return gate.report(_nothing_compared(gate.policy, error), RunFacts())
     text, doing = error.judged
     return cut_short(loads(text, name="the worker's report"), doing, error.message)
-
-
-def could_not_run(settings: Settings, error: LikewiseError) -> Report:
-    """The report of a gate whose worker died: inconclusive, with what is known."""
-    gate = _Gate(settings, settings.policy())
-    return gate.report(_nothing_compared(gate.policy, error), RunFacts())
 
 
 def cut_short(report: Report, doing: str, message: str) -> Report:
@@ -462,8 +456,7 @@ def _source(settings: Settings, session: Session, *, rowless: bool) -> selection
     said = RowAxes.parse(settings.batch_axis)
     found = open_source(settings.data)
     if settings.where is not None:
-        # Imported where used: most rows are no table, or all of it.
-        from likewise.data.readers.tables import filtered
+        from likewise.data.readers.tables import filtered  # most rows are no table, or all of it
 
         found = filtered(found, settings.where)
     found = laid_along(found, said.named, rowless=rowless or said.rowless)
