@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from making_pairs import make_pair
 
 from likewise.compare.metrics import closeness
 from likewise.compare.sums import Adder, LogHistogram, above_and_below
 from likewise.judge.findings import flips_above, mismatch_bounds
-from making_pairs import make_pair
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EXTREME = st.sampled_from([5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308])
