@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from making_pairs import make_pair
 
+from likewise.compare.metrics import closeness
 from likewise.compare.sums import Adder, LogHistogram, above_and_below
 from likewise.judge.findings import flips_above, mismatch_bounds
 
@@ -156,15 +158,11 @@ def test_stored_spans_may_have_been_written_as_text():
     st.sampled_from([0.0, 1e-3, 0.5]),
 )
 def test_stored_magnitudes_bracket_the_judgement_under_another_tolerance(elements, absolute, relative):
-    from making_pairs import make_pair
-
-    from likewise.compare.metrics.closeness import EXTENSION
-
     reference = np.array([size for size, _ in elements])
     candidate = reference + np.array([apart for _, apart in elements])
     if not np.isfinite(candidate).all():
         return
-    magnitudes = EXTENSION.observe(make_pair(reference, candidate)).details()["magnitudes"]
+    magnitudes = closeness.EXTENSION.observe(make_pair(reference, candidate)).details()["magnitudes"]
     beyond = any(abs(c - r) > absolute + relative * abs(r) for r, c in zip(reference, candidate, strict=True))
     certain, possible = mismatch_bounds(magnitudes, absolute, relative)
     assert certain <= beyond <= possible
