@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
-from likewise.data.columns import decoded, series_to_arrow, without_views
+from likewise.data.arrow_arrays import decoded, without_views
+from likewise.data.columns import series_to_arrow
 from likewise.errors import DataError, UsageError, require_file
 
 if TYPE_CHECKING:

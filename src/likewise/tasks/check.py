@@ -87,9 +87,8 @@ def check(
     `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`, `pair`, `batch_size`, `batch_axis`, `trusted`
     and so on; `report`, `html`, `junit`, `markdown`, `sarif` name files to write. A report is true if it is a PASS.
     With `isolate` the models run as on the command line, in a process of their own behind walls: one that crashes,
-    hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects are sent if they can.
-    With `resume` a run keeps what it has reached beside its `report`, and goes on from what one that was killed had.
-    What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
+    hangs (`timeout` in seconds) or runs out of memory is INCONCLUSIVE. With `resume` a run keeps what it has reached
+    beside its `report`, and goes on from what one that was killed had. Only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
     if chosen.timeout and not isolate:

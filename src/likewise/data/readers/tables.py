@@ -26,7 +26,8 @@ from likewise.data import files
 from likewise.data.columns import ArrowColumns, index_columns, require_unique
 from likewise.data.files import each_once
 from likewise.data.filters import Wanted, Where
-from likewise.data.formats import Arrow, Delimited, Format, JsonLines, Parquet
+from likewise.data.formats import Arrow, Delimited, Format, Parquet
+from likewise.data.json_lines import JsonLines
 from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data
 from likewise.data.stores import copied, is_stored

@@ -18,7 +18,8 @@ import numpy as np
 
 from likewise.contracts.data import Array, Batch, Columns, RowIds, Source
 from likewise.contracts.values import dataclass
-from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns, arrow_to_array
+from likewise.data.arrow_arrays import arrow_to_array
+from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
 from likewise.data.files import replacing, written_at
 from likewise.data.readers import joined
 from likewise.errors import DataError, UsageError, one_line
