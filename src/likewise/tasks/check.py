@@ -71,8 +71,6 @@ FULL_BUDGET = 120.0
 NARROWING = 30.0
 """Seconds in which the rows that a model crashes on are looked for."""
 
-TOLD = tuple(entry.name for entry in fields(Progress))
-
 Follower = Callable[[Progress], None]
 
 
@@ -86,9 +84,8 @@ def check(
     `abs_tol`, `rel_tol`, `mean_tol`, `limits`, `samples`, `drop`, `id`, `pair`, `trusted` and so on; `report`, `html`,
     `junit`, `markdown`, `sarif` name files to write. A report is true if it is a PASS.
     With `isolate` the models run as on the command line, in a process of their own behind walls: one that crashes,
-    hangs (`timeout` in seconds) or runs out of memory gives an INCONCLUSIVE report. Live objects are sent if they can.
-    With `resume` a run keeps what it has reached beside its `report`, and goes on from what one that was killed had.
-    What could not be compared gives an INCONCLUSIVE report; only a question that makes no sense raises.
+    hangs (`timeout` in seconds) or runs out of memory is INCONCLUSIVE. With `resume` a run keeps what it has reached
+    beside its `report`, and goes on from what one that was killed had. Only a question that makes no sense raises.
     """
     chosen = settings_of(reference, candidate, data, **options)
     if chosen.timeout and not isolate:
@@ -191,7 +188,8 @@ def ask_again(
 def _isolated(settings: Settings, progress: Follower | None, kept: Kept | None) -> Report:
     """One gate in a worker; whatever happens to it, there is a report."""
     settings.policy()
-    followed = None if progress is None else lambda told: progress(Progress(**{name: told[name] for name in TOLD}))
+    names = [entry.name for entry in fields(Progress)]
+    followed = None if progress is None else lambda told: progress(Progress(**{name: told[name] for name in names}))
     before = in_force()
     try:
         with live.sent({**job_of(settings), **(kept.told() if kept else {})}) as job:
@@ -221,10 +219,15 @@ def without_worker(
             error.message += narrowed(
                 job, error.side or "candidate", *error.rows, seconds=seconds, supervised=supervised
             )
-        gate = _Gate(settings, settings.policy())
-        return gate.report(_nothing_compared(gate.policy, error), RunFacts())
+        return could_not_run(settings, error)
     text, doing = error.judged
     return cut_short(loads(text, name="the worker's report"), doing, error.message)
+
+
+def could_not_run(settings: Settings, error: LikewiseError) -> Report:
+    """The report of a gate whose worker died: inconclusive, with what is known."""
+    gate = _Gate(settings, settings.policy())
+    return gate.report(_nothing_compared(gate.policy, error), RunFacts())
 
 
 def cut_short(report: Report, doing: str, message: str) -> Report:
