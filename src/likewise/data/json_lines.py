@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.values import dataclass
+from likewise.data import formats
 from likewise.data.filters import Wanted
-from likewise.data.formats import BLOCK_BYTES, Facts, open_bytes, reading
+from likewise.data.formats import Facts, open_bytes, reading
 from likewise.errors import DataError, one_line
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _blocks(path: str) -> Iterator[tuple[int, bytes]]:
     """Whole lines, with the number of the first."""
     line = 1
     with open_bytes(path) as file:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(formats.BLOCK_BYTES):
             block += file.readline()
             if not block.isspace():
                 yield line, block
