@@ -194,8 +194,9 @@ def ask_data(seed: Seed, path: Path, whole: Path) -> tuple[str, str]:
     report = likewise.check(reference, candidate, path, **DATA_ONLY)
     problem = about(report)
     if report.passed and not problem:
-        # Some rows are asked first, to see how the model takes them; then all.
-        problem = confirmed(seed, path, next((rows for rows in seen if len(rows) == report.samples), seen[-1]))
+        # Some rows are asked first, to see how the model takes them; then all, at once or in several calls.
+        at_once = (rows for rows in seen if len(rows) == report.samples)
+        problem = confirmed(seed, path, next(at_once, np.concatenate(seen)[-report.samples :]))
     return str(report.outcome), problem
 
 

@@ -583,3 +583,15 @@ def test_the_sizes_are_told_in_short():
     report = data_only.check(reference, product(None), {"X": np.tile(TABLE, (3, 1))})
     told = " ".join(report_files.render(report, "terminal", full=True).split())
     assert "batch sizes 1–4, 7–9, 31–33, 127, 128 too, and rows in other places" in told
+
+
+def test_a_batch_that_no_memory_holds_is_inconclusive(tmp_path):
+    from onnx import TensorProto, helper, save
+
+    size = 2**40
+    given, got = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [size, 3]) for name in ("X", "y"))
+    graph = helper.make_graph([helper.make_node("Abs", ["X"], ["y"])], "huge", [given], [got])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "huge.onnx")
+    report = data_only.check(np.abs, tmp_path / "huge.onnx", np.ones((5, 3), np.float32))
+    assert report.outcome == "INCONCLUSIVE"
+    assert f"takes {size:,} rows in every call" in report.verdict.headline

@@ -128,7 +128,7 @@ def timed(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, 
 
 def _answer_rows(side: Side, fed: Batch) -> Tensors:
     wanted = side.fixed_batch
-    tensors = _call(side, _padded(fed, wanted) if wanted is not None and len(fed) < wanted else fed)
+    tensors = _call(side, _padded(side, fed, wanted) if wanted is not None and len(fed) < wanted else fed)
     expected = wanted or len(fed)
     tensors = {name: _counted(side, name, array, expected) for name, array in tensors.items()}
     return {name: array[: len(fed)] for name, array in tensors.items()} if wanted else tensors
@@ -187,12 +187,19 @@ def _require_values(name: str, array: Array) -> None:
             )
 
 
-def _padded(fed: Batch, size: int) -> Batch:
+def _padded(side: Side, fed: Batch, size: int) -> Batch:
     """The last, short batch of a model that takes one batch size only: its last row again and again."""
-    inputs = {
-        name: np.concatenate([array, np.repeat(array[-1:], size - len(fed), axis=0)])
-        for name, array in fed.inputs.items()
-    }
+    try:
+        inputs = {
+            name: np.concatenate([array, np.repeat(array[-1:], size - len(fed), axis=0)])
+            for name, array in fed.inputs.items()
+        }
+    except (MemoryError, ValueError) as error:  # numpy's, of sizes that no array has
+        raise ModelError(
+            f"the {side.name} ({side.model}) takes {size:,} rows in every call, for which there is no memory",
+            remedy="Export it for another batch size, or for any",
+            side=side.name,
+        ) from error
     return Batch(fed.rows, ArrayColumns(inputs))
 
 
