@@ -95,8 +95,13 @@ def forges(frame):
     return {"value": right(frame)["value"] + 1}
 
 def channel():
-    import gc
-    return next(entry for entry in gc.get_objects() if type(entry).__name__ == "Channel")
+    import sys
+    frame = sys._current_frames()[__import__("threading").main_thread().ident]
+    while frame:
+        for entry in list(frame.f_locals.values()):
+            if type(entry).__name__ == "Channel":
+                return entry
+        frame = frame.f_back
 
 def garbles(frame):
     for line in (b"\\xff\\xfe", b"[" * 100_000, b'{"token": 1}', b"9" * 5000):

@@ -27,7 +27,8 @@ from likewise.models.environments.wire import receive, send
 from likewise.models.remote import Line, roomy
 
 BOOT = (
-    "import sys;"
+    # Two models share the cores: threads that keep one busy while they wait take it from the other.
+    "import os,sys;os.environ.setdefault('OMP_WAIT_POLICY','PASSIVE');"
     "sys.version_info<(3,8) and sys.exit('Python %s is too old: 3.8 or later is needed'%sys.version.split()[0]);"
     "size=sys.stdin.buffer.readline() or sys.exit('its standard input is closed: docker run needs -i');"
     "exec(compile(sys.stdin.buffer.read(int(size)),'likewise','exec'))"
@@ -248,8 +249,6 @@ def start(place: Place, walls: confinement.Walls | None = None) -> subprocess.Po
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             preexec_fn=None if walls is None or place.command else _behind(walls, words[0]),
-            # Two models share the cores: threads that keep one busy while they wait take it from the other.
-            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
         )
     except (OSError, subprocess.SubprocessError) as error:
         told = f"{shlex.join(words[:1])} cannot be started: {one_line(error)}"
