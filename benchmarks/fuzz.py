@@ -194,9 +194,11 @@ def ask_data(seed: Seed, path: Path, whole: Path) -> tuple[str, str]:
     report = likewise.check(reference, candidate, path, **DATA_ONLY)
     problem = about(report)
     if report.passed and not problem:
-        # Some rows are asked first, to see how the model takes them; then all, at once or in several calls.
+        # Some rows are asked first, to see how the model takes them; then all, at once or in several calls; a test
+        # case is one sample of many rows.
         at_once = (rows for rows in seen if len(rows) == report.samples)
-        problem = confirmed(seed, path, next(at_once, np.concatenate(seen)[-report.samples :]))
+        last = seen[-1] if report.comparison.unit == "samples" else np.concatenate(seen)[-report.samples :]
+        problem = confirmed(seed, path, next(at_once, last))
     return str(report.outcome), problem
 
 

@@ -198,10 +198,10 @@ def test_rows_that_nobody_comes_back_from_are_named(place, cluster, monkeypatch)
     assert first <= 11_901 <= last < ROWS
 
 
-@pytest.mark.parametrize("what", ["actor", "node"])
-def test_what_is_killed_while_it_works_changes_nothing(cluster, tmp_path, what):
+def test_an_actor_that_is_killed_while_it_works_changes_nothing(cluster, tmp_path):
+    """Processes of actors and whole nodes, which take long to come back, are killed by `make ray-kills`."""
     ray_kills.make(tmp_path)
-    assert ray_kills.turn(tmp_path, cluster, what, 3, ray_kills.run(tmp_path, "local")) == ""
+    assert ray_kills.turn(tmp_path, cluster, "actor", 3, ray_kills.run(tmp_path, "local")) == ""
 
 
 def test_who_interrupts_ends_all_actors(cluster, tmp_path):

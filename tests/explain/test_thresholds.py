@@ -10,9 +10,9 @@ import small_graphs as sg
 
 import data_only
 from likewise.contracts.report import Place
-from likewise.explain import case as cases
 from likewise.explain import counterparts, driver, experiment, rounding, splice
 from likewise.explain.case import Explained, probe
+from likewise.explain.clock import Clock
 from likewise.explain.experiment import Effect, Trial
 from likewise.models.onnx.inside import Opened
 
@@ -89,9 +89,7 @@ def test_a_search_ends_when_three_tenths_of_the_time_are_gone():
 @pytest.fixture
 def seconds(monkeypatch):
     """What a probe has of sixty seconds after another one has explained some of a hundred rows; no time passes."""
-    frozen = SimpleNamespace(monotonic=lambda: 0.0)
-    for module in (driver, cases):
-        monkeypatch.setattr(module, "time", frozen)
+    monkeypatch.setattr(Clock, "now", lambda _: 0.0)
 
     def left(covered: int, simplicity: int) -> float:
         seen: list[float] = []
