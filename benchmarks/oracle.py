@@ -188,7 +188,8 @@ def flips(pair: Pair, absolute: float, relative: float) -> dict[str, float]:
         if isinstance(r, str) != isinstance(c, str) or r != c
     ]
     noise = 0
-    for row in changed if pair.scores else ():
+    told_apart = len(pair.classes) == 2 or pair.classes == tuple(range(len(pair.classes)))  # nobody names the columns
+    for row in changed if pair.scores and told_apart else ():
         ours, theirs = (side[row].astype(np.float64) for side in pair.scores or ())
         first, second = np.sort(ours)[:-3:-1]
         was, became = (pair.classes.index(side[row]) for side in (pair.reference, pair.candidate))
@@ -363,7 +364,7 @@ def planted(random: np.random.Generator, values: np.ndarray) -> None:
 
 def drawn_labels(random: np.random.Generator, rows: int) -> Pair:
     """Labels as classifiers give them, with or without scores, and a candidate whose scores moved."""
-    classes = (("no", "yes"), ("a", "b", "c"), (0, 1), (3, 5, 9), (False, True))[random.integers(5)]
+    classes = (("no", "yes"), ("a", "b", "c"), (0, 1), (0, 1, 2), (3, 5, 9), (False, True))[random.integers(6)]
     scores = random.dirichlet(np.ones(len(classes)), size=rows)
     if random.random() < 0.5:
         scores[:, :2] = scores[:, :2].mean(axis=1, keepdims=True) + random.uniform(-1e-3, 1e-3, size=(rows, 1)) * [

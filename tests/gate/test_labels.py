@@ -322,6 +322,31 @@ def test_scores_that_moved_within_tolerance_excuse_the_label_they_pick_and_no_ot
     expect(data_only.check(model, worst_class, data, preset="strict"), "FAIL", "label.material_flips is 1,000")
 
 
+@pytest.mark.parametrize(
+    ("names", "picks", "outcome"),
+    [
+        ([0, 1, 2], 1, "PASS"),  # its scores put 1 first now
+        ([0, 1, 2], 2, "FAIL"),  # they do not put 2 first
+        (["a", "b", "c"], 1, "FAIL"),  # nobody says which column "b" is
+        (["no", "yes"], 1, "PASS"),  # of two, it is the other one
+        ([0, 1], 7, "FAIL"),  # no class at all
+    ],
+)
+def test_at_a_tie_of_unnamed_classes_only_the_label_that_the_scores_pick_is_noise(names, picks, outcome):
+    tied = PROBABILITIES[:, : len(names)].copy()
+    tied[7] = [0.4001, 0.4, 0.1][: len(names)]
+    moved = tied.copy()
+    moved[7] = [0.4, 0.4001, 0.1][: len(names)]
+    label = np.array(names, dtype=object if isinstance(names[0], str) else np.int64)[tied.argmax(axis=1)]
+    other = label.copy()
+    other[7] = names[picks] if picks < len(names) else picks
+    report = data_only.check(
+        planted(label=label, probabilities=tied), planted(label=other, probabilities=moved), rows(COUNT)
+    )
+    expect(report, outcome)
+    assert measures(report, "label")["material_flips"] == (outcome == "FAIL")
+
+
 def test_clusters_without_distances_are_not_excused():
     rng = np.random.default_rng(2)
     data = rng.normal(size=(600, 2))

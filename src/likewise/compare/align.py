@@ -15,7 +15,7 @@ import numpy as np
 from likewise.compare.differences import is_numeric, row_any, rows_of, same_labels
 from likewise.contracts.comparison import Mismatch, PairSpec, Tolerance
 from likewise.contracts.data import Array, Tensors
-from likewise.contracts.models import Kind
+from likewise.contracts.models import Kind, Label
 
 ADDS_UP = 1e-3
 """How far rounding, also that of halves, may carry the sum of two columns of which one follows from the other."""
@@ -128,14 +128,18 @@ def margin_of(
     margin, noise = margins(reference[spec.margin_from], spec.margin_kind, tolerance)
     if not laid or not len(flipped):
         return (margin, noise) if laid else (None, None)
-    known = _explained([(scores, ours[flipped], theirs[flipped]) for scores, ours, theirs in laid], labels[1][flipped])
+    known = _explained(
+        [(scores, ours[flipped], theirs[flipped]) for scores, ours, theirs in laid],
+        (labels[0][flipped], labels[1][flipped]),
+    )
     margin[flipped[~known]] = np.nan
     return margin, noise
 
 
-def _explained(scores: Sequence[tuple[PairSpec, Array, Array]], labels: Array) -> Array:
+def _explained(scores: Sequence[tuple[PairSpec, Array, Array]], labels: tuple[Array, Array]) -> Array:
     """Where the candidate's own scores may pick another class than the reference's, and pick its labels.
 
+    Of three or more classes whose columns nobody names, no label can be said to be the one that was picked.
     `scores` are pairs of the same rows in one form, either all classes or one class each.
     """
     spec = scores[0][0]
@@ -155,12 +159,18 @@ def _explained(scores: Sequence[tuple[PairSpec, Array, Array]], labels: Array) -
     ahead, rival = theirs[rows, first], others.max(axis=1)
     slack = ROUNDINGS * rounding * (np.abs(ahead) + np.abs(rival))
     lost = ahead - rival <= slack
-    if spec.classes is None or len(spec.classes) != theirs.shape[1]:
-        return np.asarray(lost)
-    places = {label: place for place, label in enumerate(spec.classes)}
-    chosen = np.array([places.get(label, -1) for label in labels.reshape(-1).tolist()], dtype=np.int64)
-    picked = theirs.max(axis=1) - theirs[rows, chosen] <= slack
-    return np.asarray(lost & picked & (chosen >= 0))
+    was, became = (side.reshape(-1) for side in labels)
+    if spec.classes is not None and len(spec.classes) == theirs.shape[1]:
+        names: Sequence[Label] = spec.classes
+        named = np.ones(len(rows), dtype=np.bool_)
+    else:  # nobody names them: the columns are numbered where the reference's label is the place of its best one
+        names = range(theirs.shape[1])
+        named = was == first if is_numeric(was) else np.zeros(len(rows), dtype=np.bool_)
+    places = {label: place for place, label in enumerate(names)}
+    chosen = np.array([places.get(label, -1) for label in became.tolist()], dtype=np.int64)
+    picked = (chosen >= 0) & (theirs.max(axis=1) - theirs[rows, chosen] <= slack)
+    other_of_two = theirs.shape[1] == 2
+    return np.asarray(lost & np.where(named, picked, other_of_two))
 
 
 def _by_class(scores: Array, kind: Kind) -> Array:
