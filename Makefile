@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score fuzz locate mutants oracle pipe ray-kills remedies screens newcomer servers versions clean
+.PHONY: demo test docs lint format bench atlas conformance determinism endurance explain-score exports fuzz locate mutants oracle pipe ray-kills remedies screens newcomer servers versions clean
 
 demo: $(READY)
 	rm -rf .demo
@@ -63,6 +63,10 @@ conformance: $(READY)
 # PART=sklearn or torch for one of them, ONLY=KMeans for one entry
 atlas: $(READY)
 	$(BIN)/python benchmarks/atlas.py $(if $(PART),--part $(PART)) $(if $(ONLY),--only "$(ONLY)")
+
+# Every estimator and module that converts through `likewise export`, also with --double. PART=sklearn or torch, ONLY=KMeans
+exports: $(READY)
+	$(BIN)/python benchmarks/exports.py $(if $(PART),--part $(PART)) $(if $(ONLY),--only "$(ONLY)")
 
 # Fails below the figures of benchmarks/explain_score.toml.
 # FAMILY=trees or NAME=scaler for a part of it; WRITE=1 writes docs/accuracy.md

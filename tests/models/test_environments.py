@@ -327,6 +327,13 @@ def test_what_goes_wrong_elsewhere_is_named(functions, options, code, told):
     assert incident.side == "candidate"
 
 
+def test_a_place_that_cannot_be_reached_is_not_blamed_on_the_model(functions):
+    far = Elsewhere(f"{functions}:double", {"command": [*SHELL, "exit 255"]})
+    report = likewise.check(f"{functions}:double", far, ROWS, **{**QUICK, "explain": True})
+    assert report.outcome == "INCONCLUSIVE"
+    assert not report.diagnoses
+
+
 @pytest.mark.skipif(confinement._abi() < 6, reason="this system has no Landlock of version 6 or later")
 def test_behind_walls_the_other_python_is_too_and_a_command_is_not(functions):
     ROWS.to_csv(functions.parent / "rows.csv", index=False)

@@ -187,7 +187,8 @@ def worst_beyond(output: OutputFacts) -> list[dict[str, Any]]:
 
 def says_more(diagnosis: Diagnosis, headline: str) -> bool:
     """Does the evidence of a cause tell anything that the headline does not?"""
-    return diagnosis.evidence.rpartition(": ")[2].replace("'", "") not in headline.replace("'", "")
+    told = diagnosis.evidence.rstrip("…").rpartition(": ")[2]  # a long one was cut
+    return told.replace("'", "") not in headline.replace("'", "")
 
 
 def places_of_causes(diagnoses: Sequence[Diagnosis]) -> list[tuple[Diagnosis, list[str]]]:

@@ -28,8 +28,12 @@ from likewise.models.onnx import edits
 from likewise.models.onnx.describe import read
 from likewise.registry import open_model
 
-NO_DIAGNOSIS = ("untrusted-model", "missing-extra", "feeding", "pairing", "no-rows", "data", "usage")
-"""Refusals that are not the model's: nothing is broken, or another hypothesis knows them."""
+NO_DIAGNOSIS = (
+    *("untrusted-model", "missing-extra", "feeding", "pairing", "no-rows", "data", "usage"),
+    *("other-python", "missing-package", "environment", "endpoint", "unavailable"),
+)
+"""Refusals that are not the model's: nothing is broken, what stands between us and it is, or another hypothesis knows
+them."""
 
 ALIKE = 0.6
 """How similar two names must be for one to be the other renamed."""
