@@ -298,8 +298,10 @@ def _worst(outputs: tuple[OutputFacts, ...]) -> str:
         return ""
     before, after = row["reference"], row["candidate"]
     # Texts that look alike are told by their signs.
-    shown = map(ascii, (before, after)) if _look_alike(before, after) else map(_answer, (before, after))
-    return f"{row['row']}: {' became '.join(shown)}"
+    shown = [*map(ascii if _look_alike(before, after) else _answer, (before, after))]
+    # So are numbers whose first digits are the same, by how far they are apart.
+    apart = f", {figure(row['abs_diff'])} apart" if shown[0] == shown[1] and "abs_diff" in row else ""
+    return f"{row['row']}: {' became '.join(shown)}{apart}"
 
 
 def _look_alike(one: Any, other: Any) -> bool:

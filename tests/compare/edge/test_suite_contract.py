@@ -233,3 +233,13 @@ def test_nan_on_both_sides_that_fails_is_told_as_that():
     (gaps,) = [suite for suite in report.verdict.suites if suite.name == "missing-values"]
     assert "NaN on both sides" in gaps.headline
     assert "became" not in gaps.headline
+
+
+def test_answers_that_differ_in_late_digits_are_told_by_how_far():
+    data = {"X": np.arange(40.0).reshape(10, 4)}
+    sums = lambda X: X.sum(axis=1) + 1000.0  # noqa: E731
+    off = lambda X: sums(X) + 2e-3 * (X.max(axis=1) > 39)  # noqa: E731 - only where values are beyond the data's
+    report = likewise.check(sums, off, data, abs_tol=1e-6, explain=False)
+    (beyond,) = [suite for suite in report.verdict.suites if suite.name == "beyond-range"]
+    before, after = beyond.headline.split(": ")[1].split(" became ")
+    assert after == f"{before}, 0.002 apart"
