@@ -299,8 +299,9 @@ def _worst(outputs: tuple[OutputFacts, ...]) -> str:
     before, after = row["reference"], row["candidate"]
     # Texts that look alike are told by their signs.
     shown = [*map(ascii if _look_alike(before, after) else _answer, (before, after))]
-    # So are numbers whose first digits are the same, by how far they are apart.
-    apart = f", {figure(row['abs_diff'])} apart" if shown[0] == shown[1] and "abs_diff" in row else ""
+    # Numbers that look alike are told by how far they are apart.
+    alike = shown[0].replace(",", "") == shown[1].replace(",", "")
+    apart = f", {figure(row['abs_diff'])} apart" if alike and "abs_diff" in row else ""
     return f"{row['row']}: {' became '.join(shown)}{apart}"
 
 

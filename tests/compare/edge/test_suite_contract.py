@@ -241,5 +241,4 @@ def test_answers_that_differ_in_late_digits_are_told_by_how_far():
     off = lambda X: sums(X) + 2e-3 * (X.max(axis=1) > 39)  # noqa: E731 - only where values are beyond the data's
     report = likewise.check(sums, off, data, abs_tol=1e-6, explain=False)
     (beyond,) = [suite for suite in report.verdict.suites if suite.name == "beyond-range"]
-    before, after = beyond.headline.split(": ")[1].split(" became ")
-    assert after == f"{before}, 0.002 apart"
+    assert beyond.headline.endswith(" became 1474, 0.002 apart")
