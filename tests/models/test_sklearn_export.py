@@ -17,6 +17,7 @@ from sklearn import (
     feature_selection,
     impute,
     linear_model,
+    model_selection,
     neighbors,
     neural_network,
     pipeline,
@@ -422,3 +423,32 @@ def test_a_model_that_checks_the_names_of_its_table_needs_them_all(table_with_co
     report = likewise.check(votes, lambda frame: np.asarray(frame["a"]), table[["a"]])
     assert report.outcome == "INCONCLUSIVE"
     assert "'b'" in report.headline
+
+
+THRESHOLDS = {
+    "fixed": lambda inner: model_selection.FixedThresholdClassifier(inner, threshold=0.31, pos_label="no"),
+    "tuned": lambda inner: model_selection.TunedThresholdClassifierCV(inner, cv=2, scoring="recall_macro"),
+    "of a pipeline": lambda inner: pipeline.make_pipeline(
+        preprocessing.StandardScaler(), model_selection.FixedThresholdClassifier(inner, threshold=0.8)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_labels_are_picked_by_the_threshold(rows, tmp_path, name):
+    inner = pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression())
+    names = np.array(["no", "yes"], dtype=object)
+    model = THRESHOLDS[name](inner).fit(rows, names[target(rows, 2)])
+    usual = names[model.predict_proba(rows).argmax(axis=1)]
+    assert (model.predict(rows) != usual).any(), "the threshold makes a difference here"
+    assert likewise.export(model, rows, tmp_path / "model.onnx", double=True, edge="off", explain=False)
+    label, probabilities = asked(tmp_path / "model.onnx", rows)
+    assert label.tolist() == model.predict(rows).tolist()
+    np.testing.assert_allclose(probabilities, model.predict_proba(rows), rtol=ROUNDING)
+
+
+def test_a_threshold_on_scores_is_refused_with_what_to_change(rows, tmp_path):
+    model = model_selection.FixedThresholdClassifier(svm.LinearSVC(), threshold=0.2).fit(rows, target(rows, 2))
+    with pytest.raises(LikewiseError, match="threshold is on decision scores") as told:
+        likewise.export(model, rows, tmp_path / "model.onnx")
+    assert "predict_proba" in str(told.value.remedy)

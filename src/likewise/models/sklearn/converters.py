@@ -15,7 +15,7 @@ import numpy as np
 
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
-from likewise.models.sklearn import encoders, functions
+from likewise.models.sklearn import encoders, functions, svm
 from likewise.models.sklearn.functions import Writing
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ class Conversion:
     def run(self, model: Any, types: list[tuple[str, Any]], options: dict[int, Any], opset: Any) -> ModelProto:
         """As `skl2onnx.to_onnx`, with our converters."""
         from skl2onnx import convert_sklearn
+        from skl2onnx._supported_operators import sklearn_operator_name_map
         from sklearn.compose import TransformedTargetRegressor
 
+        unknown = [kind for kind in _thresholded() if kind not in sklearn_operator_name_map]
         self.exact.clear()
         proto: ModelProto = convert_sklearn(
             model,
@@ -47,7 +49,7 @@ class Conversion:
             options=options,
             custom_conversion_functions=self._converters(),
             custom_shape_calculators=self._shapes(),
-            custom_parsers={TransformedTargetRegressor: _parse_target},
+            custom_parsers={TransformedTargetRegressor: _parse_target, **dict.fromkeys(unknown, _parse_label)},
         )
         version = opset.get("") if isinstance(opset, dict) else opset
         for entry in proto.opset_import:
@@ -151,16 +153,45 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         SimpleImputer: partial(_imputer, always=double),
         MissingIndicator: _indicator,
         OrdinalEncoder: encoders.ordinal,
+        **dict.fromkeys(_thresholded(), _threshold),
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
-        **dict.fromkeys((SVR, NuSVR, OneClassSVM), _svm_regressor),
-        **dict.fromkeys((SVC, NuSVC), _svm_classifier),
+        **dict.fromkeys((SVR, NuSVR, OneClassSVM), svm.regressor),
+        **dict.fromkeys((SVC, NuSVC), svm.classifier),
         IsolationForest: _isolation_forest,
         PowerTransformer: _power,
     }
     selectors: dict[type, Callable[[Writing], None]] = dict.fromkeys(_selectors(), _selector)
     return {kind: _writing(convert) for kind, convert in (selectors | always | (in_double if double else {})).items()}
+
+
+def _thresholded() -> list[type]:
+    """Classifiers that pick the positive class from a threshold on; scikit-learn has them since 1.5."""
+    from sklearn import model_selection
+
+    names = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
+    return [kind for name in names if (kind := getattr(model_selection, name, None)) is not None]
+
+
+def _threshold(write: Writing) -> None:
+    """The classifier inside, whose label is picked by the threshold: skl2onnx leaves that out, or has no converter."""
+    step = write.step
+    inner = getattr(step, "estimator_", step.estimator)
+    if step.response_method == "decision_function" or not hasattr(inner, "predict_proba"):
+        raise ModelError(
+            "its threshold is on decision scores, for which there is no converter",
+            remedy='Put it on probabilities: response_method="predict_proba"',
+        )
+    tuned = hasattr(step, "best_threshold_")
+    threshold = step.best_threshold_ if tuned else 0.5 if step.threshold == "auto" else step.threshold
+    label = step._curve_scorer._get_pos_label() if tuned else step.pos_label
+    positive = 1 if label is None else step.classes_.tolist().index(label)
+    probabilities = write.inside(inner)
+    column = write("Gather", probabilities, np.array(positive), axis=1)
+    reached = write("Not", write("Less", column, float(threshold)))
+    write.label_at(write("Where", reached, np.array(positive), np.array(1 - positive)))
+    write.into(1, probabilities)
 
 
 def _selectors() -> list[type]:
@@ -194,6 +225,7 @@ def _shapes() -> dict[type, Callable[[Any], None]]:
     from sklearn.preprocessing import FunctionTransformer
 
     return {
+        **dict.fromkeys(_thresholded(), _shape_of_label),
         FunctionTransformer: _shape_of_function,
         _Inverse: _shape_of_numbers,
         SimpleImputer: _shape_of_imputer,
@@ -251,6 +283,25 @@ def _parse_target(scope: Any, model: Any, inputs: Any, custom_parsers: Any = Non
     operator.inputs.append(answer)
     operator.outputs.append(scope.declare_local_variable("variable", guess_tensor_type(inputs[0].type)))
     return operator.outputs
+
+
+def _parse_label(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:
+    """A classifier that skl2onnx does not know: one operator that gives a label and probabilities."""
+    from skl2onnx.common.data_types import guess_tensor_type
+
+    operator = scope.declare_local_operator("SklearnLinearClassifier", model)
+    operator.inputs = list(inputs)
+    for name in ("label", "probabilities"):
+        operator.outputs.append(scope.declare_local_variable(name, guess_tensor_type(inputs[0].type)))
+    return operator.outputs
+
+
+def _shape_of_label(operator: Any) -> None:
+    from skl2onnx.common.data_types import Int64TensorType, StringTensorType
+
+    classes = operator.raw_operator.classes_
+    operator.outputs[0].type = (StringTensorType if classes.dtype.kind in "OUS" else Int64TensorType)([None])
+    operator.outputs[1].type = _number(operator)([None, len(classes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,13 +375,6 @@ def _power(write: Writing) -> None:
     write.into(0, functions.power(write, write.table(), write.step))
 
 
-def _labelled(write: Writing, place: str) -> None:
-    """The label at this place of the classes."""
-    classes = write.step.classes_
-    labels = classes.astype(object) if classes.dtype.kind in "OUS" else classes.astype(np.int64)
-    write.into(0, write("Gather", labels, place))
-
-
 def _linear_classifier(write: Writing) -> None:
     step = write.step
     coefficients = np.atleast_2d(step.coef_).astype(np.float64)
@@ -341,87 +385,10 @@ def _linear_classifier(write: Writing) -> None:
         write.into(0, write("Cast", write("Greater", scores, 0.0), to=7))
     elif len(coefficients) == 1:
         above = write("Cast", write("Greater", scores, 0.0), to=7)
-        _labelled(write, write("Reshape", above, np.array([-1])))
+        write.label_at(write("Reshape", above, np.array([-1])))
     else:
-        _labelled(write, write("ArgMax", scores, axis=1, keepdims=0))
+        write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
     write.into(1, scores)
-
-
-def _dense(array: Any) -> Any:
-    return np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
-
-
-def _kernel(write: Writing) -> str:
-    """The kernel of every row with every support vector."""
-    step, table = write.step, write.table()
-    vectors = _dense(step.support_vectors_)
-    gamma, offset, degree = float(step._gamma), float(step.coef0), float(step.degree)
-    if step.kernel == "rbf":
-        # Around their middle, where the squares are small and little is lost between them.
-        middle = vectors.mean(axis=0)
-        rows, centred = write("Sub", table, middle), vectors - middle
-        square = write("ReduceSum", write("Mul", rows, rows), np.array([1]), keepdims=1)
-        product = write("MatMul", rows, (-2 * centred).T.copy())
-        distance = write("Add", write("Add", square, (centred**2).sum(axis=1)), product)
-        return write("Exp", write("Mul", distance, -gamma))
-    product = write("MatMul", table, vectors.T.copy())
-    if step.kernel == "linear":
-        return product
-    scaled = write("Add", write("Mul", product, gamma), offset)
-    if step.kernel == "poly":
-        return write("Pow", scaled, degree)
-    if step.kernel == "sigmoid":
-        return write("Tanh", scaled)
-    raise ModelError(
-        f"the kernel {step.kernel!r} of {type(step).__name__} is not one that ONNX has",
-        remedy="Use one of linear, poly, rbf, sigmoid",
-    )
-
-
-def _svm_regressor(write: Writing) -> None:
-    step = write.step
-    kernel = _kernel(write)
-    found = write("Add", write("MatMul", kernel, _dense(step.dual_coef_).T.copy()), step.intercept_.astype(np.float64))
-    if len(write.operator.outputs) == 1:
-        write.into(0, found)
-        return
-    # An outlier detector says on which side a row lies, and how far.
-    side = write("Where", write("Greater", found, 0.0), np.array([[1]]), np.array([[-1]]))
-    write.into(0, side)
-    write.into(1, found)
-
-
-def _svm_classifier(write: Writing) -> None:
-    """One against one, as libsvm does it: each pair of classes has a score, and a vote."""
-    step = write.step
-    classes = len(step.classes_)
-    if len(getattr(step, "_probA", ())) or getattr(step, "decision_function_shape", "ovr") != "ovr":
-        write.as_registered("SklearnSVC")
-        return
-    kernel = _kernel(write)
-    pairs = [(first, second) for first in range(classes) for second in range(first + 1, classes)]
-    weights = np.zeros((len(step.support_vectors_), len(pairs)))
-    ends = np.cumsum(step.n_support_)
-    dual = _dense(step._dual_coef_)
-    for column, (first, second) in enumerate(pairs):
-        for one, other in ((first, second), (second, first)):
-            rows = slice(ends[one] - step.n_support_[one], ends[one])
-            weights[rows, column] = dual[other - 1 if other > one else other, rows]
-    # As libsvm has them: scikit-learn shows those of two classes with the other sign.
-    decision = write("Add", write("MatMul", kernel, weights), step._intercept_.astype(np.float64))
-    votes = write("Cast", write("Greater", decision, 0.0), to=write.kind)
-    wins = np.zeros((len(pairs), classes))
-    for column, (first, second) in enumerate(pairs):
-        wins[column, first], wins[column, second] = 1.0, -1.0
-    counted = write("Add", write("MatMul", votes, wins), np.array([float(place) for place in range(classes)]))
-    _labelled(write, write("ArgMax", counted, axis=1, keepdims=0))
-    if classes == 2:
-        write.operator.outputs[1].type.shape = [None, 1]
-        write.into(1, write("Neg", decision))
-        return
-    sums = write("MatMul", decision, wins)
-    confidence = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
-    write.into(1, write("Add", counted, confidence))
 
 
 def _isolation_forest(write: Writing) -> None:

@@ -285,7 +285,8 @@ def _refusal(error: Exception, asked: Any, exported: Any) -> ModelError:
     steps = [step for step in _steps_at_work(error.__traceback__) if id(step) in paths]
     kind = type(error).__name__
     unknown = kind in ("MissingShapeCalculator", "MissingConverter")
-    reason = "it has no converter for this class" if unknown else _said(error)
+    said = error.message if isinstance(error, ModelError) else _said(error)
+    reason = "it has no converter for this class" if unknown else said
     if not steps:
         return ModelError(
             f"skl2onnx cannot convert {type(asked).__name__}: {reason}",

@@ -75,6 +75,22 @@ class Writing:
         output = self.operator.outputs[place].full_name
         self._container.add_node("Identity", [name], [output], name=self._scope.get_unique_operator_name("Identity"))
 
+    def label_at(self, place: str) -> None:
+        """Give the class at this place as the first output: the label."""
+        classes = self.step.classes_
+        labels = classes.astype(object) if classes.dtype.kind in "OUS" else classes.astype(np.int64)
+        self.into(0, self("Gather", labels, place))
+
+    def inside(self, classifier: Any) -> str:
+        """The probabilities of a classifier that this one holds."""
+        from skl2onnx._supported_operators import sklearn_operator_name_map
+
+        operator = self._scope.declare_local_operator(sklearn_operator_name_map[type(classifier)], classifier)
+        operator.inputs = self.operator.inputs
+        for like in self.operator.outputs:
+            operator.outputs.append(self._scope.declare_local_variable("inner", like.type.__class__()))
+        return str(operator.outputs[1].onnx_name)
+
     def as_registered(self, alias: str) -> None:
         """Leave it to skl2onnx's own converter."""
         from skl2onnx.common._registration import get_converter
