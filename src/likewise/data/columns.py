@@ -120,6 +120,9 @@ class ArrayColumns(Columns):
         array = self._arrays[name]
         return array if self._window is None else array[self._window]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -196,6 +199,10 @@ class _LazyColumns(Columns):
         if array is None:
             array = self._cache[name] = self._convert(name)
         return array
+
+    def __contains__(self, name: object) -> bool:
+        # A mapping would look the column up, and so convert it.
+        return name in self._reachable
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
