@@ -262,7 +262,11 @@ class Window:
 def _smallest(block: Array) -> float:
     """The smallest value above zero; infinite where there is none."""
     least = float(block.min())
-    return least if least else float(block.min(where=block > 0, initial=math.inf))
+    if least:
+        return least
+    # Numbers from zero on are in the order of their bits; of those of zero, one less is the most there is.
+    before = int((block.view(np.uint64) - np.uint64(1)).min())
+    return float(np.uint64(before + 1).view(np.float64)) if before < 2**64 - 1 else math.inf
 
 
 def buckets_of(values: Array) -> Array:
