@@ -6,7 +6,6 @@ import copy
 import json
 import re
 from html import unescape
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,7 +184,7 @@ def test_models_that_take_long_by_the_clock_are_asked_less_and_others_everything
 
 
 def test_a_small_network_is_asked_everything_however_busy_the_machine(monkeypatch):
-    def busy(plan, side, head, row):
+    def busy(plan, prepared, head, rows, name):
         return 0.02
 
     monkeypatch.setattr(variations, "_call_seconds", busy)
@@ -199,15 +198,24 @@ def test_a_small_network_is_asked_everything_however_busy_the_machine(monkeypatc
     assert data_only.check(total, Counted(), ROWS, edge="report").comparison.untried
 
 
-def test_what_a_call_costs_is_the_least_of_some(monkeypatch):
-    took = iter([0.05, 0.02, 0.03, 0.5])
-    monkeypatch.setattr(variations, "timed", lambda side, batch: ({}, (), next(took)))
-    monkeypatch.setattr(variations, "recorded", lambda plan, side: False)
-    head = SimpleNamespace(batch=SimpleNamespace(slice=lambda start, stop: None))
-    side = SimpleNamespace(name="reference")
-    assert variations._call_seconds(None, side, head, 0.0) == 0.02
+def test_what_a_call_costs_is_the_least_of_some_and_measured_no_oftener_than_it_takes():
+    asked = []
+
+    def fit(*seconds, enough=1.0):
+        took = iter(seconds)
+        asked[:] = []
+        return variations._fit(
+            {"reference": 10, "candidate": 20}, enough, lambda name: asked.append(name) or next(took)
+        )
+
+    assert fit(0.02, 0.03)
+    assert asked == ["reference", "candidate"]
+    # A busy machine: what the second turn measures of the one counts with the best of the other.
+    assert fit(0.05, 0.03, 0.02, 0.09)
+    assert not fit(*[0.05] * 6)
+    assert len(asked) == 2 * variations.TIMES
     # One that takes long is asked once.
-    assert variations._call_seconds(None, side, head, 0.0) == 0.5
+    assert not fit(0.5, 0.03, 0.03, 0.03)
 
 
 def test_twice_as_much_tries_more():

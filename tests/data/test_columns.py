@@ -190,8 +190,12 @@ def test_slices_selections_and_gathering(form):
 
 
 @pytest.mark.parametrize("form", ["arrow", "pandas", "polars"])
-def test_a_column_is_converted_once(form):
+def test_a_column_is_converted_once_and_only_if_it_is_read(form, monkeypatch):
     columns = forms()[form]
+    with monkeypatch.context() as watched:
+        watched.setattr(type(columns), "_convert", lambda columns, name: pytest.fail(f"{name} was converted"))
+        assert list(columns.select(["t", "a"]).frame().columns) == ["t", "a"]
+        assert "t" in columns
     chosen = columns.select(["t"])
     assert chosen["t"] is columns["t"]
     assert columns.select(["t", "a"])["t"] is columns["t"]

@@ -8,6 +8,7 @@ import pytest
 import data_only
 import likewise
 from likewise import report as report_files
+from likewise.compare.variations import batches
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
 from planting import FLOAT, INT64, codes, expect, graph, measures, planted, rows, worst
@@ -568,6 +569,25 @@ def test_a_few_rows_are_one_batch_of_all_of_them():
     alone = expect(data_only.check(reference, product(None), {"X": TABLE[:1]}), "PASS")
     assert [facts.size for facts in alone.comparison.batch_sizes] == [1]
     assert alone.comparison.batch_orders == ()
+
+
+def test_rows_that_are_answered_as_before_are_measured_once_for_all_batches(monkeypatch):
+    measured = []
+    observe = batches.observe
+    monkeypatch.setattr(batches, "observe", lambda *a, **k: measured.append(len(a[1])) or observe(*a, **k))
+    given = np.vstack([TABLE, [[np.nan, -0.0, np.inf]]]).astype(np.float32)
+    report = data_only.check(lambda X: {"value": X}, lambda X: {"value": X * np.float32(1.01)}, {"X": given})
+    assert sum(measured) == len(given) + 32, "all rows, and those that were mixed with others"
+    with np.errstate(invalid="ignore"):
+        apart = np.abs((given * np.float32(1.01)).astype(np.float64) - given)
+    beyond = apart > report.comparison.tolerance.in_other_batches.absolute + 0.001 * np.abs(given)
+    for facts in (*report.comparison.batch_sizes, *report.comparison.batch_orders):
+        chosen = np.arange(32) * len(given) // 32 if "mixed" in facts.order else np.arange(facts.rows)
+        (found,) = facts.outputs
+        assert found.measures["max_abs_diff"] == np.nanmax(apart[chosen])
+        assert found.measures["mean_abs_diff"] == pytest.approx(np.nanmean(apart[chosen]), rel=1e-14)
+        assert found.measures["rows_beyond"] == np.count_nonzero(beyond[chosen].any(axis=1))
+        assert found.measures["nan_both"] == np.count_nonzero(np.isnan(given[chosen]))
 
 
 def test_a_report_keeps_what_was_seen_in_other_batches():

@@ -23,6 +23,9 @@ OWN = os.getpid()
 def double(x):
     return 2.0 * np.asarray(x)
 
+def asleep(x):
+    return double(x) if os.environ.get("OMP_WAIT_POLICY") == "PASSIVE" else np.zeros(len(x))
+
 def crashes(x):
     if (np.asarray(x) == 30).any():
         ctypes.string_at(0)
@@ -60,6 +63,14 @@ def test_live_models_and_data_give_the_report_that_they_give_here(models):
     if sys.platform == "linux":
         assert "no network" in apart.origin.run["confinement"]
     assert "the caller's own process" in here.origin.run["confinement"], "what held there is not told of here"
+
+
+def test_threads_that_wait_leave_the_cores_to_the_other_model_unless_a_user_says_so(models, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert data_only.check(models.double, models.asleep, ROWS, isolate=True).passed
+    assert not data_only.check(models.double, models.asleep, ROWS).passed, "the caller's own process is left alone"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert not data_only.check(models.double, models.asleep, ROWS, isolate=True).passed
 
 
 def test_a_crash_is_inconclusive_and_names_the_row(models):

@@ -22,7 +22,6 @@ from likewise.compare import pair as pairing
 from likewise.compare.align import align, margin_of, type_of
 from likewise.compare.call import Side, answers, columns_used, merged_casts, settled
 from likewise.compare.differences import (
-    SHARED,
     Constancy,
     asked_of,
     is_numeric,
@@ -59,6 +58,9 @@ from likewise.registry import extensions
 PROBE_ROWS, PROBE_TENSORS = 32, 8
 """Rows both models are shown before the comparison starts, to learn what they give. Of tensors and of tokens, of which
 networks are asked that take long, fewer: the comparison asks about them again."""
+
+PART = 2**18
+"""Elements of an output that are observed at once: every core keeps the differences of so many."""
 
 JUDGED = frozenset({"closeness", "agreement"})
 """The metrics whose limits hold for any rows; the others speak of rows as they come, and take longer."""
@@ -208,9 +210,9 @@ def observe_rows(
 ) -> tuple[Partial, Array]:
     """The same, and which of the rows are beyond."""
     largest = max((math.prod(array.shape[1:]) for array in reference.values()), default=1)
-    step = max(1, SHARED // max(1, largest))
+    step = max(1, PART // max(1, largest))
     if batch.stacked and len(batch) > step:
-        # Differences are worked out once for all metrics, of as many rows as they are kept of.
+        # Differences are worked out once for all metrics, and kept of these rows meanwhile.
         def part(start: int) -> tuple[Partial, Array]:
             return observe_rows(
                 prepared,

@@ -211,14 +211,12 @@ class LogHistogram:
         """Occupied buckets as [above, up to, count]: 16 to a power of two, or as fine as they were counted."""
         buckets, counts = self._arrays()
         merging = 0 if finest else 3
-        amounts: dict[int, int] = {}
-        for bucket, amount in zip(buckets.tolist(), counts.tolist(), strict=True):
-            group = -(-bucket >> merging)
-            amounts[group] = amounts.get(group, 0) + amount
-        return [
-            [upper_edge(max(group - 1, 0) << merging), upper_edge(group << merging), amount]
-            for group, amount in amounts.items()
-        ]
+        groups = -(-buckets >> merging)
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        ends = np.stack([np.maximum(groups[starts] - 1, 0), groups[starts]], axis=1) << merging
+        edges = (ends << _BUCKET_BITS).view(np.float64).tolist()
+        amounts = np.add.reduceat(counts, starts).tolist() if len(starts) else []
+        return [[*between, amount] for between, amount in zip(edges, amounts, strict=True)]
 
     def quarter_decades(self) -> list[list[float]]:
         """The histogram to draw: [above, up to, count] with four bars to a power of ten."""
@@ -264,7 +262,11 @@ class Window:
 def _smallest(block: Array) -> float:
     """The smallest value above zero; infinite where there is none."""
     least = float(block.min())
-    return least if least else float(block.min(where=block > 0, initial=math.inf))
+    if least:
+        return least
+    # Numbers from zero on are in the order of their bits; of those of zero, one less is the most there is.
+    before = int((block.view(np.uint64) - np.uint64(1)).min())
+    return float(np.uint64(before + 1).view(np.float64)) if before < 2**64 - 1 else math.inf
 
 
 def buckets_of(values: Array) -> Array:

@@ -64,6 +64,8 @@ class Times:
         return _coarsened(0, found, int(np.count_nonzero(~known)))
 
     def merge(self, other: Times, /) -> Times:
+        if not self.table and not other.table:
+            return Times(untimed=self.untimed + other.untimed)
         level = max(self.level, other.level)
         parts = [part.periods() for part in (self, other)]
         for part, mine in zip(parts, (self.level, other.level), strict=True):

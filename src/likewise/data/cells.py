@@ -215,16 +215,15 @@ def varied(base: Batch, variants: Iterable[Variant]) -> Iterator[Batch]:
     together: dict[tuple[str, ...], list[Variant]] = {}
     for variant in variants:
         gaps = {field.column for field, value in variant.values.items() if value is MISSING}
-        widened = tuple(sorted(name for name in gaps if base.inputs[name].dtype.kind in "biu"))
+        widened = tuple(sorted(name for name in gaps if base.inputs[name].dtype.kind in "biu")) if gaps else ()
         together.setdefault(widened, []).append(variant)
     for group in together.values():
         yield _varied(base, group)
 
 
 def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
-    rows = len(base)
-    positions = np.tile(np.arange(rows), len(variants))
-    batch = named(base, positions, [variant.what for variant in variants for _ in range(rows)])
+    rows, count = len(base), len(base) * len(variants)
+    batch = named(base, np.arange(count) % rows, [variant.what for variant in variants for _ in range(rows)])
     changes: list[Edit] = []
     wanted: dict[Field, list[tuple[int, Any]]] = {}
     for place, variant in enumerate(variants):
@@ -233,7 +232,7 @@ def _varied(base: Batch, variants: Sequence[Variant]) -> Batch:
     for field, places in wanted.items():
         values = field.of(batch.inputs)
         values = values.astype(object) if values.dtype.kind in "OUST" else values.copy()
-        given, missing = np.zeros(len(batch), dtype=bool), np.zeros(len(batch), dtype=bool)
+        given, missing = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         for place, value in places:
             here = slice(place * rows, (place + 1) * rows)
             if value is MISSING:

@@ -73,6 +73,9 @@ def own_array(array: Array) -> Array:
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
 
+_NUMBERS = ("b", "i", "u", "f")
+"""Kinds of arrays whose elements become plain values by themselves."""
+
 
 def plain(value: Any) -> Any:
     """A cell as a plain Python value that JSON can hold; a large one is described."""
@@ -82,10 +85,11 @@ def plain(value: Any) -> Any:
         # A numpy float64 is a float and a numpy str_ is a str, but neither is plain.
         return getattr(value, "item", lambda: value)()
     if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
-        if value.size <= LARGEST_VALUE_SHOWN:
-            return [plain(element) for element in value.tolist()]
-        head = [plain(element) for element in value.ravel()[:LARGEST_VALUE_SHOWN].tolist()]
-        return {"shape": list(value.shape), "head": head}
+        small = value.size <= LARGEST_VALUE_SHOWN
+        head = (value if small else value.ravel()[:LARGEST_VALUE_SHOWN]).tolist()
+        if getattr(getattr(value, "dtype", None), "kind", "O") not in _NUMBERS:
+            head = [plain(element) for element in head]
+        return head if small else {"shape": list(value.shape), "head": head}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -98,7 +102,7 @@ def plain(value: Any) -> Any:
         return None
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if getattr(getattr(value, "dtype", None), "kind", None) in ("b", "i", "u", "f"):
+    if getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS:
         return value.item()
     return str(value)
 
@@ -119,6 +123,9 @@ class ArrayColumns(Columns):
             raise KeyError(name)
         array = self._arrays[name]
         return array if self._window is None else array[self._window]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -196,6 +203,10 @@ class _LazyColumns(Columns):
         if array is None:
             array = self._cache[name] = self._convert(name)
         return array
+
+    def __contains__(self, name: object) -> bool:
+        # A mapping would look the column up, and so convert it.
+        return name in self._reachable
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

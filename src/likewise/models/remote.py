@@ -142,6 +142,15 @@ def surroundings() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, path)), "PYTHONFAULTHANDLER": "1"}
 
 
+def wait_asleep() -> None:
+    """Have threads of OpenMP sleep while they wait for each other, before a library reads how; a user's word counts.
+
+    The cores belong to both models, and others may keep them busy: a thread that turns round and round on one takes it
+    from the very thread it waits for. Answers do not depend on it.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def start(code: str) -> Process:
     """A process that runs some code, with pipes to its standard input and from its standard output."""
     if _SPARE:

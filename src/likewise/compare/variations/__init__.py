@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from likewise.compare.call import Side, recorded, timed
@@ -29,8 +30,8 @@ SMALL = 1 << 28
 """Bytes of a model times the numbers of a row, below which no row costs much."""
 
 TIMES, BRIEF = 3, 0.1
-"""How often a single row is asked to see what a call costs at least, as others may keep the machine busy; and the
-seconds from which on once will do."""
+"""How often a single row is asked at most to see what a call costs at least, as others may keep the machine busy; and
+the seconds from which on once will do."""
 
 FAR_TOO_MUCH = 16.0
 """Small models that take so many times what is allowed do something else than their size tells, such as loops."""
@@ -56,10 +57,9 @@ def room(plan: Plan, ran: Run, *, seconds: float, multiple: float, edge: bool) -
         # A busy machine must not make other rows of the same command.
         enough *= FAR_TOO_MUCH
     took = sum(count * row_seconds[name] for name, (count, _) in asked.items())
-    for side in sides:
-        # Of rows that take too long already it does not matter what calls take.
-        took += 0.0 if took > enough else asked[side.name][1] * _call_seconds(plan, side, head, row_seconds[side.name])
-    if took <= enough:
+    calls = {name: count for name, (_, count) in asked.items()}
+    # Of rows that take too long already it does not matter what calls take.
+    if took <= enough and _fit(calls, enough - took, partial(_call_seconds, plan, prepared, head, row_seconds)):
         return None
     if multiple:
         return round(multiple * rows)
@@ -85,15 +85,24 @@ def covered(ran: Run) -> Collection[int]:
     return {min(size, rows), rows % size}
 
 
-def _call_seconds(plan: Plan, side: Side, head: Head, row: float) -> float:
+def _fit(calls: Mapping[str, int], enough: float, seconds: Callable[[str], float]) -> bool:
+    """Do so many calls of each model take no longer than is enough? If so at first sight, no second is needed."""
+    least = dict.fromkeys(calls, 0.0)
+    for turn in range(TIMES):
+        for name in [name for name in calls if not turn or least[name] < BRIEF]:
+            least[name] = min(seconds(name), least[name] if turn else math.inf)
+        if sum(count * least[name] for name, count in calls.items()) <= enough:
+            return True
+    return False
+
+
+def _call_seconds(plan: Plan, prepared: Prepared, head: Head, rows: Mapping[str, float], name: str) -> float:
     """What a call costs whatever its rows: what a single row costs more than one of many."""
-    if recorded(plan, side.name):
+    if recorded(plan, name):
         return 0.0
     try:
-        least = timed(side, head.batch.slice(0, 1))[2]
-        for _ in range(TIMES - 1 if least < BRIEF else 0):
-            least = min(least, timed(side, head.batch.slice(0, 1))[2])
-        return max(0.0, least - row)
+        side = prepared.reference if name == REFERENCE else prepared.candidate
+        return max(0.0, timed(side, head.batch.slice(0, 1))[2] - rows[name])
     except LikewiseError:
         # That is told where single rows are tried.
         return 0.0

@@ -30,6 +30,7 @@ from likewise.compare.observe import (
     CANDIDATE,
     JUDGED,
     REFERENCE,
+    Partial,
     Prepared,
     needed_to_judge_again,
     observe,
@@ -98,6 +99,11 @@ class Try:
     def name(self) -> str:
         return f"{self.order} in batches of {self.size}" if self.order else str(self.size)
 
+    @property
+    def of_first(self) -> bool:
+        """Are they the first so many rows, in whatever order?"""
+        return np.array_equal(np.sort(self.places), np.arange(len(self.places)))
+
 
 @dataclass(frozen=True, slots=True)
 class _Swept:
@@ -106,6 +112,33 @@ class _Swept:
     facts: BatchSizeFacts
     part: Head
     again: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FirstRows:
+    """What is measured of the first so many rows, answered as in the main run.
+
+    Most tries give the very same answers, to the bit, so that they share it: each row is measured once for all of them.
+    """
+
+    prepared: Prepared
+    head: Head
+    counts: tuple[int, ...]
+    found: dict[int, Partial] = field(default_factory=dict)
+
+    @staticmethod
+    def of(prepared: Prepared, head: Head, tries: Sequence[Try]) -> _FirstRows:
+        return _FirstRows(prepared, head, tuple(sorted({len(entry.places) for entry in tries if entry.of_first})))
+
+    def observed(self, rows: int) -> Partial:
+        before = 0
+        for count in self.counts[: self.counts.index(rows) + 1]:
+            if count not in self.found:
+                part = self.head.at(np.arange(before, count))
+                here = _observed(self.prepared, part, part.candidate)
+                self.found[count] = self.found[before].merge(here) if before else here
+            before = count
+        return self.found[rows]
 
 
 def run(
@@ -131,7 +164,8 @@ def run(
     chosen, left = every(len(head.batch), wanted), tuple[Try, ...]()
     if room is not None:
         chosen, left = _most_telling(chosen, len(head.batch), room, covered)
-    swept = tuple(_at(prepared, head, entry) for entry in chosen)
+    first = _FirstRows.of(prepared, head, chosen)
+    swept = tuple(_at(prepared, head, entry, first) for entry in chosen)
     tell(CANDIDATE, finished=True)
     if not recorded(plan, REFERENCE) and prepared.reference.fixed_batch is None:
         tell(REFERENCE)
@@ -245,7 +279,9 @@ def _in_the_same_batch(prepared: Prepared, entry: _Swept) -> _Swept:
     except LikewiseError as error:
         refused = (incident(error, "reference-batch"),)
         return replace(entry, facts=replace(facts, outputs=(), mismatches=(), reference=refused))
-    there = _compared(prepared, replace(part, reference=own), entry.again, facts.size, facts.order)
+    part = replace(part, reference=own)
+    asked = Try(facts.size, np.arange(len(part.batch)), facts.order)
+    there = _compared(prepared, part, entry.again, _observed(prepared, part, entry.again), asked)
     before = {output.name: output for output in facts.outputs}
     kept = tuple(_with_drifts_of(before[output.name], output) for output in there.outputs)
     return replace(entry, facts=replace(there, outputs=kept, same_batch=True))
@@ -288,24 +324,46 @@ def _with_drift(facts: Sequence[OutputFacts], swept: Sequence[BatchSizeFacts]) -
     return tuple(replace(fact, measures={**fact.measures, **drifts.get(fact.name, {})}) for fact in facts)
 
 
-def _at(prepared: Prepared, head: Head, asked: Try) -> _Swept:
+def _at(prepared: Prepared, head: Head, asked: Try, first: _FirstRows) -> _Swept:
     size, order = asked.size, asked.order
     part = head.at(asked.places) if order else head.slice(len(asked.places))
     where = f"at batch size {size}" + (f", {order}," if order else "")
     try:
-        again, _ = answers(prepared.candidate, part.batch, size)
+        now, _ = answers(prepared.candidate, part.batch, size)
     except RowCountError as error:
         mismatch = Mismatch(error.code, error.message)
         return _Swept(BatchSizeFacts(size, 0, mismatches=(mismatch,), order=order), part)
     except LikewiseError as error:
         told = replace(incident(error, "batch-size"), message=f"{where} {error.message}")
         return _Swept(BatchSizeFacts(size, 0, incidents=(told,), order=order), part)
-    return _Swept(_compared(prepared, part, again, size, order), part, again)
+    same = _same(part.candidate, now)
+    # Those of the main run are kept anyway.
+    again = part.candidate if same else now
+    observed = first.observed(len(asked.places)) if same and asked.of_first else _observed(prepared, part, again)
+    return _Swept(_compared(prepared, part, again, observed, asked), part, again)
 
 
-def _compared(prepared: Prepared, part: Head, again: Tensors, size: int, order: str) -> BatchSizeFacts:
+def _same(before: Tensors, after: Tensors) -> bool:
+    """Are these the same answers, to the bit?"""
+    return before.keys() == after.keys() and all(_same_array(before[name], after[name]) for name in before)
+
+
+def _same_array(before: Array, after: Array) -> bool:
+    if before is after or before.dtype != after.dtype or before.shape != after.shape:
+        return before is after
+    if before.dtype.kind != "O":
+        return before.tobytes() == after.tobytes()
+    ours, theirs = before.ravel().tolist(), after.ravel().tolist()
+    return ours == theirs and [*map(type, ours)] == [*map(type, theirs)]
+
+
+def _observed(prepared: Prepared, part: Head, again: Tensors) -> Partial:
+    return observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
+
+
+def _compared(prepared: Prepared, part: Head, again: Tensors, observed: Partial, asked: Try) -> BatchSizeFacts:
     """The candidate's answers now against the reference's, and against its own in the main run."""
-    observed = observe(prepared, part.batch, part.reference, again, metrics=JUDGED)
+    size, order = asked.size, asked.order
     measure = "position_drift" if order and order != LEFT_OVER else "batch_drift"
     facts = tuple(
         replace(
@@ -363,6 +421,8 @@ def own_output(spec: PairSpec, side: str) -> PairSpec:
 
 def rows_moved(own: PairSpec, batch: Batch, before: Tensors, after: Tensors, tolerance: Tolerance) -> int:
     """Rows in which a model's own answers are beyond tolerance of what they were."""
+    if own.reference in before and own.candidate in after and _same_array(before[own.reference], after[own.candidate]):
+        return 0
     pair = paired(own, batch, before, after, tolerance)
     return len(batch) if isinstance(pair, Mismatch) else int(rows_beyond(pair).sum())
 
@@ -377,6 +437,8 @@ def drift(own: PairSpec, before: Tensors, after: Tensors) -> float:
     one, other = aligned
     if own.kind is Kind.LABEL or one.dtype.kind not in "biuf":
         return float(np.mean(one != other)) if one.size else 0.0
+    if _same_array(one, other):
+        return 0.0
     apart = [found.by_row(found.distances, broken=np.inf) for found in differences(one, other)]
     return float(max((distances.max(initial=0.0) for distances in apart), default=0.0))
 

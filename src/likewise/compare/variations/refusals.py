@@ -11,7 +11,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from likewise.compare.align import align, margins
-from likewise.compare.call import Side, answers, joined, recorded, rows_text
+from likewise.compare.call import Side, answers, joined, merged_casts, recorded, rows_text
 from likewise.compare.differences import same_labels
 from likewise.compare.observe import (
     CANDIDATE,
@@ -237,7 +237,7 @@ def _compared(prepared: Prepared, batch: Batch, ours: _Told, theirs: _Told) -> P
     found = observe(prepared, batch, reference, candidate, metrics=JUDGED)
     if found.rows_beyond:
         found = observe(prepared, batch, reference, candidate, metrics=SHOWING)
-    return found.merge(Partial(casts=casts, mismatches=tied))
+    return replace(found, casts=merged_casts(casts), mismatches=found.mismatches | tied)
 
 
 def _joined(side: Side, told: _Told) -> tuple[Array, Tensors]:

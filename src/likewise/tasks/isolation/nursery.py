@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from likewise.contracts.models import Adapter
-from likewise.models.remote import Copy, become, die_with_parent
+from likewise.models.remote import Copy, become, die_with_parent, wait_asleep
 from likewise.registry import opener
 from likewise.tasks.isolation.starting import MAKERS, WORKER, light, work
 
@@ -109,6 +109,7 @@ def _keep(line: socket.socket, imported: Collection[str]) -> None:
     """Import, then make a process whenever one is asked for, until nobody does any more."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wait_asleep()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in (*imported, WORKER):

@@ -71,6 +71,8 @@ def main() -> None:
     channel.token = job["token"]
     stores.COPIES.update(job.get("copies", {}))
     remote.end_group_with_parent()
+    if job["do"] != "bench":
+        remote.wait_asleep()
     # First of all: a thread that runs already would stay outside.
     channel.send(type="confined", told=_confine(job))
     threading.Thread(target=_end_when_parent_ends, daemon=True).start()

@@ -143,13 +143,14 @@ def _impossible(plan: Plan) -> str:
 def _seen(prepared: Prepared, head: Head, seed: int) -> Seen:
     """The first rows on which both models agree: what is changed in others cannot be told from what was there."""
     agreeing = np.flatnonzero(~_beyond(prepared, head))
-    batch = head.batch if len(agreeing) == len(head.batch) else head.batch.at(agreeing)
+    head = head if len(agreeing) == len(head.batch) else head.at(agreeing)
+    batch = head.batch
     taken = [side.feed.columns for side in (prepared.reference, prepared.candidate)]
     known = [name for name in batch.inputs if any(names is None or name in names for names in taken)]
     return Seen(
         batch,
-        {name: array[agreeing] for name, array in head.reference.items()},
-        {name: array[agreeing] for name, array in head.candidate.items()},
+        head.reference,
+        head.candidate,
         prepared.pairing.pairs,
         {REFERENCE: prepared.reference.runner, CANDIDATE: prepared.candidate.runner},
         tuple(known),

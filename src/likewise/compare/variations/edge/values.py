@@ -82,20 +82,18 @@ def _spelling(name: str, title: str, ways: Callable[[str], Iterable[str]]) -> Su
 def _planted(seen: Seen, values: dict[str, Planted]) -> Iterator[Variant]:
     given = []
     for field in features(seen, *values):
-        planted = values[kind(seen, field)]
-        given.append((field, planted(seen.batch.inputs[field.column].dtype) if callable(planted) else planted))
+        held, dtype = kind(seen, field), seen.batch.inputs[field.column].dtype
+        planted = values[held]
+        given.append((field, held, dtype, planted(dtype) if callable(planted) else planted))
     # Value by value, so that rows that are refused for the same reason stand together.
-    for place in range(max((len(planted) for _, planted in given), default=0)):
-        for field, planted in given:
-            if place < len(planted) and planted[place] is not None:
-                yield from _at(seen, field, planted[place])
+    for place in range(max((len(planted) for *_, planted in given), default=0)):
+        for field, held, dtype, planted in given:
+            if place < len(planted) and planted[place] is not None and (held == TEXT or holds(dtype, planted[place])):
+                yield from _at(seen, field, held, planted[place])
 
 
-def _at(seen: Seen, field: Field, value: Any) -> Iterator[Variant]:
-    """One value in one feature; in a tensor everywhere, and at one place. Nothing where the type does not hold it."""
-    held = kind(seen, field)
-    if held != TEXT and not holds(seen.batch.inputs[field.column].dtype, value):
-        return
+def _at(seen: Seen, field: Field, held: str, value: Any) -> Iterator[Variant]:
+    """One value in one feature; in a tensor everywhere, and at one place."""
     if held != TENSOR:
         yield Variant(f"{field.name} = {value!r}", {field: value})
         return
