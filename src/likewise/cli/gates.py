@@ -44,7 +44,7 @@ FILES_TOLD = 3
 def _annotate(outcome: Outcome, message: str) -> None:
     """Mark a job of GitHub Actions with what broke. On standard error: standard output may be read by a machine."""
     if os.environ.get("GITHUB_ACTIONS") == "true" and outcome is not Outcome.PASS:
-        escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        escaped = printable(message).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
         sys.stderr.write(f"::error title=likewise {outcome}::{escaped}\n")
 
 
@@ -196,7 +196,7 @@ def _writable(settings: Settings) -> Settings:
         None if REPLACE.get() or _tells_a_verdict(Path(settings.report)) else another(Path(settings.report))
     ):
         told = f"{settings.report} cannot be written ({why}): the verdict is shown and not kept; --report FILE keeps it"
-        click.echo(told, err=True)
+        click.echo(printable(told), err=True)
         return replace(settings, report=None)
     return settings
 

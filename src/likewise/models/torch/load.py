@@ -39,7 +39,7 @@ OPERATORS = re.compile(
 
 FACTORIES = {"builtins", "collections"}
 ENUM = "__enum__"
-"""Modules of what makes the missing values of a dict, and the mark of an enum: torch imports what a file names there."""
+"""Modules of what makes missing values of a dict, and the mark of an enum: torch imports what a file names there."""
 
 FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
 """Entries that are only ever text: stack traces, constants of operators."""

@@ -68,8 +68,8 @@ def _called(tree: ast.Module) -> Iterator[str]:
                 yield f"operators of {space}"
             case ast.Attribute():
                 yield from CLASSES.findall(ast.unparse(node))
-            case ast.Call(func=ast.Name(id=name), args=[kind, *_]) if name in CASTS:
-                yield from (f"{name} to {own}" for own in OWN.findall(ast.unparse(kind)))
+            case ast.Call(func=ast.Name(id=cast), args=[kind, *_]) if cast in CASTS:
+                yield from (f"{cast} to {own}" for own in OWN.findall(ast.unparse(kind)))
         for name in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)):
             if isinstance(name, str) and FORBIDDEN.fullmatch(name):
                 yield f"aten::{name}"
