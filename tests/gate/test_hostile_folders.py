@@ -6,9 +6,11 @@ Each was a success before: a command that never ended or always failed, a file c
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from likewise.cli import gates
 from likewise.data.files import CHECKPOINT, another, strangers_file
 from likewise.report.console import Line, printable
 from likewise.tasks.isolation import rooms
@@ -54,6 +56,12 @@ def test_only_files_are_opened_where_others_write(tmp_path, what):
         place.symlink_to("/dev/zero" if what == "device" else __file__)
     with pytest.raises(OSError), strangers_file(place):  # noqa: PT011 - whatever the system says
         pass
+
+
+def test_a_pipe_where_the_report_would_go_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("parity_report.json")
+    assert not gates._tells_a_verdict(Path("parity_report.json"))
 
 
 def test_a_worker_has_no_other_file_kept_as_a_checkpoint(tmp_path):

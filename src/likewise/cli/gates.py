@@ -240,8 +240,11 @@ def _keep_anothers(settings: Settings, text: str) -> None:
 
 def _tells_a_verdict(path: Path) -> bool:
     """Is this taken for a verdict by who reads `passed` in it, whoever wrote it? It must not outlive the next one."""
+    from likewise.data.files import strangers_file
+
     try:
-        found = None if path.is_symlink() else json.loads(path.read_bytes())
+        with strangers_file(path) as file:
+            found = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and isinstance(found.get("passed"), bool)
