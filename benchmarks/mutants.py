@@ -21,6 +21,7 @@ import gc
 import hashlib
 import importlib.abc
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -420,6 +421,8 @@ class Loop:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
+        # Polars has threads by now, which no copy has: who asks it there waits without an end.
+        self.unsteady |= {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
         for mutant in self.picked:
             self.told(mutant, self.outcome(session, items, mutant))
         return True
@@ -432,13 +435,10 @@ class Loop:
             outcome = copied(work, patience(tests))
             failing.seek(0)
             name = failing.read()
-        if outcome not in ("killed", "hangs"):
+        if outcome not in ("killed", "hangs") or not name:  # it cannot even be put in
             return outcome
-        suspects = [name] if name else [test.name for test in tests]  # all, where the process ended without a word
-        control = functools.partial(self.ask, session, [items[suspect] for suspect in suspects], None, None)
-        if copied(control, patience(tests)) == "survived":
+        if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
             return outcome
-        assert name, "the tests cannot be run in a copy of this process"
         self.unsteady.add(name)
         return self.outcome(session, items, mutant)
 
