@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import functools
 import gc
 import hashlib
 import importlib.abc
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -66,9 +68,9 @@ TESTS = (
 PRELOADED = ("numpy", "pandas", "pyarrow", "onnx", "onnxruntime", "pytest", "psutil", "pydantic", "scipy")
 """Imported once, before the process is copied for every mutant. Nothing of likewise is among them."""
 
-FORBEARANCE, WAITING = 4.0, 30.0
+FORBEARANCE, WAITING, IDLE = 4.0, 30.0, 30.0
 """A mutant that takes so many times as long as the tests do, and that again by the clock, is taken to hang, which is
-noticed too."""
+noticed too; so is one that uses no processor for so many seconds, if its test ends without it."""
 
 ELSEWHERE_MADE = 77
 """How a copy says that it is no function that changed."""
@@ -252,7 +254,7 @@ class FromMemory(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(mutated(self.mutant), module.__dict__)
 
 
-def copied(work: Callable[[], int], seconds: float) -> str:
+def copied(work: Callable[[], int], seconds: float, idle: float = IDLE) -> str:
     """What becomes of a copy of this process that does the work in so many seconds of the processor."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -265,8 +267,7 @@ def copied(work: Callable[[], int], seconds: float) -> str:
         finally:
             os._exit(code)
     os.close(writing)
-    # Readable when the child ends, which closes its side. One that waits for nothing uses no processor.
-    ended = select.select([reading], [], [], WAITING * seconds)[0]
+    ended = awaited(reading, child, WAITING * seconds, idle)
     os.close(reading)
     if not ended:
         os.kill(child, signal.SIGKILL)
@@ -274,6 +275,23 @@ def copied(work: Callable[[], int], seconds: float) -> str:
     if not ended or code in (-signal.SIGXCPU, -signal.SIGKILL):
         return "hangs"
     return {0: "survived", ELSEWHERE_MADE: "made elsewhere"}.get(code, "killed")
+
+
+def awaited(reading: int, child: int, seconds: float, idle: float) -> bool:
+    """Does a child end in time? One that waits for what never comes uses no processor, nor do its own."""
+    psutil = sys.modules["psutil"]
+    until, used, since = time.monotonic() + seconds, -1.0, time.monotonic()
+    # Readable when the child ends, which closes its side.
+    while not select.select([reading], [], [], 1.0)[0]:
+        spent = 0.0
+        for process in (psutil.Process(child), *psutil.Process(child).children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                spent += sum(process.cpu_times()[:2])
+        if spent > used:
+            used, since = spent, time.monotonic()
+        if time.monotonic() > min(until, since + idle):
+            return False
+    return True
 
 
 def tested(mutant: Mutant | None, tests: Sequence[str], seconds: float) -> str:
@@ -356,7 +374,7 @@ def reach(tests: Sequence[str]) -> list[Test]:
                 told.flush()
                 return code
 
-            if copied(work, 3600.0) != "survived":
+            if copied(work, 3600.0, math.inf) != "survived":
                 sys.exit("The tests do not pass on the source as it is.")
             told.seek(0)
             lines = list(told)
@@ -403,39 +421,40 @@ class Loop:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
+        # Polars has threads by now, which no copy has: who asks it there waits without an end.
+        self.unsteady |= {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
         for mutant in self.picked:
             self.told(mutant, self.outcome(session, items, mutant))
         return True
 
     def outcome(self, session: Any, items: dict[str, Any], mutant: Mutant) -> str:
-        """What becomes of a mutant: a test kills it if it fails, and does not fail on the source as it is."""
+        """What becomes of a mutant: a test kills it if it fails or hangs, and does neither on the source as it is."""
         tests = [test for test in coming_to(mutant, self.known) if test.name not in self.unsteady]
         with tempfile.TemporaryFile("w+") as failing:
             work = functools.partial(self.ask, session, [items[test.name] for test in tests], mutant, failing)
             outcome = copied(work, patience(tests))
             failing.seek(0)
             name = failing.read()
-        if outcome != "killed":
+        if outcome not in ("killed", "hangs") or not name:  # it cannot even be put in
             return outcome
-        suspects = [name] if name else [test.name for test in tests]  # all, where the process ended without a word
-        control = functools.partial(self.ask, session, [items[suspect] for suspect in suspects], None, None)
-        if copied(control, patience(tests)) == "survived":
-            return "killed"
-        assert name, "the tests cannot be run in a copy of this process"
+        if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
+            return outcome
         self.unsteady.add(name)
         return self.outcome(session, items, mutant)
 
     def ask(self, session: Any, items: list[Any], mutant: Mutant | None, failing: IO[str] | None) -> int:
-        """In the copy: 0 if all tests pass; the one that does not is named in a file."""
+        """In the copy: 0 if all tests pass; the one that is run is named in a file."""
         if mutant is not None and not put_in(mutant):
             return ELSEWHERE_MADE
         session.items = items
         for item, following in zip_longest(items, items[1:]):  # none, where no test comes to the line
+            if failing is not None:
+                failing.seek(0)
+                failing.truncate()
+                failing.write(item.nodeid)
+                failing.flush()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed:
-                if failing is not None:
-                    failing.write(item.nodeid)
-                    failing.flush()
                 return 1
         return 0
 
@@ -452,7 +471,7 @@ def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str
             kept.write(f"{picked.index(mutant)} {outcome}\n")
             kept.flush()
 
-        copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6)
+        copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6, math.inf)
         kept.seek(0)
         ends = {int(number): outcome for number, _, outcome in (line.strip().partition(" ") for line in kept)}
     for number, outcome in ends.items():

@@ -168,7 +168,19 @@ def test_the_action_installs_itself_or_what_it_is_told(tmp_path, inputs, install
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     github = Runner(tmp_path, inputs, PATH=f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
     assert github.step("Install likewise") == 0
-    assert github.shown.split() == ["-m", "pip", "install", "--disable-pip-version-check", installed]
+    assert github.shown.split() == ["-P", "-m", "pip", "install", "--disable-pip-version-check", installed]
+
+
+def test_nothing_installs_by_a_pip_of_the_repository_that_is_checked(tmp_path):
+    (tmp_path / "pip.py").write_text("raise SystemExit('that of a stranger')")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    github = Runner(tmp_path, {"install": "--help"}, PATH=path)
+    assert github.step("Install likewise") == 0, github.shown
+    assert "pip install [options]" in github.shown
+    (job,) = JOBS.values()
+    variables = environment(LIKEWISE_INSTALL="--help", PATH=path)
+    done = subprocess.run(["sh", "-e", "-c", *job["before_script"]], cwd=tmp_path, env=variables, check=False)
+    assert done.returncode == 0
 
 
 def test_the_action_keeps_its_reports_whatever_happens():

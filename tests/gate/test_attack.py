@@ -16,6 +16,7 @@ import queue
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import scipy.stats
@@ -145,6 +146,19 @@ HONEST = {
 def test_what_people_fit_is_not_refused(tmp_path, name):
     (tmp_path / "m.pkl").write_bytes(pickle.dumps(HONEST[name](), protocol=5))
     load(tmp_path / "m.pkl")
+
+
+def test_a_time_zone_names_no_file(tmp_path):
+    """pandas opens the file that stands behind `dateutil/`, while the model is read."""
+
+    class Zone:
+        def __reduce__(self):
+            return pd.DatetimeTZDtype, ("ns", f"dateutil/{tmp_path}/private")
+
+    (tmp_path / "private").write_text("TZif")
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(Zone()))
+    with pytest.raises(UntrustedModelError, match="calling pandas"):
+        load(tmp_path / "m.pkl")
 
 
 def test_two_arrays_of_a_file_share_no_memory(tmp_path):

@@ -431,6 +431,7 @@ PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parque
         ('candidate_options = {x = "../private.csv"}', "reads outside its repository (../private.csv)"),
         ('report = "../outside.json"', "writes outside its folder (../outside.json)"),
         ('html = "out/page.html"', "writes outside its folder (out/page.html)"),
+        ('engine = "ray"\naddress = "192.0.2.1:6379"', "sends rows to a cluster (192.0.2.1:6379)"),
     ],
 )
 def test_the_configuration_of_a_stranger_runs_no_code(own, monkeypatch, said, told):

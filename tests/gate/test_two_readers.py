@@ -146,6 +146,29 @@ def test_an_operator_that_a_graph_defines_itself():
     assert describe.read(graph(functions=[own]))
 
 
+@pytest.mark.parametrize("where", ["name", "sparse", "field", "file", "branch"])
+def test_a_weight_that_has_two_values(where):
+    """ONNX Runtime takes the last of a name and the raw bytes of a tensor; others take the first, or the numbers."""
+    first, second = (numpy_helper.from_array(np.full((1, 3), value, np.float32), "W") for value in (1.0, 7.0))
+    plain = graph("Add", initializers=[first])
+    assert describe.read(plain)
+    if where == "name":
+        plain.graph.initializer.append(second)
+    elif where == "sparse":
+        places = numpy_helper.from_array(np.zeros(1, np.int64))
+        value = numpy_helper.from_array(np.ones(1, np.float32), "W")
+        plain.graph.sparse_initializer.append(helper.make_sparse_tensor(value, places, [1, 3]))
+    elif where == "field":
+        plain.graph.initializer[0].float_data.extend([7.0] * 3)
+    elif where == "file":
+        plain.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    else:
+        inner = helper.make_graph([], "inner", [], [], [first, second])
+        plain.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=inner, else_branch=inner))
+    with pytest.raises(ModelError, match="gives the weight 'W' two values"):
+        describe.read(plain)
+
+
 def test_weights_of_openvino_that_lie_elsewhere(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()

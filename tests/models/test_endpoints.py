@@ -494,3 +494,39 @@ def test_what_a_server_says_of_its_model_may_be_anything(serve, about):
     report = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
     assert report.outcome == "INCONCLUSIVE"
     assert report.comparison.incidents[0].code == "endpoint", report.headline
+
+
+FOUR = np.arange(4, dtype="<f4").tobytes()
+
+
+def answering(size, count=2, **more):
+    return {"name": "y", "datatype": "FP32", "shape": [count], "parameters": {"binary_data_size": size}, **more}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        ([answering(8, data=[9, 9]), answering(8, name="z")], "not a tensor"),
+        ([answering(-8)], "not a tensor"),
+        ([answering(80)], "not a tensor"),
+        ([answering(8.9)], "not a tensor"),
+        ([answering(16, count=4.9)], "not a tensor"),
+        ([answering(8)], "8 bytes of nothing"),
+    ],
+)
+def test_an_answer_has_one_reading(outputs, told):
+    """Numbers both as bytes and as text, sizes that are none, bytes that belong to nothing."""
+    head = json.dumps({"outputs": outputs}).encode()
+    headers = {protocols.HEADER_LENGTH.lower(): str(len(head))}
+    with pytest.raises(transport.EndpointError, match=told):
+        protocols.OpenInference().read(head + FOUR, headers, protocols.Tally())
+    whole = json.dumps({"outputs": [answering(16, count=4)]}).encode()
+    found = protocols.OpenInference().read(
+        whole + FOUR, {protocols.HEADER_LENGTH.lower(): str(len(whole))}, protocols.Tally()
+    )
+    assert found["y"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_answer_names_nothing_twice():
+    with pytest.raises(transport.EndpointError, match="names something twice"):
+        protocols.Instances().read(b'{"predictions": [[1]], "predictions": [[2]]}', {}, protocols.Tally())

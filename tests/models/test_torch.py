@@ -906,6 +906,108 @@ def test_a_program_that_hides_code_in_its_graph_is_refused(program, tmp_path, ol
         pass
 
 
+def calling(target, *arguments):
+    """A node of a program that calls one of torch's operators of the higher order."""
+    inputs = [{"name": "", "arg": argument, "kind": 1} for argument in arguments]
+    told = {"outputs": [{"as_tensor": {"name": "more"}}], "metadata": {}, "is_hop_single_tensor_return": True}
+    return {"target": f"torch.ops.higher_order.{target}", "inputs": inputs, "name": "more", **told}
+
+
+def with_node(program, folder, node):
+    """The program with one node more, whose answer nobody asks for."""
+    torch.export.save(program, folder / "model.pt2")
+    with zipfile.ZipFile(folder / "model.pt2") as archive:
+        model = json.loads(archive.read("model/models/model.json"))
+    graph = model["graph_module"]["graph"]
+    graph["nodes"].append(node)
+    graph["tensor_values"]["more"] = next(iter(graph["tensor_values"].values()))
+    return tampered(folder / "model.pt2", folder / "bad.pt2", "models/model.json", json.dumps(model))
+
+
+def test_a_program_hands_no_operator_on_to_be_called(zoo, program, tmp_path):
+    victim = tmp_path / "written"
+    by_another = {"as_operator": "torch.ops.aten.from_file.default"}, {"as_string": str(victim)}, {"as_bool": True}
+    bad = with_node(
+        program, tmp_path, calling("wrap_with_set_grad_enabled", {"as_bool": True}, *by_another, {"as_int": 4})
+    )
+    with pytest.raises(UntrustedModelError, match=r"as_operator 'torch\.ops\.aten\.from_file"), opened(bad):
+        pass
+    assert not victim.exists()
+    with opened(bad, trusted=["*"]) as runner:  # the attack itself
+        runner.run(batch(**zoo("perceptron")[1]))
+    assert victim.exists()
+
+
+def test_a_program_prints_nothing_of_the_process(program, tmp_path):
+    """The text that `print` fills in leads from a tensor to the environment."""
+    text = {"as_string": "{0.split.__globals__[torch].os.environ}"}
+    bad = with_node(program, tmp_path, calling("print", text, {"as_tensor": {"name": "x"}}))
+    with pytest.raises(UntrustedModelError, match=r"higher_order\.print"), opened(bad):
+        pass
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": []},
+        json.dumps({"__enum__": True, "fqn": "antigravity", "name": "x"}),
+    ],
+)
+def test_a_program_imports_no_module(program, tmp_path, context):
+    torch.export.save(program, tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        model = json.loads(archive.read("model/models/model.json"))
+    signature = model["graph_module"]["module_call_graph"][0]["signature"]
+    spec = json.loads(signature["in_spec"])
+    kind = "collections.defaultdict" if isinstance(context, dict) else "builtins.dict"
+    spec[1]["children_spec"][1] = {"type": kind, "context": context, "children_spec": []}
+    signature["in_spec"] = json.dumps(spec)
+    bad = tampered(tmp_path / "model.pt2", tmp_path / "bad.pt2", "models/model.json", json.dumps(model))
+    with pytest.raises(UntrustedModelError, match="in_spec"), opened(bad):
+        pass
+    assert "antigravity" not in sys.modules
+
+
+class Layers(nn.Module):
+    """Two layers of different classes, of which a file can make one pass for the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.second = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize(
+    ("member", "old", "new", "said"),
+    [
+        # Three numbers in a record of three: 65,536 of them, beginning at the 4,096th.
+        ("data.pkl", rb"K\x03tQ(q.)K\x00", b"J\0\0\1\0tQ\\1J\0\x10\0\0", "in a record of another size"),
+        ("data.pkl", rb"K\x03tQ(q.)K\x00", b"K\3tQ\\1K\1", "reaches beyond its record"),
+        ("data.pkl", rb"_rebuild_tensor_v2", rb"_rebuild_sparse_tensor", "_rebuild_sparse_tensor"),
+        ("test_torch.py", rb"first : [\w.]+", rb"first : __torch__.test_torch.Layers", "first is something else"),
+        ("test_torch.py", rb"first = self\.first", rb"first = unchecked_cast(__torch__.torch.nn.modules.linear.Linear, "
+         rb"self.second)", "unchecked_cast to __torch__"),
+    ],
+)  # fmt: skip
+def test_torchscript_points_into_no_memory_but_its_own(tmp_path, member, old, new, said):
+    """What torch believes: how many numbers are in a record, of which class an object in an attribute is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Layers()).save(tmp_path / "good.pt")
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(x=np.zeros((2, 3), np.float32)))
+    with zipfile.ZipFile(tmp_path / "good.pt") as archive:
+        name = next(name for name in archive.namelist() if name.endswith(member))
+        content, count = re.subn(old, new, archive.read(name), flags=re.DOTALL)
+    assert count
+    bad = tampered(tmp_path / "good.pt", tmp_path / "bad.pt", member, content)
+    with pytest.raises(ModelError, match=said), opened(bad):
+        pass
+
+
 @pytest.mark.parametrize("suffix", ["pt", "pt2", "pth", "jit"])
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n" + bytes(range(200)), b"", b"plain text", pickle.dumps([1])])
 def test_a_file_of_another_kind_is_refused_by_name(tmp_path, suffix, content):

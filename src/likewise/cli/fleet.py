@@ -23,7 +23,7 @@ from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data.files import replacing, require_writable
 from likewise.errors import LikewiseError, one_line
-from likewise.report.console import printable
+from likewise.report.console import printable, quoted
 from likewise.tasks.fleet import stem
 from likewise.tasks.isolation import nursery, supervisor
 from likewise.tasks.isolation.supervisor import WorkerError, job_of
@@ -204,7 +204,7 @@ class Fleet:
             code = code or INCONCLUSIVE
         if as_json:
             for piece in gates_written(outcomes, self._documents()):
-                click.echo(piece, nl=False)
+                click.echo(quoted(piece), nl=False)
         else:
             self._show(found, outcomes)
         return code

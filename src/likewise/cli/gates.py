@@ -44,7 +44,7 @@ FILES_TOLD = 3
 def _annotate(outcome: Outcome, message: str) -> None:
     """Mark a job of GitHub Actions with what broke. On standard error: standard output may be read by a machine."""
     if os.environ.get("GITHUB_ACTIONS") == "true" and outcome is not Outcome.PASS:
-        escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        escaped = printable(message).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
         sys.stderr.write(f"::error title=likewise {outcome}::{escaped}\n")
 
 
@@ -196,7 +196,7 @@ def _writable(settings: Settings) -> Settings:
         None if REPLACE.get() or _tells_a_verdict(Path(settings.report)) else another(Path(settings.report))
     ):
         told = f"{settings.report} cannot be written ({why}): the verdict is shown and not kept; --report FILE keeps it"
-        click.echo(told, err=True)
+        click.echo(printable(told), err=True)
         return replace(settings, report=None)
     return settings
 
@@ -240,8 +240,11 @@ def _keep_anothers(settings: Settings, text: str) -> None:
 
 def _tells_a_verdict(path: Path) -> bool:
     """Is this taken for a verdict by who reads `passed` in it, whoever wrote it? It must not outlive the next one."""
+    from likewise.data.files import strangers_file
+
     try:
-        found = None if path.is_symlink() else json.loads(path.read_bytes())
+        with strangers_file(path) as file:
+            found = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and isinstance(found.get("passed"), bool)

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
 from likewise.data.arrow import decoded, series_to_arrow, without_views
@@ -44,11 +45,13 @@ OURS = (
     rb'|\A\{\s*"passed": (?:true|false),\s*"outcome": "[A-Z]+",\s*"headline": '
     rb'|\A\{\s*"_type": "https://in-toto.io/Statement/v1"[\s\S]*"name": "likewise"'
     rb'|\A\{\s*"reference": \{\s*"name": "[\s\S]*"first_load": |\A\{\s*"outcome": "[A-Z]+",\s*"headline": '
-    rb'|\A<svg [^>]*aria-labelledby="title description"[^>]*>\s*<title id="title">Speed of '
-    rb'|\A\{\s*"features": \[[\s\S]*\]\s*\}\s*\Z|\A\{[\s\S]*"outputs": [\s\S]*"opsets": \{[\s\S]*"note": "'
+    rb'|\A<svg (?>[^>]*?aria-labelledby="title description")[^>]*>\s*<title id="title">Speed of '
+    rb'|\A\{\s*"features": \[[\s\S]*\]\s*\}\s*\Z|\A\{(?>[\s\S]*?"outputs": )(?>[\s\S]*?"opsets": \{)[\s\S]*"note": "'
     rb'|\A"""Shows what model.onnx gives [^\n]* by likewise --repro|Made by likewise --repro\. '
 )
-"""How the files that we write as text begin or end, in every format: what only looks a little like one is not ours."""
+"""How the files that we write as text begin or end, in every format: what only looks a little like one is not ours.
+
+What was found stays found (`(?>`): a file that repeats itself would otherwise be looked through without an end."""
 
 KINDS = {
     ".onnx": rb"\x08[\x03-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]",
@@ -132,10 +135,20 @@ def another(path: Path) -> str | None:
     return None if known else "what it holds was not written by likewise"
 
 
+@contextmanager
+def strangers_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file in a folder that others write to, open: no link is followed, no pipe or device waited for."""
+    kept_out = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, os.O_RDONLY | kept_out), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        yield file
+
+
 def is_checkpoint(path: Path) -> bool:
     """Is this a file of ours that holds what a run has reached?"""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return not path.is_symlink() and file.read(len(CHECKPOINT)) == CHECKPOINT
+    with contextlib.suppress(OSError), strangers_file(path) as file:
+        return file.read(len(CHECKPOINT)) == CHECKPOINT
     return False
 
 

@@ -18,6 +18,7 @@ from likewise.errors import UsageError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
 WORDS = (
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))"""
@@ -54,14 +55,6 @@ class Where:
         """The columns that it looks at."""
         return tuple(_Reader(self.text).whole()[1])
 
-    def told_by_bounds(self, schema: pa.Schema) -> bool:
-        """May the least and largest value of many rows say that none of them counts? NaN is not among these values."""
-        import pyarrow as pa
-
-        reader = _Reader(self.text)
-        _, names = reader.whole()
-        return not (reader.denies and any(pa.types.is_floating(schema.field(name).type) for name in names))
-
     def require(self, schema: pa.Schema) -> None:
         """A usage error for columns that a table does not have, or values that cannot be compared with them."""
         import pyarrow as pa
@@ -83,23 +76,27 @@ class Where:
 class Wanted:
     """Which rows of a file are asked for: a condition over the columns of a table, some of which its folders say."""
 
-    expression: pc.Expression
+    where: Where
     schema: pa.Schema
     said: Mapping[str, Any]
 
-    def groups(self, path: str) -> set[int]:
-        """The row groups of a Parquet file that may hold such a row, by the least and largest values that it notes."""
-        import pyarrow.dataset as ds
-        from pyarrow.fs import LocalFileSystem
+    def any_in(self, file: pq.ParquetFile, group: int) -> bool:
+        """Does a row group hold such a row? By its values: the least and largest that a file notes may be wrong."""
+        import pyarrow as pa
 
-        columns = {name: ds.field(name) for name in self.said}
-        known = [
-            columns[name].is_null() if v is None else columns[name] == ds.scalar(v) for name, v in self.said.items()
-        ]
-        told = reduce(operator.and_, known) if known else None
-        fragment = ds.ParquetFileFormat().make_fragment(path, LocalFileSystem(), told)
-        parts = fragment.split_by_row_group(self.expression, schema=self.schema)
-        return {group.id for part in parts for group in part.row_groups}
+        names, expression = dict.fromkeys(self.where.columns), self.where.expression
+        stored = [name for name in names if name not in self.said]
+        told = {name: pa.scalar(self.said[name], self.schema.field(name).type) for name in names if name in self.said}
+        if not stored:
+            return bool(
+                pa.table({name: pa.repeat(value, 1) for name, value in told.items()}).filter(expression).num_rows
+            )
+        for batch in file.iter_batches(row_groups=[group], columns=stored):
+            columns = {name: batch.column(name) for name in stored}
+            columns |= {name: pa.repeat(value, batch.num_rows) for name, value in told.items()}
+            if pa.table(columns).filter(expression).num_rows:
+                return True
+        return False
 
 
 class _Reader:
@@ -117,7 +114,6 @@ class _Reader:
             place = found.end()
         self._words.reverse()
         self._depth = 0
-        self.denies = any(word.lower() in ("not", "!=", "<>") for kind, word in self._words if kind in ("word", "sign"))
 
     def whole(self) -> tuple[pc.Expression, list[str]]:
         found = self._any()

@@ -190,12 +190,11 @@ class Parquet:
             opened = pq.ParquetFile(path, metadata=told, pre_buffer=False, buffer_size=size)
             file = stack.enter_context(opened)
             first = 0
-            telling = None if wanted is None else wanted.groups(path)
             for number in range(file.num_row_groups):
                 group = file.metadata.row_group(number)
                 end = first + group.num_rows
                 position = first
-                if end > start and first < stop and (telling is None or number in telling):
+                if end > start and first < stop and (wanted is None or wanted.any_in(file, number)):
                     rows = _rows_a_block(group, columns)
                     for batch in file.iter_batches(rows, row_groups=[number], columns=columns):
                         yield position, batch

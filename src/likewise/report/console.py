@@ -28,7 +28,7 @@ CONTROLS = (
 MARKED = dict.fromkeys(CONTROLS, "\ufffd")
 """What is shown in their place."""
 
-ORDERS = re.compile(r"(?m)^(\s*):(?=:)|##(?=\w*\[)")
+ORDERS = re.compile(r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)")
 """How lines begin, or what stands in them, that the logs of CI systems obey: `::set-output`, `##vso[task]`."""
 
 STYLES = r"(\x1b\[[0-9;]*m)"
@@ -79,9 +79,9 @@ def _breaks(text: str, width: int) -> Iterator[int]:
             yield start
             used = 0
         while length > width:
-            most = next(size for size in range(len(word), 0, -1) if size == 1 or _cells(word[:size]) <= width)
+            most = next(size for size in range(1, len(word) + 1) if _cells(word[: size + 1]) > width)
+            length -= _cells(word[:most])
             start, word = start + most, word[most:]
-            length = _cells(word.rstrip())
             if word:
                 yield start
         used += _cells(word)

@@ -37,6 +37,9 @@ PATHS = ("reference", "candidate", "data", "report", "baseline")
 OPENED = ("reference", "candidate", "data", "baseline", "reference_options", "candidate_options", "matrix")
 """Settings that may name files to read, or code to run."""
 
+OWN_CLUSTERS = ("auto", "local")
+"""How the user's own Ray cluster is called, wherever that is: to another one, models and rows would be sent."""
+
 POLICY = (
     *("preset", "abs_tol", "rel_tol", "mean_tol", "limits"),
     *("nan_equal", "confidence", "max_failure_rate", "fixed_batch", "allow_same"),
@@ -302,6 +305,7 @@ def require_harmless(
             "names code to run": code,
             "reads from an object store": [text for _, text in texts if is_stored(text)],
             "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
+            "sends rows to a cluster": [gate.address] if gate.address not in (None, *OWN_CLUSTERS) else [],
             "writes outside its folder": [path for path in written if here not in place_of(path).parents],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
         }

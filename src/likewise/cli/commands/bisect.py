@@ -51,7 +51,7 @@ def bisect(
     likewise bisect model.joblib --data test.parquet --from old.txt --to new.txt --trust
     """
     from likewise.cli.gates import carry_out
-    from likewise.report.console import printable
+    from likewise.report.console import printable, quoted
     from likewise.tasks.bisect import QUICK
     from likewise.tasks.bisect import bisect as run
 
@@ -71,7 +71,7 @@ def bisect(
 
     result = run(model, given["data"], old, new, python=python, compare=compare, tell=tell)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2, ensure_ascii=False))
+        click.echo(quoted(json.dumps(asdict(result), indent=2, ensure_ascii=False)))
     else:
         click.echo(printable("\n".join(_lines(result))))
     ctx.exit(CODES[result.outcome])

@@ -12,6 +12,7 @@ import click
 
 from likewise.cli import options
 from likewise.errors import UsageError, nearest
+from likewise.report.console import printable
 
 FILES = ("data", "baseline", "report", "formats")
 """Options that name files."""
@@ -143,7 +144,7 @@ def _gates(path: str | None, chosen: tuple[str, ...], *, quiet: bool) -> dict[st
         if name not in gates:
             raise UsageError(f"{file} has no gate {name!r}{nearest(name, gates)}", remedy=f"Gates: {', '.join(gates)}")
     if path is None and file.parent != Path() and not quiet:
-        click.echo(f"Gates of {file}; they run in its folder.", err=True)
+        click.echo(printable(f"Gates of {file}; they run in its folder."), err=True)
     os.chdir(file.parent)
     return {name: gate for name, gate in gates.items() if not chosen or name in chosen}
 

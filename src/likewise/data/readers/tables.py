@@ -161,8 +161,7 @@ class TableSource:
         for path, count, said in zip(self.paths, self.counts, named, strict=True):
             end = first if count is None else first + count
             if count is None or (end > self.start and first < self.stop):
-                told = self.where is not None and self.where.told_by_bounds(self.schema)
-                wanted = Wanted(self.where.expression, self.schema, said) if self.where and told else None
+                wanted = Wanted(self.where, self.schema, said) if self.where else None
                 stored = FORMATS[self.format].read(path, schema, self.start - first, self.stop - first, wanted, few)
                 for position, batch in stored:
                     end = max(end, first + position + batch.num_rows)

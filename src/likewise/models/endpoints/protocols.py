@@ -7,6 +7,7 @@ survive on the way is counted, because a client of the service meets the same lo
 from __future__ import annotations
 
 import json
+import operator
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import counted
 from likewise.data.captured import DTYPES
 from likewise.data.columns import plain
+from likewise.data.files import named_once
 from likewise.errors import UsageError
 from likewise.models.endpoints.transport import EndpointError
 
@@ -104,10 +106,11 @@ def cells(array: Array, tally: Tally) -> Any:
 def parsed(body: bytes, tally: Tally) -> Any:
     """JSON of an answer; an error where it is none, or not whole."""
     try:
-        return json.loads(body.decode("utf-8"), parse_float=tally.number)
+        return json.loads(body.decode("utf-8"), parse_float=tally.number, object_pairs_hook=named_once)
     except (ValueError, RecursionError) as error:
         shown = body[:80].decode(errors="replace").strip()
-        raise EndpointError(f"the answer is not whole JSON ({len(body):,} bytes, {shown!r}…)") from error
+        why = "" if isinstance(error, json.JSONDecodeError | RecursionError) else f": {error}"
+        raise EndpointError(f"the answer is not whole JSON ({len(body):,} bytes, {shown!r}…){why}") from error
 
 
 def column(values: Any, name: str, tally: Tally) -> Array:
@@ -215,19 +218,23 @@ class OpenInference:
             try:
                 if str(tensor["name"]) in found:
                     raise ValueError(f"there are two called {tensor['name']!r}")
-                size = int((tensor.get("parameters") or {}).get("binary_data_size", 0))
+                size = (tensor.get("parameters") or {}).get("binary_data_size", 0)
+                if type(size) is not int or not 0 <= size <= len(behind) - place or (size and "data" in tensor):
+                    raise ValueError(f"{size!r} bytes, of {len(behind) - place:,}")
                 found[str(tensor["name"])] = self._tensor(tensor, behind[place : place + size], size, tally)
                 place += size
             except (AttributeError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
                 raise EndpointError(
                     f"an output of the answer is not a tensor: {type(error).__name__} {error}"
                 ) from error
+        if place != len(behind):
+            raise EndpointError(f"behind the outputs of the answer are {len(behind) - place:,} bytes of nothing")
         return found
 
     def _tensor(self, tensor: Mapping[str, Any], raw: bytes, size: int, tally: Tally) -> Array:
         import numpy as np
 
-        name, shape = str(tensor["name"]), [int(length) for length in tensor["shape"]]
+        name, shape = str(tensor["name"]), [operator.index(length) for length in tensor["shape"]]
         dtype = DTYPES.get(tensor["datatype"])
         if dtype is None:
             raise EndpointError(f"output {name!r} is of type {tensor['datatype']!r}, which the protocol does not have")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 """Whose operators every runtime knows."""
 
+VALUES = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+"""Where a tensor may keep its values beside its raw bytes and a file: in one of these places."""
+
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Every node, also those inside of branches and loops."""
@@ -89,6 +92,32 @@ def require_one_meaning(proto: ModelProto, name: str) -> None:
             f"{name} defines the operator {own!r} itself, and runtimes do not agree on whether that counts",
             remedy="Give its functions a domain of their own",
         )
+    if (weight := _told_twice(proto)) is not None:
+        raise ModelError(
+            f"{name} gives the weight {weight!r} two values, and runtimes do not agree on which one counts",
+            remedy="Export it again",
+        )
+
+
+def _told_twice(proto: ModelProto) -> str | None:
+    """A weight that is there twice, under one name or in two fields of one tensor."""
+    nodes = [node for function in proto.functions for node in function.node]
+    graphs = [proto.graph]
+    while graphs or nodes:
+        for graph in graphs:
+            known = [tensor.name for tensor in graph.initializer]
+            known += [tensor.values.name for tensor in graph.sparse_initializer]
+            if len(set(known)) != len(known):
+                return str(next(name for name in known if known.count(name) > 1))
+        nodes += [node for graph in graphs for node in graph.node]
+        tensors = [tensor for graph in graphs for tensor in graph.initializer]
+        tensors += [part.t for node in nodes for part in node.attribute if part.HasField("t")]
+        for tensor in tensors:
+            told = [*(len(getattr(tensor, field)) > 0 for field in VALUES), tensor.HasField("raw_data")]
+            if sum(told) + (tensor.data_location == tensor.EXTERNAL) > 1:
+                return str(tensor.name)
+        graphs, nodes = [inner for node in nodes for inner in subgraphs(node)], []
+    return None
 
 
 def _made_from_itself(graph: GraphProto) -> str | None:

@@ -37,6 +37,9 @@ BUILT_FROM_DATA = ("datetime", "decimal", "fractions", "pandas", "pathlib", "pya
 STORING = frozenset(("functools.partial", "sklearn.utils._bunch.Bunch"))
 """Classes that take a state by keeping it, and look at nothing in it."""
 
+ZONES = "dateutil/"
+"""How pandas is told of a time zone by its file, any file: it opens that."""
+
 _ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
 
 
@@ -53,6 +56,8 @@ def inert(*values: Any, plain: bool = False, held: dict[int, Any] | None = None)
     while waiting:
         value = waiting.pop()
         kind = type(value)
+        if kind is str and value.startswith(ZONES):
+            return False
         if kind in DATA or id(value) in seen:
             continue
         seen[id(value)] = value

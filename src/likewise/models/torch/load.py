@@ -23,22 +23,23 @@ from likewise.contracts.models import Model
 from likewise.errors import LikewiseError, ModelError, UntrustedModelError, one_line
 from likewise.models import pickles, quietly
 from likewise.models.python import load as load_named
+from likewise.models.torch import scripts
 
 NAME = re.compile(r"[\w.\-/ ]*")
 """What a name in the file may look like: it may end up in generated source, where nothing of this can call anything."""
 
 OPERATORS = re.compile(
-    r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|higher_order|onnx|torchvision)\.\w+(\.\w+)?"
-    r"|_operator\.\w+|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
+    r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|onnx|torchvision)\.\w+(\.\w+)?"
+    r"|torch\.ops\.higher_order\.(cond|while_loop|map_impl|scan|associative_scan|flex_attention|out_dtype|strict_mode"
+    r"|invoke_subgraph|hints_wrapper|with_effects|wrap_with_autocast|wrap_with_set_grad_enabled|auto_functionalized(_v2)?)"
+    r"|_operator\.(getitem|add|mul|sub|truediv|floordiv|mod|pow|neg|abs|ge|le|gt|lt|eq|ne|and_|or_|not_|lshift|rshift)"
+    r"|math\.\w+|torch\.sym_\w+|torch\._sym_\w+"
 )
-FORBIDDEN = re.compile(
-    r"from_file|save|rpc_\w+|_reshape_alias|_nested_view_from_\w+|_sparse_\w+_unsafe|_coo_tensor\w*_unsafe"
-)
-"""Operators that read or write files, call other machines, or point into memory without a look at its size."""
+"""What a graph may call. Others of the higher order run compiled code, or fill in any text (`print`)."""
 
-NAMESPACES = {"aten", "prim", "prims", "quantized", "_quantized", "mkldnn", "mkldnn_prepacked", "onednn", "torchvision"}
-CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|sparse|xnnpack)\b)\w+(?:\.\w+)?")
-"""Compiled classes beside those that hold the weights of quantised layers; some open files and sockets."""
+FACTORIES = {"builtins", "collections"}
+ENUM = "__enum__"
+"""Modules of what makes missing values of a dict, and the mark of an enum: torch imports what a file names there."""
 
 FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
 """Entries that are only ever text: stack traces, constants of operators."""
@@ -143,13 +144,16 @@ def _suspicious(value: Any, key: str = "") -> Iterator[str]:
 
 
 def _harmless(text: str, key: str) -> bool:
-    if key == "target":
-        return OPERATORS.fullmatch(text) is not None and not FORBIDDEN.fullmatch((text.split(".") + [""] * 4)[3])
+    if key in ("target", "as_operator"):
+        known = OPERATORS.fullmatch(text) is not None
+        return known and not scripts.FORBIDDEN.fullmatch((text.split(".") + [""] * 4)[3])
+    if key == "default_factory_module":
+        return text in FACTORIES
     if key in ("expr_str", "guards_code"):
         return _arithmetic(text)
     if key in ("in_spec", "out_spec", "context"):
         return NAME.fullmatch(text) is not None or _harmless_json(text)
-    return NAME.fullmatch(text) is not None
+    return NAME.fullmatch(text) is not None and text != ENUM
 
 
 def _harmless_json(text: str) -> bool:
@@ -243,7 +247,7 @@ def _script(path: str, *, trusted: bool) -> Any:
             module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
     except (RuntimeError, ValueError) as error:
         raise _no_script(path, error) from error
-    found = [] if trusted else sorted(set(_operators(module)))
+    found = [] if trusted else sorted(set(scripts.operators(module)))
     if found:
         raise _refusal(path, found)
     return module
@@ -251,23 +255,18 @@ def _script(path: str, *, trusted: bool) -> Any:
 
 def _refuse_what_scripts(path: str) -> None:
     """Raise unless the source in a TorchScript archive calls nothing but torch's mathematics: loading may run it."""
-    import torch
-
-    found: set[str] = set()
     try:
-        with open(path, "rb") as start:
-            if start.read(4) != b"PK\x03\x04":  # torch looks at the first bytes, zip at the last
-                raise ValueError("something before the archive")
-        reader = torch._C.PyTorchFileReader(path)  # the loader's own: two readers may see two archives in one file
-        if "model.json" in (records := reader.get_all_records()):
-            raise ValueError("it is of a form whose source may lie anywhere in it")
-        for name in records:
-            if name.startswith("code/") and not name.endswith(".debug_pkl"):
-                found.update(_scripted(reader.get_record(name).decode()))
-            elif name.endswith(".pkl"):
-                # The two parts of a name stand in two lines.
-                found.update(CLASSES.findall(reader.get_record(name).decode("latin1").replace("\n", ".")))
-    except (RuntimeError, ValueError, SyntaxError, RecursionError) as error:
+        found = scripts.suspicious(path)
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        SyntaxError,
+        RecursionError,
+        pickle.UnpicklingError,
+        EOFError,
+    ) as error:
         raise _no_script(path, error) from error
     if found:
         raise _refusal(path, sorted(found))
@@ -276,38 +275,6 @@ def _refuse_what_scripts(path: str) -> None:
 def _no_script(path: str, error: Exception) -> ModelError:
     why = f"{path} cannot be loaded as TorchScript: {one_line(error)}"
     return ModelError(why, remedy="Save it again with module.save(path)")
-
-
-def _scripted(source: str) -> Iterator[str]:
-    """The operators and classes in a piece of TorchScript that have no place in a model.
-
-    Any value can be written before any operator (`x.save(…)`), so the names alone are looked at.
-    """
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Attribute(value=ast.Name(id="ops"), attr=space) if space not in NAMESPACES:
-                yield f"operators of {space}"
-            case ast.Attribute():
-                yield from CLASSES.findall(ast.unparse(node))
-        for name in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)):
-            if isinstance(name, str) and FORBIDDEN.fullmatch(name):
-                yield f"aten::{name}"
-
-
-def _operators(module: Any) -> Iterator[str]:
-    """The same of a graph as it was loaded, with everything it calls written out."""
-    import torch
-
-    for method in module._c._method_names():
-        graph = module._c._get_method(method).graph.copy()
-        torch._C._jit_pass_inline(graph)
-        waiting = [graph]
-        while waiting:
-            for node in waiting.pop().nodes():
-                waiting.extend(node.blocks())
-                space, _, name = node.kind().partition("::")
-                if space not in NAMESPACES or FORBIDDEN.fullmatch(name):
-                    yield node.kind()
 
 
 STATE_DICT = "state dict"

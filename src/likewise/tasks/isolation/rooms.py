@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
-from likewise.data.files import is_checkpoint, remove, replacing
+from likewise.data.files import CHECKPOINT, is_checkpoint, remove, replacing, strangers_file
 from likewise.errors import LikewiseError
 
 WRITING = ("export", "fix", "quantize", "record", "stress")
@@ -22,6 +23,9 @@ WRITING = ("export", "fix", "quantize", "record", "stress")
 
 ROOM, NOTE = "likewise.", ".of-likewise"
 """How folders for one command are called, and the file in each that says whose it is."""
+
+LONGEST_NOTE = 1_000
+"""Bytes of such a note that are read."""
 
 FORGOTTEN = 60.0
 """Seconds after which an empty folder of ours is nobody's: the note is written as soon as there is one."""
@@ -76,10 +80,12 @@ def _sweep(folder: str | Path, prefix: str) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             owner = entry.name.removeprefix(prefix).partition(".")[0]
-            if not entry.name.startswith(prefix) or not owner.isdecimal() or _runs(int(owner)):
+            if not entry.name.startswith(prefix) or not owner.isdecimal() or not _our_folder(entry):
                 continue
-            with contextlib.suppress(OSError):
-                if (Path(entry.path) / NOTE).read_text() == _system():
+            if _runs(int(owner)):
+                continue
+            with contextlib.suppress(OSError), strangers_file(os.path.join(entry.path, NOTE)) as note:
+                if note.read(LONGEST_NOTE) == _system().encode():
                     remove(entry.path, NOTE)
             with contextlib.suppress(OSError):
                 # Killed before there was a note: nothing is in it.
@@ -87,10 +93,18 @@ def _sweep(folder: str | Path, prefix: str) -> None:
                     os.rmdir(entry.path)
 
 
+def _our_folder(entry: os.DirEntry[str]) -> bool:
+    """Is this no link, and nobody else's? Where files are temporary, others make what they like."""
+    with contextlib.suppress(OSError):
+        told = entry.stat(follow_symlinks=False)
+        return stat.S_ISDIR(told.st_mode) and told.st_uid == getattr(os, "getuid", lambda: told.st_uid)()
+    return False
+
+
 def _runs(number: int) -> bool:
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True
@@ -111,7 +125,11 @@ def _put_in_place(made: Path, output: Path) -> None:
 def put_checkpoint(made: Path, place: str) -> None:
     """Put what a worker has reached beside its report, if that can be done; a run does not end for it."""
     with contextlib.suppress(OSError, LikewiseError):
-        if made.is_file() and not made.is_symlink() and (not os.path.lexists(place) or is_checkpoint(Path(place))):
-            with replacing(Path(place)) as file:
-                shutil.copyfile(made, file)
+        # The worker lives, and may put something else there meanwhile: what was opened is looked at and copied.
+        with strangers_file(made) as reached:
+            ours = reached.read(len(CHECKPOINT)) == CHECKPOINT
+            if ours and (not os.path.lexists(place) or is_checkpoint(Path(place))):
+                with replacing(Path(place)) as file, file.open("wb") as kept:
+                    kept.write(CHECKPOINT)
+                    shutil.copyfileobj(reached, kept)
         made.unlink()
