@@ -32,6 +32,9 @@ MOST_DIFFERING = 12
 ALIKE = 0.5
 """Names or order tell what stands for what if they do so of this part of the nodes."""
 
+ONE_NODE = (1, 2)
+"""One place, one node on either side: no way of laying graphs side by side leaves less."""
+
 ORT = "onnxruntime"
 
 CONSTANT, UNKNOWN = "(a constant)", "(not there)"
@@ -73,6 +76,11 @@ class Diff:
     laid: Laid
     places: tuple[Spot, ...]
     whole: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """In how many places they differ, and in how many nodes there."""
+        return len(self.places), sum(len(spot.nodes) + len(spot.others) for spot in self.places)
 
     @property
     def groups(self) -> list[tuple[Spot, ...]]:
@@ -152,7 +160,7 @@ def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
 
 
 def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]]) -> Diff | None:
-    """Where two graphs differ, in the way of laying them side by side that leaves the fewest places; else None.
+    """Where two graphs differ, in the way of laying them side by side that leaves the least; else None.
 
     `outputs` are the names of outputs that are compared, the candidate's and the twin's.
     """
@@ -161,9 +169,9 @@ def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]])
         laid = _laid(candidate, other, pairs(candidate, other))
         if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
             made = _diff(_grown(laid), outputs)
-            if made is not None and (best is None or len(made.places) < len(best.places)):
+            if made is not None and (best is None or made.size < best.size):
                 best = made
-        if best is not None and best.whole and len(best.places) == 1:
+        if best is not None and best.whole and best.size <= ONE_NODE:
             break
     return best
 
@@ -186,7 +194,22 @@ def _by_names(candidate: Opened, other: Opened) -> dict[int, int]:
 
 
 def _by_order(candidate: Opened, other: Opened) -> dict[int, int]:
-    return {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
+    found = {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
+    laid = _laid(candidate, other, found)
+    return {mine: yours for mine, yours in found.items() if not _strangers(laid, mine, yours)}
+
+
+def _strangers(laid: Laid, index: int, there: int) -> bool:
+    """Have two nodes nothing in common but their operator: other attributes, and nothing that both read?"""
+    mine, yours = laid.candidate.node(index), laid.twin.node(there)
+    if list(mine.attribute) == list(yours.attribute) or not mine.input:
+        return False
+    held, wanted = laid.candidate.constants_of(index), laid.twin.constants_of(there)
+    if any(_same(held[slot], wanted.get(slot)) for slot in held):
+        return False
+    if any(laid.tensors.get(name) == other for name, other in zip(mine.input, yours.input, strict=False)):
+        return False
+    return any(True for _ in grafts.attributes(laid.candidate.proto, mine, laid.twin.proto, yours))
 
 
 def _laid(candidate: Opened, other: Opened, nodes: Mapping[int, int]) -> Laid:
@@ -300,9 +323,14 @@ def _wired(laid: Laid, index: int | None, name: str, other: str) -> Spot | None:
     there = () if other in laid.given else _before(laid.twin, other, laid.given)
     if here is None or there is None or (not here and not there):
         return None
+    if index is None and not here and name not in laid.candidate.makers:
+        return None
     if here:
         return Spot("replaced" if there else "bypassed", ((name, other),), here, there)
-    return None if index is None else Spot("inserted", ((name, other),), (index,), there)
+    if index is None:
+        # The part of an output that is missing comes behind the node that gives it.
+        return Spot("appended", ((name, other),), (laid.candidate.makers[name],), there)
+    return Spot("inserted", ((name, other),), (index,), there)
 
 
 def _before(graph: Opened, name: str, known: Mapping[str, str]) -> tuple[int, ...] | None:
@@ -335,7 +363,8 @@ def _put_right(laid: Laid, places: Sequence[Spot]) -> ModelProto | None:
         for index in place.nodes:
             pairs = zip(laid.candidate.node(index).output, laid.twin.node(laid.nodes[index]).output, strict=False)
             tensors |= {name: there for name, there in pairs if name and there}
-    given = {there: name for there, name in laid.given.items() if name not in tensors}
+    behind = {name for place in places if place.how == "appended" for name, _ in place.tensors}
+    given = {there: name for there, name in laid.given.items() if name not in tensors or name in behind}
     return grafts.graft(laid.candidate, laid.twin, tensors, given=given)
 
 
