@@ -195,21 +195,29 @@ def _by_names(candidate: Opened, other: Opened) -> dict[int, int]:
 
 def _by_order(candidate: Opened, other: Opened) -> dict[int, int]:
     found = {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
-    laid = _laid(candidate, other, found)
-    return {mine: yours for mine, yours in found.items() if not _strangers(laid, mine, yours)}
+    while True:
+        # What reads a stranger may be one, too.
+        laid = _laid(candidate, other, found)
+        kept = {mine: yours for mine, yours in found.items() if not _strangers(laid, mine, yours)}
+        if len(kept) == len(found):
+            return found
+        found = kept
 
 
 def _strangers(laid: Laid, index: int, there: int) -> bool:
-    """Have two nodes nothing in common but their operator: other attributes, and nothing that both read?"""
+    """Have two nodes nothing in common but their operator: other attributes, and nothing that both read?
+
+    A shape is that of many tensors: one that is taken of another is another one.
+    """
     mine, yours = laid.candidate.node(index), laid.twin.node(there)
-    if list(mine.attribute) == list(yours.attribute) or not mine.input:
+    if (list(mine.attribute) == list(yours.attribute) and mine.op_type != "Shape") or not mine.input:
         return False
     held, wanted = laid.candidate.constants_of(index), laid.twin.constants_of(there)
-    if any(_same(held[slot], wanted.get(slot)) for slot in held):
+    both = zip(mine.input, yours.input, strict=False)
+    if any(_same(held[slot], wanted.get(slot)) for slot in held) or any(laid.tensors.get(a) == b for a, b in both):
         return False
-    if any(laid.tensors.get(name) == other for name, other in zip(mine.input, yours.input, strict=False)):
-        return False
-    return any(True for _ in grafts.attributes(laid.candidate.proto, mine, laid.twin.proto, yours))
+    attributes = grafts.attributes(laid.candidate.proto, mine, laid.twin.proto, yours)
+    return mine.op_type == "Shape" or any(True for _ in attributes)
 
 
 def _laid(candidate: Opened, other: Opened, nodes: Mapping[int, int]) -> Laid:

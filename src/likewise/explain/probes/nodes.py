@@ -228,9 +228,10 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
         narrowed = all(entry.kind == "narrowed" for entry in differences)
         return _cause(node.op_type, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
     instead = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
-    if all(graph.node(index).op_type in IDLE for index in graft.nodes):
-        told = " and ".join(sorted({IDLE[graph.node(index).op_type] for index in graft.nodes}))
-        return "model-part-dropped", f"{here} {told} where the reference has {instead}", AGAIN
+    operators = {graph.node(index).op_type for index in graft.nodes}
+    for idle, does in IDLE.items():
+        if operators <= {idle, "Shape"}:
+            return "model-part-dropped", f"{here} {does} where the reference has {instead}", AGAIN
     wanted = culprit.beside.theirs.get(_wanted(culprit))
     held = culprit.beside.ours.get(graft.tensor)
     near = wanted is not None and held is not None and splice.apart(held, wanted) <= NEAR
