@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -354,6 +354,35 @@ def test_a_reduction_that_only_does_what_another_node_should_is_not_the_cause(tm
     rows = {"x": np.abs(ROWS["x"]) + 1}
     report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", rows, edge="off", batch_sizes=())
     assert report.diagnoses[0].nodes == ("above",)
+
+
+def test_one_tensor_that_stands_for_two_is_told_apart_by_its_readers(tmp_path: Path) -> None:
+    """Zeros for two things that the reference computes."""
+
+    def added(nodes: Sequence[onnx.NodeProto], first: str, second: str) -> onnx.ModelProto:
+        proto = model()
+        for reader, source, term in (("tanh", "m", second), ("act", "h", first)):
+            node(proto, reader).input[0] = f"{source} added"
+            place = list(proto.graph.node).index(node(proto, reader))
+            proto.graph.node.insert(place, helper.make_node("Add", [source, term], [f"{source} added"], name=source))
+        for one in reversed(nodes):
+            proto.graph.node.insert(1, one)
+        return proto
+
+    computed = [
+        helper.make_node("MatMul", ["x", "w1"], ["start"], name="start"),
+        helper.make_node("Sigmoid", ["h"], ["gate"], name="gate"),
+    ]
+    zeros = [
+        helper.make_node("Shape", ["h"], ["shape"], name="shape"),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"], name="zeros"),
+    ]
+    onnx.save(added(computed, "start", "gate"), tmp_path / "sound.onnx")
+    onnx.save(added(zeros, "zeros", "zeros"), tmp_path / "wrong.onnx")
+    report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", ROWS, edge="off", batch_sizes=())
+    found = report.diagnoses[0]
+    assert (found.cause, found.explained_share) == ("model-part-dropped", 1.0)
+    assert "zeros" in found.nodes
 
 
 @pytest.mark.parametrize(("axis", "named"), [(1, "soft"), (2, "")])

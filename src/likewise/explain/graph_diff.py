@@ -8,6 +8,7 @@ model takes; what cannot be told this way is looked for by values (`explain/spli
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -59,7 +60,8 @@ class Laid:
 class Spot:
     """One place where both differ: the twin's tensors by the candidate's that are put right there.
 
-    `stored` is the constant that is all the difference; many nodes may read it.
+    `stored` is the constant that is all the difference; many nodes may read it. `readers` are those that read what
+    stands before them.
     """
 
     how: str
@@ -67,6 +69,12 @@ class Spot:
     nodes: tuple[int, ...]
     others: tuple[int, ...]
     stored: str = ""
+    readers: tuple[int, ...] = ()
+
+    def also(self, other: Spot) -> Spot:
+        """The same, for the nodes of another spot too."""
+        nodes, readers = dict.fromkeys([*self.nodes, *other.nodes]), dict.fromkeys([*self.readers, *other.readers])
+        return replace(self, nodes=tuple(nodes), readers=tuple(readers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +279,7 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
         for place in _at(laid, index, there):
             known = found.get(place.tensors)
             # What several nodes read is one place.
-            found[place.tensors] = place if known is None else replace(known, nodes=_both(known.nodes, place.nodes))
+            found[place.tensors] = place if known is None else known.also(place)
         if len({spot.stored or key for key, spot in found.items()}) > MOST_DIFFERING:
             return None
     for name, theirs in outputs:
@@ -283,10 +291,6 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
         else:
             found.setdefault(between.tensors, between)
     return Diff(laid, tuple(found.values()), whole)
-
-
-def _both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys([*one, *other]))
 
 
 def _at(laid: Laid, index: int, there: int) -> Iterator[Spot]:
@@ -333,12 +337,13 @@ def _wired(laid: Laid, index: int | None, name: str, other: str) -> Spot | None:
         return None
     if index is None and not here and name not in laid.candidate.makers:
         return None
+    tensors, readers = ((name, other),), () if index is None else (index,)
     if here:
-        return Spot("replaced" if there else "bypassed", ((name, other),), here, there)
-    if index is None:
-        # The part of an output that is missing comes behind the node that gives it.
-        return Spot("appended", ((name, other),), (laid.candidate.makers[name],), there)
-    return Spot("inserted", ((name, other),), (index,), there)
+        return Spot("replaced" if there else "bypassed", tensors, here, there, readers=readers)
+    # The part of an output that is missing comes behind the node that gives it.
+    return Spot(
+        "inserted" if readers else "appended", tensors, readers or (laid.candidate.makers[name],), there, "", readers
+    )
 
 
 def _before(graph: Opened, name: str, known: Mapping[str, str]) -> tuple[int, ...] | None:
@@ -360,15 +365,15 @@ def _run(trial: Trial, laid: Laid, places: Sequence[Spot]) -> Effect | None:
 def _put_right(laid: Laid, places: Sequence[Spot]) -> ModelProto | None:
     """The candidate with the twin's part in these places."""
     if len(places) == 1 and places[0].how == "inserted":
-        tensors, readers = dict(places[0].tensors), places[0].nodes
+        tensors, readers = dict(places[0].tensors), places[0].readers
         return grafts.graft(laid.candidate, laid.twin, tensors, given=laid.given, readers=readers)
-    tensors = {}
+    tensors, times = {}, Counter(name for place in places for name, _ in place.tensors)
     for place in places:
-        if place.how != "inserted":
+        # What is one tensor here and several there is told apart by the nodes that read it, as is what is missing.
+        apart = place.how == "inserted" or (place.readers and any(times[name] > 1 for name, _ in place.tensors))
+        if not apart:
             tensors |= dict(place.tensors)
-            continue
-        # Beside others it is written with the nodes that read it.
-        for index in place.nodes:
+        for index in place.readers if apart else ():
             pairs = zip(laid.candidate.node(index).output, laid.twin.node(laid.nodes[index]).output, strict=False)
             tensors |= {name: there for name, there in pairs if name and there}
     behind = {name for place in places if place.how == "appended" for name, _ in place.tensors}

@@ -285,7 +285,7 @@ def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:
 
 def _place(culprits: Sequence[Culprit]) -> Place:
     graph = culprits[0].beside.candidate
-    found = [culprit.beside.candidate.node(index) for culprit in culprits for index in culprit.graft.nodes]
+    found = [graph.node(index) for index in dict.fromkeys(i for culprit in culprits for i in culprit.graft.nodes)]
     place = trace.place_of(*found)
     if (how := culprits[0].graft.how) in MISSING:
         missing = [culprits[0].beside.twin.node(index).op_type for index in culprits[0].graft.others]
