@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,8 @@ def model() -> onnx.ModelProto:
         helper.make_node("Tanh", ["m"], ["t"], name="tanh"),
         helper.make_node("Mul", ["t", "scale"], ["s"], name="scaled"),
         helper.make_node("Sub", ["a", "s"], ["d"], name="minus"),
-        helper.make_node("MatMul", ["d", "w3"], ["y"], name="head"),
+        helper.make_node("MatMul", ["d", "w3"], ["e"], name="head"),
+        helper.make_node("Softsign", ["e"], ["y"], name="bounded"),
     ]
     graph = helper.make_graph(
         nodes,
@@ -94,6 +95,22 @@ def one_more(proto: onnx.ModelProto) -> None:
     proto.graph.node.insert(4, helper.make_node("Softsign", ["t"], ["again"], name="extra"))
 
 
+def end(proto: onnx.ModelProto) -> None:
+    """The last node is gone, and what is read from the one before is the output."""
+    proto.graph.node.remove(node(proto, "bounded"))
+    node(proto, "head").output[0] = "y"
+
+
+def without_rows_of_its_own(proto: onnx.ModelProto) -> None:
+    """A constant in the place of what is computed."""
+    shape = helper.make_node("Shape", ["m"], ["shape"], name="shape")
+    filled = helper.make_node("ConstantOfShape", ["shape"], ["t"], name="filled")
+    place = list(proto.graph.node).index(node(proto, "tanh"))
+    del proto.graph.node[place]
+    proto.graph.node.insert(place, filled)
+    proto.graph.node.insert(place, shape)
+
+
 def in_two(proto: onnx.ModelProto) -> None:
     """Written with other nodes, wrongly."""
     edits.replace_reads(proto.graph, {"t": "written"})
@@ -112,6 +129,8 @@ FAULTS: dict[str, tuple[Callable[[onnx.ModelProto], None], str, str]] = {
     "weight": (weight, "weight-corruption", "inner"),
     "removed": (removed, "model-part-dropped", "inner"),
     "one more": (one_more, "operator-semantics", "extra"),
+    "end": (end, "model-part-dropped", "head"),
+    "filled": (without_rows_of_its_own, "model-part-dropped", "filled"),
     "in two": (in_two, "operator-semantics", "squared"),
 }
 
@@ -292,3 +311,97 @@ def test_a_fault_in_one_of_two_files_quantised_alike(tmp_path: Path) -> None:
     onnx.save(proto, tmp_path / "wrong.onnx")
     report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", ROWS, edge="off", batch_sizes=())
     assert (report.diagnoses[0].cause, report.diagnoses[0].nodes) == ("operator-semantics", ("tanh",))
+
+
+def test_nodes_that_share_nothing_but_their_operator_are_not_laid_beside_one_another() -> None:
+    """Zeros in the place of what the reference computes from ones, of another shape."""
+
+    def started(value: float, source: str, *more: onnx.NodeProto) -> onnx.ModelProto:
+        proto, start = model(), more[-1].output[0] if more else "fill"
+        filled = helper.make_node("ConstantOfShape", ["shape"], ["fill"])
+        filled.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.float32([value]))))
+        shape = helper.make_node("Shape", [source], ["shape"])
+        added = helper.make_node("Add", ["h", start], ["sum"])
+        for one in (added, *reversed(more), filled, shape):
+            proto.graph.node.insert(1, one)
+        node(proto, "act").input[0] = "sum"
+        return proto
+
+    other = renamed(started(0.0, "h"))
+    found = places(started(1.0, "x", helper.make_node("MatMul", ["fill", "w1"], ["start"])), other)
+    assert found is not None
+    assert [place.how for place in found.places] == ["replaced"]
+
+
+def test_a_reduction_that_only_does_what_another_node_should_is_not_the_cause(tmp_path: Path) -> None:
+    """The largest of rows decides about all of them; their sum would be above the wrong threshold, too."""
+
+    def branching(threshold: float) -> onnx.ModelProto:
+        nodes = [
+            helper.make_node("ReduceMax", ["x"], ["most"], name="largest", keepdims=0),
+            helper.make_node("Greater", ["most", "t"], ["loud"], name="above"),
+            helper.make_node("Where", ["loud", "half", "whole"], ["factor"], name="choice"),
+            helper.make_node("Mul", ["x", "factor"], ["y"], name="scaled"),
+        ]
+        values = [[helper.make_tensor_value_info(name, 1, ["n", 6])] for name in "xy"]
+        held = {"t": np.float32(threshold), "half": np.float32(0.5), "whole": np.float32(1)}
+        stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in held.items()]
+        graph = helper.make_graph(nodes, "g", *values, stored)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    for name, threshold in (("sound", 1.0), ("wrong", 9.0)):
+        onnx.save(branching(threshold), tmp_path / f"{name}.onnx")
+    rows = {"x": np.abs(ROWS["x"]) + 1}
+    report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", rows, edge="off", batch_sizes=())
+    assert report.diagnoses[0].nodes == ("above",)
+
+
+def test_one_tensor_that_stands_for_two_is_told_apart_by_its_readers(tmp_path: Path) -> None:
+    """Zeros for two things that the reference computes."""
+
+    def added(nodes: Sequence[onnx.NodeProto], first: str, second: str) -> onnx.ModelProto:
+        proto = model()
+        for reader, source, term in (("tanh", "m", second), ("act", "h", first)):
+            node(proto, reader).input[0] = f"{source} added"
+            place = list(proto.graph.node).index(node(proto, reader))
+            proto.graph.node.insert(place, helper.make_node("Add", [source, term], [f"{source} added"], name=source))
+        for one in reversed(nodes):
+            proto.graph.node.insert(1, one)
+        return proto
+
+    computed = [
+        helper.make_node("MatMul", ["x", "w1"], ["start"], name="start"),
+        helper.make_node("Sigmoid", ["h"], ["gate"], name="gate"),
+    ]
+    zeros = [
+        helper.make_node("Shape", ["h"], ["shape"], name="shape"),
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"], name="zeros"),
+    ]
+    onnx.save(added(computed, "start", "gate"), tmp_path / "sound.onnx")
+    onnx.save(added(zeros, "zeros", "zeros"), tmp_path / "wrong.onnx")
+    report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", ROWS, edge="off", batch_sizes=())
+    found = report.diagnoses[0]
+    assert (found.cause, found.explained_share) == ("model-part-dropped", 1.0)
+    assert "zeros" in found.nodes
+
+
+@pytest.mark.parametrize(("axis", "named"), [(1, "soft"), (2, "")])
+def test_a_node_that_means_something_else_in_another_opset(axis: int, named: str, tmp_path: Path) -> None:
+    """Before opset 13 a softmax over axis 1 of three is one over all that follows; over the last it is the same."""
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["p"], name="soft", axis=axis),
+        helper.make_node("Mul", ["p", "k"], ["y"], name="scaled"),
+    ]
+    values = [[helper.make_tensor_value_info(name, 1, ["n", 3, 4])] for name in "xy"]
+    for opset in (11, 13):
+        graph = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(np.float32(8), "k")])
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8),
+            tmp_path / f"{opset}.onnx",
+        )
+    rows = {"x": RNG.normal(size=(24, 3, 4)).astype(np.float32)}
+    report = likewise.check(tmp_path / "11.onnx", tmp_path / "13.onnx", rows, edge="off", batch_sizes=())
+    assert [(found.cause, found.nodes) for found in report.diagnoses] == (
+        [("operator-semantics", (named,))] if named else []
+    )
+    assert report.passed != bool(named)

@@ -106,6 +106,26 @@ def test_the_same_form_passes(net, pictures):
     assert report.diagnoses == ()
 
 
+def test_a_form_that_suits_the_rows_of_others_as_well_is_not_told(net):
+    """Small pictures, and an answer that hardly follows them: divided by 255 they all give what black gives."""
+    rng = np.random.default_rng(0)
+    pictures = {"image": rng.normal(0, 0.05, (60, 3, 8, 8)).astype(np.float32)}
+    louder = graph_of(net)
+    louder.graph.node[-1].output[0] = "clean"
+    more = rng.normal(size=(3 * 8 * 8, 5)).astype(np.float32)
+    louder.graph.initializer.append(numpy_helper.from_array(more, "more"))
+    louder.graph.node.extend(
+        [
+            helper.make_node("Flatten", ["image"], ["pixels"]),
+            helper.make_node("MatMul", ["pixels", "more"], ["loud"]),
+            helper.make_node("Add", ["clean", "loud"], ["output"]),
+        ]
+    )
+    report = data_only.explain(net, louder, pictures, abs_tol=0.12)
+    assert not report.passed
+    assert all(found.cause != "input-layout" for found in report.diagnoses)
+
+
 def test_another_network_is_not_a_matter_of_form(net, pictures):
     torch.manual_seed(1)
     report = data_only.explain(net, graph_of(Net()), pictures, explain_budget=30)

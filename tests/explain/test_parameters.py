@@ -12,9 +12,13 @@ import pandas as pd
 import piped
 import pytest
 from piped import top
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import StackingClassifier, VotingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.mixture import GaussianMixture
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -49,6 +53,36 @@ def test_weights_of_neighbours_that_a_converter_passes_over(rows):
     assert (best.cause, best.culprit) == (
         "aggregation", "KNeighborsRegressor (weights='uniform' instead of weights='distance')",
     )  # fmt: skip
+
+
+def test_an_isotonic_calibration_that_a_converter_reads_at_the_nearest_point(rows):
+    flag = (rows.a + np.random.default_rng(1).normal(0, 2, len(rows)) > 5).astype(int)
+    model = CalibratedClassifierCV(GaussianNB(), method="isotonic", cv=2).fit(rows.to_numpy(), flag)
+    best = top(model, piped.exported(model), {"X": rows.to_numpy()})
+    assert (best.cause, best.culprit.partition(" ")[0]) == ("operator-semantics", "IsotonicRegression")
+    assert "calibrated_classifiers[1]__calibrators[0]" in best.culprit
+
+
+def test_neighbours_that_are_equally_near():
+    """On a grid many are; scikit-learn takes whichever its tree comes to first, ONNX the first of the data."""
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 4, (200, 3)).astype(np.float32)
+    model = KNeighborsRegressor(4).fit(table, rng.normal(size=200))
+    best = top(model, piped.exported(model), {"X": table})
+    assert (best.cause, best.culprit, best.explained_share) == ("tie-breaking", "KNeighborsRegressor", 1.0)
+    other = copy.deepcopy(model)
+    other._y = other._y + 1.0
+    assert not piped.diagnoses(model, piped.exported(other), {"X": table}), "ties are not all of it"
+
+
+def test_the_scale_of_a_target_that_is_not_put_back(rows):
+    value = 300 * rows.a.to_numpy() + 4000
+    model = GaussianProcessRegressor(RBF(3.0), alpha=0.5, normalize_y=True, optimizer=None).fit(rows, value)
+    other = copy.deepcopy(model)
+    other._y_train_mean, other._y_train_std = np.zeros(1), np.ones(1)
+    best = top(model, exported(other, rows), rows)
+    assert (best.cause, best.explained_share) == ("model-part-dropped", 1.0)
+    assert "_y_train_std and _y_train_mean left out" in best.culprit
 
 
 def test_a_count_in_a_member_is_named_with_its_path(rows):

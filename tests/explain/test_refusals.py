@@ -125,3 +125,13 @@ def test_a_framework_that_is_not_installed_is_no_diagnosis(monkeypatch):
     report = data_only.explain(product(), "model.xml", {"x": sg.rows()})
     assert not report.passed
     assert [entry.cause for entry in report.diagnoses] == []
+
+
+def test_a_module_whose_code_does_not_import_is_not_told_to_be_exported(tmp_path):
+    (tmp_path / "nets.py").write_text("import a_module_of_nobody\n\nclass Net: ...\n")
+    (tmp_path / "weights.pt").write_bytes(b"")
+    options = {"reference_options": {"factory": f"{tmp_path / 'nets.py'}:Net"}}
+    report = data_only.explain(str(tmp_path / "weights.pt"), product(), {"x": sg.rows()}, **options)
+    (best,) = report.diagnoses
+    assert best.cause == "unloadable-model"
+    assert "likewise export" not in best.remedy

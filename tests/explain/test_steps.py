@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 from piped import NUMBERS, ask_only, changed, diagnoses, exported, fitted, people, step, strangers, top
+from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     KBinsDiscretizer,
     MinMaxScaler,
@@ -182,6 +183,26 @@ def test_the_indicator_columns_that_a_converter_forgets_are_named():
     best = top(model, exported(model), {"X": frame[NUMBERS].to_numpy()})
     assert best.cause == "missing-value-handling"
     assert "3 of the 5 columns" in best.evidence
+
+
+def test_a_column_of_a_step_that_the_model_of_the_export_has_no_room_for_is_missed():
+    """Rare categories are one more column; written by hand without it, the model has a coefficient less as well."""
+    frame, label = people()
+    known = ["Berlin", "Paris", "Rome"]
+
+    def encoded(**options):
+        return ColumnTransformer(
+            [("words", OneHotEncoder(sparse_output=False, **options), ["city"])], remainder="passthrough"
+        )
+
+    frame = frame[["city", "age"]]
+    model = make_pipeline(encoded(min_frequency=30, handle_unknown="infrequent_if_exist"), LogisticRegression())
+    model.fit(frame, label)
+    other = make_pipeline(encoded(categories=[known], handle_unknown="ignore").fit(frame), deepcopy(model[1]))
+    other[1].coef_, other[1].n_features_in_ = np.delete(other[1].coef_, 3, axis=1), 4
+    best = top(model, exported(other, frame), frame)
+    assert (best.cause, best.path, best.explained_share) == ("preprocessing-differs", "columntransformer__words", 1.0)
+    assert "has 3 of the 4 columns" in best.evidence
 
 
 def test_missing_text_that_an_encoder_learned_is_not_found_by_the_export():

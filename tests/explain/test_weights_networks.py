@@ -64,6 +64,17 @@ class Attending(nn.Module):
         return self.head(self.layer(x)[:, 0])
 
 
+class Placed(nn.Module):
+    """Words and their places: exporters store the rows of the table that a sentence of this length reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(10, 6), nn.Embedding(20, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.words(x) + self.places(torch.arange(x.shape[1]))).mean(1))
+
+
 def perceptron():
     layers = [nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)]
     return nn.Sequential(*layers)
@@ -122,6 +133,12 @@ def test_a_faithful_export_passes_without_a_word(name, exporter):
     report = data_only.explain(trained(name), graph(name, exporter), data(name))
     assert report.passed
     assert report.diagnoses == ()
+
+
+def test_a_table_of_which_an_exporter_stores_the_rows_that_are_read_is_stale_with_the_rest():
+    before, now = (torch.manual_seed(seed) and Placed().eval() for seed in (0, 1))
+    ids = np.random.default_rng(0).integers(0, 10, (48, 5))
+    assert top(now, exported(before, ids), {"x": ids}) == ("stale-weights", "model")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -192,30 +192,37 @@ def _proven(watched: Watched, step: Step, expected: Array, tables: Mapping[Tenso
 
 
 def _narrower(watched: Watched, step: Step, expected: Array) -> WrongStep | None:
-    """A tensor that lacks columns of the step, and with them answers like the reference."""
+    """A tensor without some columns of the step, which are the difference: put in there, or left out of the step."""
     width, tensors = expected.shape[1], watched.tensors
     rows = _rows_for(watched.case, width)
     names = [name for name, array in tensors.items() if width / 2 <= array.size // len(array) < width]
     for name in reversed(names):
         place = TensorPart(name)
-        table = place.of(tensors[name])
-        kept = kept_columns(table, expected)
-        effect = None if kept is None else _repaired(watched, step, place, rows, width)
-        if kept is not None and effect is not None and effect.explains:
+        if (kept := kept_columns(table := place.of(tensors[name]), expected)) is None:
+            continue
+        repaired = _repaired(watched, step, place, rows, width)
+        # What follows may have no room for them.
+        effect = _reproduced(watched.case, step, place, rows, width, list(kept)) if repaired is None else repaired
+        if effect is not None and effect.explains:
             lacking = tuple(column for column in range(width) if column not in kept)
-            return WrongStep(step, place, watched, expected, table, effect, rows, injected=True, lacking=lacking)
+            injected = repaired is not None
+            return WrongStep(step, place, watched, expected, table, effect, rows, injected=injected, lacking=lacking)
     return None
 
 
-def _reproduced(case: Case, step: Step, place: TensorPart, rows: Array, width: int) -> Effect | None:
-    """The reference with the graph's tensor in the place of its step."""
+def _reproduced(
+    case: Case, step: Step, place: TensorPart, rows: Array, width: int, kept: Any = slice(None)
+) -> Effect | None:
+    """The reference with the graph's tensor in the place of its step, or of those columns that it has kept."""
     with reader(case, place.tensor) as read:
 
         def answer(batch: Batch) -> Tensors | None:
             array = read(batch)
             if array is None or len(array) != len(batch):
                 return None
-            return ask_changed(case, {step.path: _giving(place.of(array))}, batch)
+            values = np.zeros((len(array), width))
+            values[:, kept] = place.of(array)
+            return ask_changed(case, {step.path: _giving(values)}, batch)
 
         answered = in_parts(case, rows, width, answer)
     return None if answered is None else Trial(case, rows).effect(reference=answered)

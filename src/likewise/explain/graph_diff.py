@@ -8,6 +8,7 @@ model takes; what cannot be told this way is looked for by values (`explain/spli
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ MOST_DIFFERING = 12
 
 ALIKE = 0.5
 """Names or order tell what stands for what if they do so of this part of the nodes."""
+
+ONE_NODE = (1, 2)
+"""One place, one node on either side: no way of laying graphs side by side leaves less."""
 
 ORT = "onnxruntime"
 
@@ -56,7 +60,8 @@ class Laid:
 class Spot:
     """One place where both differ: the twin's tensors by the candidate's that are put right there.
 
-    `stored` is the constant that is all the difference; many nodes may read it.
+    `stored` is the constant that is all the difference; many nodes may read it. `readers` are those that read what
+    stands before them.
     """
 
     how: str
@@ -64,6 +69,12 @@ class Spot:
     nodes: tuple[int, ...]
     others: tuple[int, ...]
     stored: str = ""
+    readers: tuple[int, ...] = ()
+
+    def also(self, other: Spot) -> Spot:
+        """The same, for the nodes of another spot too."""
+        nodes, readers = dict.fromkeys([*self.nodes, *other.nodes]), dict.fromkeys([*self.readers, *other.readers])
+        return replace(self, nodes=tuple(nodes), readers=tuple(readers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,11 @@ class Diff:
     laid: Laid
     places: tuple[Spot, ...]
     whole: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """In how many places they differ, and in how many nodes there."""
+        return len(self.places), sum(len(spot.nodes) + len(spot.others) for spot in self.places)
 
     @property
     def groups(self) -> list[tuple[Spot, ...]]:
@@ -152,7 +168,7 @@ def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
 
 
 def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]]) -> Diff | None:
-    """Where two graphs differ, in the way of laying them side by side that leaves the fewest places; else None.
+    """Where two graphs differ, in the way of laying them side by side that leaves the least; else None.
 
     `outputs` are the names of outputs that are compared, the candidate's and the twin's.
     """
@@ -161,9 +177,9 @@ def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]])
         laid = _laid(candidate, other, pairs(candidate, other))
         if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
             made = _diff(_grown(laid), outputs)
-            if made is not None and (best is None or len(made.places) < len(best.places)):
+            if made is not None and (best is None or made.size < best.size):
                 best = made
-        if best is not None and best.whole and len(best.places) == 1:
+        if best is not None and best.whole and best.size <= ONE_NODE:
             break
     return best
 
@@ -186,7 +202,30 @@ def _by_names(candidate: Opened, other: Opened) -> dict[int, int]:
 
 
 def _by_order(candidate: Opened, other: Opened) -> dict[int, int]:
-    return {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
+    found = {mine: yours for yours, mine in weight_matching.aligned(other.proto, candidate.proto)}
+    while True:
+        # What reads a stranger may be one, too.
+        laid = _laid(candidate, other, found)
+        kept = {mine: yours for mine, yours in found.items() if not _strangers(laid, mine, yours)}
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def _strangers(laid: Laid, index: int, there: int) -> bool:
+    """Have two nodes nothing in common but their operator: other attributes, and nothing that both read?
+
+    A shape is that of many tensors: one that is taken of another is another one.
+    """
+    mine, yours = laid.candidate.node(index), laid.twin.node(there)
+    if (list(mine.attribute) == list(yours.attribute) and mine.op_type != "Shape") or not mine.input:
+        return False
+    held, wanted = laid.candidate.constants_of(index), laid.twin.constants_of(there)
+    both = zip(mine.input, yours.input, strict=False)
+    if any(_same(held[slot], wanted.get(slot)) for slot in held) or any(laid.tensors.get(a) == b for a, b in both):
+        return False
+    attributes = grafts.attributes(laid.candidate.proto, mine, laid.twin.proto, yours)
+    return mine.op_type == "Shape" or any(True for _ in attributes)
 
 
 def _laid(candidate: Opened, other: Opened, nodes: Mapping[int, int]) -> Laid:
@@ -240,7 +279,7 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
         for place in _at(laid, index, there):
             known = found.get(place.tensors)
             # What several nodes read is one place.
-            found[place.tensors] = place if known is None else replace(known, nodes=_both(known.nodes, place.nodes))
+            found[place.tensors] = place if known is None else known.also(place)
         if len({spot.stored or key for key, spot in found.items()}) > MOST_DIFFERING:
             return None
     for name, theirs in outputs:
@@ -252,10 +291,6 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
         else:
             found.setdefault(between.tensors, between)
     return Diff(laid, tuple(found.values()), whole)
-
-
-def _both(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys([*one, *other]))
 
 
 def _at(laid: Laid, index: int, there: int) -> Iterator[Spot]:
@@ -300,9 +335,15 @@ def _wired(laid: Laid, index: int | None, name: str, other: str) -> Spot | None:
     there = () if other in laid.given else _before(laid.twin, other, laid.given)
     if here is None or there is None or (not here and not there):
         return None
+    if index is None and not here and name not in laid.candidate.makers:
+        return None
+    tensors, readers = ((name, other),), () if index is None else (index,)
     if here:
-        return Spot("replaced" if there else "bypassed", ((name, other),), here, there)
-    return None if index is None else Spot("inserted", ((name, other),), (index,), there)
+        return Spot("replaced" if there else "bypassed", tensors, here, there, readers=readers)
+    # The part of an output that is missing comes behind the node that gives it.
+    return Spot(
+        "inserted" if readers else "appended", tensors, readers or (laid.candidate.makers[name],), there, "", readers
+    )
 
 
 def _before(graph: Opened, name: str, known: Mapping[str, str]) -> tuple[int, ...] | None:
@@ -324,18 +365,19 @@ def _run(trial: Trial, laid: Laid, places: Sequence[Spot]) -> Effect | None:
 def _put_right(laid: Laid, places: Sequence[Spot]) -> ModelProto | None:
     """The candidate with the twin's part in these places."""
     if len(places) == 1 and places[0].how == "inserted":
-        tensors, readers = dict(places[0].tensors), places[0].nodes
+        tensors, readers = dict(places[0].tensors), places[0].readers
         return grafts.graft(laid.candidate, laid.twin, tensors, given=laid.given, readers=readers)
-    tensors = {}
+    tensors, times = {}, Counter(name for place in places for name, _ in place.tensors)
     for place in places:
-        if place.how != "inserted":
+        # What is one tensor here and several there is told apart by the nodes that read it, as is what is missing.
+        apart = place.how == "inserted" or (place.readers and any(times[name] > 1 for name, _ in place.tensors))
+        if not apart:
             tensors |= dict(place.tensors)
-            continue
-        # Beside others it is written with the nodes that read it.
-        for index in place.nodes:
+        for index in place.readers if apart else ():
             pairs = zip(laid.candidate.node(index).output, laid.twin.node(laid.nodes[index]).output, strict=False)
             tensors |= {name: there for name, there in pairs if name and there}
-    given = {there: name for there, name in laid.given.items() if name not in tensors}
+    behind = {name for place in places if place.how == "appended" for name, _ in place.tensors}
+    given = {there: name for there, name in laid.given.items() if name not in tensors or name in behind}
     return grafts.graft(laid.candidate, laid.twin, tensors, given=given)
 
 

@@ -275,7 +275,8 @@ def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], out
 class Graft:
     """A part of the twin in the place of a part of the candidate.
 
-    `how` is "replaced", "inserted" (before `nodes`) or "bypassed"; `nodes` are the candidate's, `others` the twin's.
+    `how` is "replaced", "inserted" (before `nodes`), "appended" (behind them) or "bypassed"; `nodes` are the
+    candidate's, `others` the twin's.
     """
 
     how: str

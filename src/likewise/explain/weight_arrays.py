@@ -132,7 +132,9 @@ class Pattern:
 def pattern(values: Array, expected: Array, different: Array) -> Pattern:
     """In what way an array differs."""
     if values.shape != expected.shape:
-        return Pattern(f"{values.size} entries instead of {expected.size}", values.size == 0)
+        # What is left of an array is no new training of it.
+        part = values.size < expected.size and np.isin(values, expected.astype(values.dtype)).all()
+        return Pattern(f"{values.size} entries instead of {expected.size}", regular=bool(part))
     where = np.flatnonzero(different.ravel())
     first = tuple(int(position) for position in where[:3])
     held, wanted = values.ravel(), expected.ravel()

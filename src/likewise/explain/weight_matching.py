@@ -315,6 +315,17 @@ def _in_order(rest: Sequence[Constant], left: Sequence[Parameter], *, normalised
         if chosen is not None and not is_text(constant.values) and not lone:
             waiting.remove(chosen)
             yield match_of(next(_suiting(chosen, constant)), constant)
+        elif form := next((form for parameter in waiting for form in _first_rows(parameter, constant)), None):
+            waiting.remove(form.parameter)
+            yield match_of(form, constant)
+
+
+def _first_rows(parameter: Parameter, constant: Constant) -> Iterator[Form]:
+    """A table of which an exporter has kept the rows that were read: those of the places in a sentence."""
+    values, shape = parameter.values, constant.values.shape
+    rows = constant.values.size // shape[-1] if shape and shape[-1] else 0
+    if values.ndim == 2 and len(shape) > 1 and shape[-1] == values.shape[1] and 1 < rows < len(values):
+        yield Form(parameter, values[:rows], "as it is")
 
 
 def _fits(parameter: Parameter, constant: Constant) -> bool:

@@ -106,7 +106,7 @@ def _form(case: Case, name: str) -> Explained | None:
         enough=SURE,
         trial=Trial.some(case, rows, rows),
     )
-    if found is None:
+    if found is None or _fits_any_rows(case, name, found[0]):
         return None
     (told, way), effect = found
     proto, nodes = case.graph(), rewrites.rearranged(way, shape[1:])
@@ -121,6 +121,12 @@ def _form(case: Case, name: str) -> Explained | None:
         simplicity=3,
         fixes=fixes,
     )
+
+
+def _fits_any_rows(case: Case, name: str, form: Form) -> bool:
+    """Do rows agree as well that are given the input of others in this form? Then it tells nothing of theirs."""
+    effect = Trial.some(case).run(Change(fed={name: lambda array: _brought_into(form, np.roll(array, 1, axis=0))}))
+    return effect is not None and effect.explains and effect.share >= SURE
 
 
 def _brought_into(form: Form, array: Array) -> Array:

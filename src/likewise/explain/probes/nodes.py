@@ -21,7 +21,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain import answers, graph_diff, rounding, splice, trace
+from likewise.explain import answers, experiment, graph_diff, rounding, splice, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.counterparts import parts_of
 from likewise.explain.experiment import Change, Effect, Trial
@@ -29,6 +29,7 @@ from likewise.explain.features import innermost, input_of_last_step
 from likewise.explain.splice import Culprit
 from likewise.models.onnx import edits, rewrites, widen
 from likewise.models.onnx.grafts import Differing
+from likewise.models.onnx.inside import Opened
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -62,6 +63,15 @@ CAUSES = {
 
 STORED = ("weights", "constant", "narrowed")
 """Differences of what is stored in a file."""
+
+MISSING = {"inserted": "before", "appended": "behind"}
+"""Where a part of the reference is missing, by how it is put in."""
+
+IDLE = {"Identity": "does nothing", "ConstantOfShape": "gives one number for all"}
+"""Operators that compute nothing from the data: where one stands for a part, the part is gone."""
+
+LINKS = {"Softmax", "LogSoftmax", "Sigmoid", "Exp", "Log", "Tanh", "Softplus"}
+"""Operators that make answers of scores."""
 
 INTEGER = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "MatMulIntegerToFloat"}
 """Operators that multiply integers."""
@@ -120,6 +130,53 @@ def quantized_nodes(case: Case) -> Explained | None:
     return replace(told, cause="quantization", simplicity=3 if len(nodes) <= SHOWN else 5)
 
 
+@probe("operator-semantics", when=lambda case: case.framework("reference") == "onnx" and bool(_versions(case)))
+def operator_versions(case: Case) -> Explained | None:
+    """Read the candidate by the reference's versions of the operators, where a node means something else by its own."""
+    proto, versions = case.editable(), _versions(case)
+    if proto is None:
+        return None
+    target = edits.copied(proto)
+    for entry in target.opset_import:
+        entry.version = versions.get(entry.domain, entry.version)
+    effect = experiment.run(case, Change(target=target))
+    if effect is None or not effect.explains:
+        return None
+    concerned = _first_apart(case, proto, target)
+    told = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(versions.items()))
+    return effect.explained(
+        "operator-semantics",
+        trace.place_of(concerned) if concerned is not None else Place("opset"),
+        f"read by the reference's versions of the operators ({told}), the candidate agrees on {effect.told}",
+        Remedy(done=f"Declare the versions that the nodes were written for: {told}"),
+        simplicity=1,
+        fixes=Change(target=target).fixes(f"the operators read by the reference's versions ({told})"),
+    )
+
+
+def _first_apart(case: Case, proto: ModelProto, other: ModelProto) -> NodeProto | None:
+    """The first node that gives something else in another reading of the same graph."""
+    types = case.tensor_types()
+    inputs = trace.fed(case, "candidate", case.rows(trace.failing_positions(case, FEW_ROWS)))
+    graphs = [Opened.of(one, types) for one in (proto, other)]
+    ours, theirs = (trace.inside(case, "candidate", graph, graph.tensors, inputs) for graph in graphs)
+    both = {name for name in ours if name in theirs}
+    apart = {
+        name for name in both if not np.array_equal(ours[name], theirs[name], equal_nan=ours[name].dtype.kind == "f")
+    }
+    found: NodeProto | None = next((node for node in proto.graph.node if apart.intersection(node.output)), None)
+    return found
+
+
+def _versions(case: Case) -> dict[str, int]:
+    """The reference's versions of operators, in the domains in which the candidate has others."""
+    graphs = [case.graph(side) for side in ("reference", "candidate")]
+    if None in graphs:
+        return {}
+    ours, theirs = ({entry.domain: entry.version for entry in graph.opset_import} for graph in graphs)
+    return {domain: ours[domain] for domain, version in theirs.items() if ours.get(domain, version) != version}
+
+
 def _quantised_alike(case: Case) -> bool:
     """Is the candidate not quantised, or the reference as much? Quantising writes other operators wherever it works."""
     count = case.runners["reference"].details.get("quantized_nodes", 0)
@@ -134,7 +191,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
         cause = "weight-corruption"
     # What a probe of its own knows a cause by is told in better words than that two nodes differ.
-    single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how == "inserted" for culprit in culprits)
+    single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how in MISSING for culprit in culprits)
     known = all(culprit.graft.how != "replaced" or culprit.differing for culprit in culprits)
     exact = 2 if cause == "weight-corruption" or len(culprits) > 1 else 1
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
@@ -154,9 +211,11 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
     """The cause, what is different in words, and what to do."""
     graft, graph, twin = culprit.graft, culprit.beside.candidate, culprit.beside.twin
     here = listed([f"{graph.node(index).op_type} '{graph.node(index).name}'" for index in graft.nodes], SHOWN)
-    if graft.how == "inserted":
+    if graft.how in MISSING:
         missing = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
-        return "model-part-dropped", f"before {here} the reference has {missing}, and the candidate has not", AGAIN
+        told = f"{MISSING[graft.how]} {here} the reference has {missing}, and the candidate has not"
+        linked = graft.how == "appended" and {twin.node(index).op_type for index in graft.others} <= LINKS
+        return "link-function" if linked else "model-part-dropped", told, AGAIN
     if graft.how == "bypassed" and any(_narrows(graph.node(index)) for index in graft.nodes):
         return "precision-reduction", f"{here} leave half precision of what the reference keeps in full", KEPT
     if graft.how == "bypassed":
@@ -169,8 +228,10 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
         narrowed = all(entry.kind == "narrowed" for entry in differences)
         return _cause(node.op_type, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
     instead = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
-    if all(graph.node(index).op_type == "Identity" for index in graft.nodes):
-        return "model-part-dropped", f"{here} does nothing where the reference has {instead}", AGAIN
+    operators = {graph.node(index).op_type for index in graft.nodes}
+    for idle, does in IDLE.items():
+        if operators <= {idle, "Shape"}:
+            return "model-part-dropped", f"{here} {does} where the reference has {instead}", AGAIN
     wanted = culprit.beside.theirs.get(_wanted(culprit))
     held = culprit.beside.ours.get(graft.tensor)
     near = wanted is not None and held is not None and splice.apart(held, wanted) <= NEAR
@@ -224,11 +285,11 @@ def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:
 
 def _place(culprits: Sequence[Culprit]) -> Place:
     graph = culprits[0].beside.candidate
-    found = [culprit.beside.candidate.node(index) for culprit in culprits for index in culprit.graft.nodes]
+    found = [graph.node(index) for index in dict.fromkeys(i for culprit in culprits for i in culprit.graft.nodes)]
     place = trace.place_of(*found)
-    if culprits[0].graft.how == "inserted":
+    if (how := culprits[0].graft.how) in MISSING:
         missing = [culprits[0].beside.twin.node(index).op_type for index in culprits[0].graft.others]
-        place = replace(place, name=listed(missing, SHOWN), details=(f"missing before {place}",))
+        place = replace(place, name=listed(missing, SHOWN), details=(f"missing {MISSING[how]} {place}",))
     tensors = [name for culprit in culprits for name in _tensors(culprit)]
     sources = [line for node in found if (line := edits.source_of(node))]
     first = graph.node(culprits[0].graft.nodes[0])
@@ -415,4 +476,4 @@ def _of_last_step(case: Case, trial: Trial) -> dict[str, Array]:
     return found
 
 
-EXTENSIONS = (nodes, quantized_nodes, intermediates)
+EXTENSIONS = (nodes, quantized_nodes, intermediates, operator_versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations, product
 
@@ -20,10 +20,10 @@ from likewise.contracts.report import Place
 from likewise.contracts.verdict import counted
 from likewise.errors import LikewiseError
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, Remedy, probe
+from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import FEW, Effect, Trial
 from likewise.explain.features import fed_sides
-from likewise.models.onnx import rewrites
+from likewise.models.onnx import edits, rewrites
 
 EXACT = 0.995
 """Numbers that are all there are nearly all the same."""
@@ -435,4 +435,48 @@ def _turned(batch: Batch, output: str, given: str, what: str, sides: tuple[Array
     )
 
 
-EXTENSIONS = (output_shapes, unpaired)
+@probe("output-mapping", when=answers.complete)
+def output_names(case: Case) -> Explained | None:
+    """Read outputs of the candidate that carry what belongs to another one under each other's names, and compare."""
+    pairs = answers.pairs(case)
+    taken: dict[int, int] = {}
+    for mine in answers.failing(case):
+        others = (at for at in range(len(pairs)) if at != mine and _holds(pairs[mine], pairs[at]))
+        if (other := next(others, None)) is not None:
+            taken[mine] = other
+    changed = {mine: pairs[other].candidate.reshape(pairs[mine].candidate.shape) for mine, other in taken.items()}
+    effect = answers.convincing(case, changed) if changed else None
+    if effect is None:
+        return None
+    swapped = all(taken.get(other) == mine for mine, other in taken.items())
+    held = [(pairs[mine].spec.name, pairs[other].spec.candidate) for mine, other in taken.items()]
+    proto = case.graph()
+    names = {pairs[other].spec.candidate: pairs[mine].spec.candidate for mine, other in taken.items()}
+    told = "outputs renamed: " + ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
+    return effect.explained(
+        "output-mapping",
+        Place(
+            ", ".join(name for name, _ in held),
+            ("swapped" if swapped else "; ".join(f"{name} is given as {given}" for name, given in held),),
+            outputs=tuple(given for _, given in held),
+        ),
+        "; ".join(f"the candidate gives the reference's {name!r} as {given!r}" for name, given in held)
+        + f": read that way it agrees on {effect.told}",
+        "Name the outputs of the export in the order the model gives them (output_names=[...])",
+        fixes=(Fix(told, lambda: edits.renamed(proto, names)),) if swapped and proto is not None else (),
+    )
+
+
+def _holds(wanted: Pair, other: Pair) -> bool:
+    """Does the candidate's answer of another pair agree with what this one should be?"""
+    if (wanted.spec.kind is Kind.LABEL) != (other.spec.kind is Kind.LABEL):
+        return False
+    if wanted.reference.size != other.candidate.size or answers.distinct(wanted.reference) < 2:
+        return False
+    if is_numeric(wanted.reference) != is_numeric(other.candidate):
+        return False
+    read = replace(wanted, candidate=other.candidate.reshape(wanted.candidate.shape))
+    return bool((~rows_beyond(read)).mean() >= answers.FOLLOWING)
+
+
+EXTENSIONS = (output_shapes, unpaired, output_names)

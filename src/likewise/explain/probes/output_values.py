@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from likewise.compare.differences import Constancy, is_numeric
-from likewise.compare.observe import rows_beyond
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
-from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
-from likewise.explain.case import Case, Explained, Fix, Remedy, probe, rows_agreeing
+from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
+from likewise.explain.weights import reference_parameters
 from likewise.models.onnx import edits, rewrites
 from likewise.models.onnx.edits import Nodes, Writer
 
@@ -252,6 +250,7 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
         )
     yield from _constant_terms(case, theirs)
     yield from _limits(case, pair, theirs)
+    yield from _target_scale(case, pair, theirs)
     digits = answers.decimals(theirs)
     rounded: Any = partial(np.round, decimals=digits)
     for what, done, way in (
@@ -288,6 +287,35 @@ def _limits(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
 def _clipped(write: Writer, x: str, *, low: float | None, high: float | None) -> str:
     x = x if low is None else write("Max", x, low)
     return x if high is None else write("Min", x, high)
+
+
+def _target_scale(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
+    """The scale and the centre of a target, which a model holds as numbers, not put back into its answers."""
+    whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
+    ours, given = (side.astype(np.float64).ravel() for side in (whole.reference, whole.candidate))
+    if ours.size != given.size or not np.isfinite([ours, given]).all() or len(np.unique(given)) < FEWEST_ROWS:
+        return
+    held = {p.path: float(p.values.ravel()[0]) for p in reference_parameters(case) if p.values.size == 1}
+    line = [float(number) for number in np.polyfit(given, ours, 1)]
+    names = [next((n for n, value in held.items() if abs(value - x) <= SAME * abs(x)), "") for x in line]
+    # A line that fits by chance has numbers that nobody knows.
+    if all(names) and abs(held[names[0]] - 1) > SAME:
+        factor, addend = (held[name] for name in names)
+        yield Reading(
+            "model-part-dropped",
+            f"{' and '.join(names)} left out",
+            f"multiplied by the reference's {names[0]} and with its {names[1]} added",
+            Remedy(
+                "Export the model with what its target was scaled by", done=f"Apply it: output * {factor} + {addend}"
+            ),
+            "candidate",
+            lambda: theirs * factor + addend,
+            nodes=partial(_on_a_line, factor=factor, addend=addend),
+        )
+
+
+def _on_a_line(write: Writer, x: str, *, factor: float, addend: float) -> str:
+    return write("Add", write("Mul", x, factor), addend)
 
 
 def _constant_terms(case: Case, theirs: Array) -> Iterator[Reading]:
@@ -405,38 +433,6 @@ def column_order(case: Case) -> Explained | None:
     )
 
 
-@probe("output-mapping", when=answers.complete)
-def output_names(case: Case) -> Explained | None:
-    """Read outputs of the candidate that carry what belongs to another one under each other's names, and compare."""
-    pairs = answers.pairs(case)
-    taken: dict[int, int] = {}
-    for mine in answers.failing(case):
-        others = (at for at in range(len(pairs)) if at != mine and _holds(pairs[mine], pairs[at]))
-        if (other := next(others, None)) is not None:
-            taken[mine] = other
-    changed = {mine: pairs[other].candidate.reshape(pairs[mine].candidate.shape) for mine, other in taken.items()}
-    effect = answers.convincing(case, changed) if changed else None
-    if effect is None:
-        return None
-    swapped = all(taken.get(other) == mine for mine, other in taken.items())
-    held = [(pairs[mine].spec.name, pairs[other].spec.candidate) for mine, other in taken.items()]
-    proto = case.graph()
-    names = {pairs[other].spec.candidate: pairs[mine].spec.candidate for mine, other in taken.items()}
-    told = "outputs renamed: " + ", ".join(f"{old!r} is called {new!r}" for old, new in names.items())
-    return effect.explained(
-        "output-mapping",
-        Place(
-            ", ".join(name for name, _ in held),
-            ("swapped" if swapped else "; ".join(f"{name} is given as {given}" for name, given in held),),
-            outputs=tuple(given for _, given in held),
-        ),
-        "; ".join(f"the candidate gives the reference's {name!r} as {given!r}" for name, given in held)
-        + f": read that way it agrees on {effect.told}",
-        "Name the outputs of the export in the order the model gives them (output_names=[...])",
-        fixes=(Fix(told, lambda: edits.renamed(proto, names)),) if swapped and proto is not None else (),
-    )
-
-
 def _columns(pair: Pair, order: Sequence[int]) -> Nodes:
     """This order of the columns as they are compared, for the columns as the graph gives them."""
     given = pair.spec.columns or tuple(range(len(order)))
@@ -482,16 +478,4 @@ def _of_classes(case: Case, pair: Pair) -> bool:
     )
 
 
-def _holds(wanted: Pair, other: Pair) -> bool:
-    """Does the candidate's answer of another pair agree with what this one should be?"""
-    if (wanted.spec.kind is Kind.LABEL) != (other.spec.kind is Kind.LABEL):
-        return False
-    if wanted.reference.size != other.candidate.size or answers.distinct(wanted.reference) < 2:
-        return False
-    if is_numeric(wanted.reference) != is_numeric(other.candidate):
-        return False
-    read = replace(wanted, candidate=other.candidate.reshape(wanted.candidate.shape))
-    return bool((~rows_beyond(read)).mean() >= answers.FOLLOWING)
-
-
-EXTENSIONS = (links, output_kinds, constant_outputs, column_order, output_names)
+EXTENSIONS = (links, output_kinds, constant_outputs, column_order)

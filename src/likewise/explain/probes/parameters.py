@@ -1,17 +1,23 @@
-"""A setting of an estimator that the candidate was not told of: the reference is asked with another value of it.
+"""A setting or a rule of an estimator that the candidate was not told of: the reference is asked with another one.
 
 Converters know the parameters that most people set and pass over others: the weights of neighbours, the norm of a
-normaliser, the rule of a vote. Nothing is fitted again: what only matters while fitting changes no answer here.
+normaliser, the rule of a vote. What no parameter says they may do in their own way: which of equally near neighbours
+are taken, what lies between two points. Nothing is fitted again: what only matters while fitting changes no answer.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from likewise.contracts.data import Array
 from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Trial
@@ -166,15 +172,116 @@ def _options(constraints: Any) -> Iterator[Any]:
 
 def _with(model: Any, estimator: Any, name: str, value: Any) -> Any:
     """A copy of the model whose estimator has another value of a parameter."""
-    if model is estimator:
-        other = copy(model)
-        setattr(other, name, value)
-        return other
+
+    def other(found: Any) -> Any:
+        made = copy(found)
+        setattr(made, name, value)
+        return made
+
+    return _exchanged(model, lambda found: other(found) if found is estimator else None)
+
+
+def _exchanged(model: Any, exchange: Callable[[Any], Any]) -> Any:
+    """A copy of the model with another estimator wherever `exchange` has one for it."""
 
     def inside(part: Part) -> Any:
-        return _with(part.estimator, estimator, name, value)
+        return _exchanged(part.estimator, exchange)
 
-    return with_parts(model, inside)
+    other = exchange(model)
+    return with_parts(model, inside) if other is None else other
 
 
-EXTENSIONS = (passed_over,)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Another rule for estimators of a kind: what is said of it, and such an estimator that goes by it."""
+
+    cause: str
+    kind: str
+    told: str
+    remedy: str
+    make: Callable[[Any], Any]
+
+    def of(self, estimator: Any) -> Any:
+        """The estimator by this rule; None if it is of another kind, or knows no other rule."""
+        return self.make(estimator) if any(k.__name__ == self.kind for k in type(estimator).__mro__) else None
+
+
+def _at_nearest_points(estimator: Any) -> Any:
+    """An isotonic regression that gives what it gives at the nearest point it has learnt."""
+    from scipy.interpolate import interp1d
+
+    if not hasattr(estimator.f_, "x"):  # it has learnt one point only
+        return None
+    made, curve = copy(estimator), estimator.f_
+    made.f_ = interp1d(curve.x, curve.y, kind="nearest", bounds_error=False, fill_value=(curve.y[0], curve.y[-1]))
+    return made
+
+
+EQUALLY_NEAR = 64
+"""Neighbours beyond those wanted among which ties are looked for: more than that are not told apart at all."""
+
+
+def _first_of_equally_near(estimator: Any) -> Any:
+    """Neighbours that, where several are equally near, are those that come first in the data they were fitted to."""
+
+    def kneighbors(X: Any = None, n_neighbors: int | None = None, *, return_distance: bool = True) -> Any:
+        count = n_neighbors or estimator.n_neighbors
+        distances, found = estimator.kneighbors(X, min(count + EQUALLY_NEAR, estimator.n_samples_fit_))
+        order: Array = np.lexsort((found, distances))[:, :count]
+        near = (np.take_along_axis(distances, order, 1), np.take_along_axis(found, order, 1))
+        return near if return_distance else near[1]
+
+    made = copy(estimator)
+    made.kneighbors = kneighbors
+    if made.weights == "uniform":  # of which scikit-learn makes a short cut that asks nobody for neighbours
+        made.weights = np.ones_like
+    return made
+
+
+RULES = (
+    Rule(
+        "operator-semantics",
+        "IsotonicRegression",
+        "giving the value at the nearest point it has learnt, not one between two points",
+        "Calibrate with method='sigmoid', or apply the isotonic regression to what the candidate answers without it",
+        _at_nearest_points,
+    ),
+    Rule(
+        "tie-breaking",
+        "KNeighborsMixin",
+        "taking, of equally near neighbours, those that come first in the training data",
+        "Nothing where any of them will do: they are equally near; else take the neighbours by a distance without ties",
+        _first_of_equally_near,
+    ),
+)
+
+
+@probe(
+    "operator-semantics",
+    "tie-breaking",
+    when=lambda case: case.framework("reference") == "sklearn" and case.native("reference") is not None,
+)
+def other_rules(case: Case) -> Explained | None:
+    """Let all estimators of a kind go by another rule, and see whether the reference answers like the candidate."""
+    native = case.native("reference")
+    concerned = {rule: [(p, e) for p, e in _estimators(native) if rule.of(e) is not None] for rule in RULES}
+
+    def does(trial: Trial, rule: Rule) -> experiment.Effect | None:
+        return trial.run(Change("reference", target=_exchanged(native, rule.of)))
+
+    shown = experiment.first(case, [rule for rule in RULES if concerned[rule]], does, enough=ENOUGH)
+    if shown is None:
+        return None
+    rule, effect = shown
+    paths = [path for path, _ in concerned[rule] if path]
+    kind = type(concerned[rule][0][1]).__name__
+    return effect.explained(
+        rule.cause,
+        Place(kind, (listed(paths),) if paths else (), path=paths[0] if len(paths) == 1 else ""),
+        f"with {kind} {rule.told}, the reference answers like the candidate on {effect.told}",
+        Remedy(suggestion=rule.remedy, again="Export again from this reference"),
+        simplicity=2,
+    )
+
+
+EXTENSIONS = (passed_over, other_rules)

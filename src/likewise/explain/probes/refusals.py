@@ -51,6 +51,8 @@ MOST_ROWS = 65_536
 """A single missing value far down in the data is enough to be refused."""
 
 AGAIN = "Export it with likewise export, which writes only what ONNX Runtime loads"
+OF_ITS_OWN = "Put right what the message names, and see that the model loads by itself where this command runs"
+"""What to do about a graph, and about another model, that does not load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ def refusals(case: Case) -> Explained | None:
         told = f"the {side} {'answers nothing' if opened else 'does not load'}: {meaning}"
     name = _name(model) if side == "candidate" else f"the reference: {_name(model)}"
     place = Place(name, (about,) if about else (), side=side)
-    return Explained("unloadable-model", place, told, remedy or AGAIN, simplicity=3 if opened else 1)
+    usual = AGAIN if model.framework == "onnx" else OF_ITS_OWN
+    return Explained("unloadable-model", place, told, remedy or usual, simplicity=3 if opened else 1)
 
 
 def _incidents(case: Case) -> list[Incident]:

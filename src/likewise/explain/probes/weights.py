@@ -294,6 +294,8 @@ def _combined_in_graph(case: Case) -> Iterator[Claim]:
                 if was in REDUCTIONS
                 else Remedy(done=edits.setting(node, "aggregate_function", now)),
                 (Change(target=copy),),
+                # Another reduction can do what is wrong elsewhere, too; of trees nothing else says how they are added.
+                simplicity=2 if was in REDUCTIONS else 1,
             )
 
 

@@ -110,15 +110,19 @@ def graft(
 
 def _put(copy: ModelProto, candidate: Opened, put: Mapping[str, str]) -> None:
     """Let everything read other tensors instead, and give them as the outputs of the graph."""
-    outputs = {value.name for value in copy.graph.output}
-    for at in outputs.intersection(put):
+    outputs = {value.name for value in copy.graph.output}.intersection(put)
+    planted = [node for node in copy.graph.node if node.name.startswith(GRAFTED)]
+    others = [node for node in copy.graph.node if not node.name.startswith(GRAFTED)]
+    for at in outputs:
         maker = copy.graph.node[candidate.makers[at]]
         maker.output[list(maker.output).index(at)] = at + REPLACED
         copy.graph.node.append(edits.make_node("Identity", [put[at]], [at], GRAFTED + "out." + at))
-    planted = {name for node in copy.graph.node if node.name.startswith(GRAFTED) for name in node.output}
-    for node in copy.graph.node:
-        if not planted.intersection(node.output):
-            edits.rename_reads(node, put)
+    # What starts from an output comes behind it, and the rest of the graph reads what it has always read.
+    behind = {at: at + REPLACED for node in planted for at in node.input if at in outputs}
+    for node in planted:
+        edits.rename_reads(node, behind)
+    for node in others:
+        edits.rename_reads(node, {**put, **behind})
 
 
 def _plant(

@@ -30,7 +30,7 @@ _LONGEST_VALUE = 80
 NO_WEIGHTS = {"classes_", "feature_names_in_", "n_features_in_", "n_iter_", "loss_curve_", "feature_importances_"}
 """What fitted estimators keep and no export contains as a weight; labels have hypotheses of their own."""
 
-UNDERSCORED = ("_fit_X", "_y", "_dual_coef_", "_intercept_", "_probA", "_probB")
+UNDERSCORED = ("_fit_X", "_y", "_dual_coef_", "_intercept_", "_probA", "_probB", "_y_train_mean", "_y_train_std")
 
 OUTPUTS_FIRST = {"coef_": True, "coefs_": False, "components_": True}
 """Which way round matrices of estimators multiply."""
