@@ -225,7 +225,7 @@ def failure_in_words(case: Judgement, failed: Sequence[Check]) -> str:
             return in_words(check)
         told = [f"{what} in {check.output!r} is {figure(check.value)}, and {figure(check.bound)} is allowed"]
     text = "; ".join(told)
-    return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])} {text}" if elsewhere else text
+    return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])}: {text}" if elsewhere else text
 
 
 @dataclass(frozen=True, slots=True)
