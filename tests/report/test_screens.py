@@ -173,7 +173,7 @@ def test_a_failure_at_other_batch_sizes_is_one_finding():
     found = [finding for finding in report.verdict.findings if finding.severity == "failure"]
     assert [finding.code for finding in found] == ["mismatch_rate"]
     assert found[0].message.endswith("at batch size 1, above its limit of 0; at batch sizes 3, 4, 7–9 too")
-    assert report.verdict.headline.startswith("at batch sizes 1, 3, 4, 7–9 all ")
+    assert report.verdict.headline.startswith("at batch sizes 1, 3, 4, 7–9: all ")
     fits(report)
 
 
