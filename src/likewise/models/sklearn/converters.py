@@ -139,7 +139,7 @@ def _rounds(step: Any) -> bool:
 
 def _ours(*, double: bool) -> dict[type, Converter]:
     """The classes that we convert ourselves."""
-    from sklearn.ensemble import IsolationForest
+    from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
     from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, PowerTransformer
@@ -151,6 +151,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         SimpleImputer: partial(_imputer, always=double),
         MissingIndicator: _indicator,
         OrdinalEncoder: encoders.ordinal,
+        HistGradientBoostingRegressor: partial(_boosted_regressor, double=double),
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
@@ -422,6 +423,15 @@ def _svm_classifier(write: Writing) -> None:
     sums = write("MatMul", decision, wins)
     confidence = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
     write.into(1, write("Add", counted, confidence))
+
+
+def _boosted_regressor(write: Writing, *, double: bool) -> None:
+    """The trees of `poisson` and `gamma` give a logarithm, and skl2onnx leaves it at that."""
+    from skl2onnx.common._registration import get_converter
+
+    registered = get_converter(write.operator.type)
+    answer = write.first_made_by(_in_full(registered) if double else registered)
+    write.into(0, write("Exp", answer) if write.step._loss.link.inverse(0.0) == 1.0 else answer)
 
 
 def _isolation_forest(write: Writing) -> None:
