@@ -224,10 +224,12 @@ def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None
             return
     except ModelError as error:
         remedy = "Serve this model with the framework it comes from, or tell the authors of the converter"
-        if double:
+        if double and ("implementation" in error.message or "double" in error.message):
             trees = "TreeEnsemble(5)" in error.message
             why = "ONNX Runtime has trees in float64 from 1.21 on: install it" if trees else "It may not run in float64"
             remedy = f"{why}{', or' if trees else ':'} leave out --double"
+        if "Type (tensor(string)) of output arg" in error.message:
+            remedy = "Train it on classes that are whole numbers (0, 1, 2 …): its converter writes no others"
         if "is not a registered function/op" in error.message:
             remedy = "ONNX Runtime has no such operator: serve this model with the framework it comes from"
         raise ModelError(
