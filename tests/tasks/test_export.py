@@ -315,9 +315,7 @@ def test_named_classes_that_a_converter_cannot_write_are_the_one_thing_to_change
     model = OneVsOneClassifier(LogisticRegression())
     with pytest.raises(ModelError, match="does not load") as caught:
         data_only.export(model.fit(table, np.array(["a", "b", "c"])[rooms]), table, tmp_path / "m.onnx", double=True)
-    assert (
-        caught.value.remedy == "Train it on classes that are whole numbers (0, 1, 2 …): its converter writes no others"
-    )
+    assert caught.value.remedy.startswith("Train it on classes that are whole numbers (0, 1, 2 …)")
     assert data_only.export(model.fit(table, rooms), table, tmp_path / "m.onnx", double=True).report.passed
 
 
