@@ -358,7 +358,7 @@ def _recorded_instead(subject: Subject, opset: int | None, error: ModelError) ->
         return _believed(subject, opset, f"and it agrees at other sizes: {error.message.replace('; ', ', ')}")
     double = any(tensor.dtype is torch.float64 for tensor in subject.tensors.values())
     if double and any(isinstance(part, torch.nn.RNNBase) for part in subject.module.modules()):
-        error.remedy = "ONNX Runtime runs recurrent layers of a free length in float32 only: leave out --double"
+        error.remedy = "ONNX Runtime runs recurrent layers in float32 only: leave out --double, export module.float()"
     raise error
 
 
