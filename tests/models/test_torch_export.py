@@ -296,7 +296,7 @@ class Fixed(nn.Module):
 REFUSED = {
     "a loop that a recording unrolls": (Steps, SEQUENCE, {"dynamic": {"x": (1,)}}, r"fixes x\.shape\[1\] at 6.*may be"),
     "a branch that a recording loses": (Chosen, ROW, {}, r"test_torch_export\.py:\d+: forward branches on values"),
-    "a plain number": (Told, ROW, {}, r"'temperature' is a plain number.*torch\.tensor"),
+    "a plain number": (Told, ROW, {}, r"'temperature' is no tensor.*torch\.tensor"),
     "an axis there is not": (Perceptron, ROW, {"dynamic": {"x": (2,)}}, "no axis 2. Its axes are 0 to 1"),
     "a script of three rows": (
         lambda: torch.jit.trace(Fixed(), torch.zeros(3, 4)), ROW, {}, "answers no other number of rows",

@@ -194,8 +194,8 @@ def _answer_names(subject: Subject) -> list[str]:
 def _require_tensors(answers: list[tuple[str, bool]]) -> None:
     if plain := [name for name, is_tensor in answers if not is_tensor]:
         raise ModelError(
-            f"output {plain[0]!r} is a plain number, which a graph does not give",
-            remedy="Return torch.tensor(number), or leave it out",
+            f"output {plain[0]!r} is no tensor, and a graph gives nothing else",
+            remedy="Return torch.tensor(...) of a number, or leave it out",
         )
 
 
