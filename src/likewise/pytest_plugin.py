@@ -55,12 +55,12 @@ def assert_parity(reference: Any, candidate: Any, data: Any, **options: Any) -> 
     from likewise.tasks.check import check
 
     report = check(reference, candidate, data, **options)
-    saved = _keep(report, _running[-1]) if _running else None
+    saved, page = _keep(report, _running[-1]) if _running else ("", "")
     if not report.passed:
         from likewise.report import render
 
-        told = options.get("report") or saved
-        pytest.fail(render(report, "terminal", width=WIDTH, saved=None if told is None else str(told)), pytrace=False)
+        told = str(options.get("report") or saved)
+        pytest.fail(render(report, "terminal", width=WIDTH, saved=told, written=page), pytrace=False)
     return report
 
 
@@ -70,8 +70,8 @@ def parity() -> Callable[..., Report]:
     return assert_parity
 
 
-def _keep(report: Report, item: pytest.Item) -> Path:
-    """Write the report beside the files of the test; the second of a test has a number."""
+def _keep(report: Report, item: pytest.Item) -> tuple[str, str]:
+    """Write the report, and the page if asked for, beside the files of the test; the second of a test has a number."""
     from likewise.report import render, save
 
     count = item.stash[_COUNT] = item.stash.get(_COUNT, 0) + 1
@@ -80,10 +80,10 @@ def _keep(report: Report, item: pytest.Item) -> Path:
     save(report, saved)
     item.user_properties.append(("likewise", f"{report.outcome}: {report.verdict.headline}"))
     if not item.config.getoption("--likewise-html"):
-        return saved
+        return str(saved), ""
     page = saved.with_suffix(".html")
     page.write_text(render(report, "html"), encoding="utf-8")
-    return page
+    return str(saved), str(page)
 
 
 def _folder(item: pytest.Item) -> Path:

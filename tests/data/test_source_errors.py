@@ -148,6 +148,15 @@ def test_csv_row_with_too_many_fields(tmp_path, small_blocks):
     refusal(tmp_path / "a.csv", "a.csv: row 500 .*3 fields where the header has 2: '2,Rome,Italy'")
 
 
+@pytest.mark.parametrize(("name", "sign"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", "|"), ("a.tsv", ",")])
+def test_csv_with_another_delimiter(tmp_path, name, sign):
+    """Decimal commas would be told as a row with too many fields, whole numbers as columns that are missing."""
+    for row in ("1,5", "1"):
+        (tmp_path / name).write_text(f"age{sign}city\n{row}{sign}Rome\n")
+        error = refusal(tmp_path / name, f"{name} seems to have {re.escape(repr(sign))} between its columns")
+        assert f"sep={sign!r}" in error.remedy
+
+
 def test_csv_row_with_too_few_fields(tmp_path):
     (tmp_path / "a.csv").write_text("age,city\n1,Rome\n2")
     refusal(tmp_path / "a.csv", "a.csv: row 1 .*1 fields where the header has 2")

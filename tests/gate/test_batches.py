@@ -398,7 +398,8 @@ def test_a_reference_that_depends_on_the_batch_is_found_and_not_blamed_on_the_ca
     (found,) = [entry for entry in report.verdict.findings if entry.code == "reference-batch"]
     assert found.severity == "warning"
     whole = TABLE - TABLE.mean(0)
-    moved = {size: np.abs(TABLE[:size] - TABLE[:size].mean(0) - whole[:size]).max() for size in (1, 2, 3, 4, 33)}
+    moved = {size: np.abs(TABLE[:size] - TABLE[:size].mean(0) - whole[:size]).max() for size in (2, 3, 4, 33)}
+    moved[1] = np.abs(whole[:16]).max()
     swept = {facts.size: facts.outputs[0].measures["reference_drift"] for facts in report.comparison.batch_sizes}
     for size, by_hand in moved.items():
         assert swept[size] == pytest.approx(by_hand, rel=1e-5)
@@ -453,7 +454,9 @@ def test_a_candidate_that_stays_where_the_reference_moves_fails(beside):
         def forward(self, X):
             return {"value": X if X.sum() > 0 else -X}
 
-    above = {"X": np.concatenate([-np.abs(TABLE[:50]), 2 * np.abs(TABLE[:50])])}
+    rows = np.abs(TABLE)
+    rows[1::3] *= -1
+    above = {"X": rows}
     report = data_only.check(Branched().eval(), lambda X: {"value": X}, above, **beside)
     expect(report, "FAIL", "at batch size 1", "compared with its answers in the same batch")
     assert "mismatch_rate" in codes(report, "failure")
@@ -469,7 +472,7 @@ def test_the_headline_claims_no_more_rows_than_were_asked_in_other_batches():
     most = max(int((TABLE[:rows, 0] > 0).sum()) for rows in (16, 32))
     expect(report, "FAIL", f"up to {most} of 32 rows differ", "16 of 16 labels changed")
     everywhere = data_only.check(lambda X: {"value": X}, lambda X: {"value": X + (len(X) < 9)}, DATA)
-    expect(everywhere, "FAIL", "at batch sizes 1–4, 7, 8 all rows differ")
+    expect(everywhere, "FAIL", "at batch sizes 1–4, 7, 8: all rows differ")
 
 
 @pytest.mark.parametrize("options", [{"preset": "exact"}, {"abs_tol": 0.0}], ids=["exact", "abs_tol"])

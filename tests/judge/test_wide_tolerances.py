@@ -60,6 +60,26 @@ def test_a_relative_tolerance_is_wide_where_answers_are_far_from_zero():
     assert data_only.check(year, year, rows).passed
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["an output", "a column"])
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (-0.9e-4, 0.9e-4, "INCONCLUSIVE"),  # nearly twice the tolerance: zero is close to all of it
+        (-1.1e-4, 1.1e-4, "FAIL"),
+        (1000.0, 1001.9, "INCONCLUSIVE"),  # 1.0001 below, 1.002 above
+        (1000.0, 1002.1, "FAIL"),
+    ],
+)
+def test_the_middle_of_all_answers_is_no_model(low, high, outcome, beside):
+    answers = np.linspace(low, high, 40)
+    middle = np.full(40, (low + high) / 2)
+    if beside:
+        large = np.linspace(-1e6, 1e6, 40)
+        answers, middle = (np.stack([large, column], axis=1) for column in (answers, middle))
+    report = data_only.check(planted(value=answers), planted(value=middle), {"X": np.arange(40) * 1.0})
+    assert report.outcome == outcome
+
+
 def test_answers_that_move_more_than_the_tolerance_are_compared(tiny):
     _, _, _, rows = tiny
     frame = pd.DataFrame({"x": rows[:, 0]})

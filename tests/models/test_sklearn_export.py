@@ -131,6 +131,19 @@ def test_trees_in_float64(name: str, rows: Any, tmp_path: Path) -> None:
     agree(model, rows, tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_the_exponent_of_boosted_counts(loss: str, rows: Any, tmp_path: Path) -> None:
+    """skl2onnx leaves it out, also where the model is part of another."""
+    plain = ensemble.HistGradientBoostingRegressor(max_iter=5, loss=loss)
+    for model in (plain, ensemble.VotingRegressor([("counts", plain)])):
+        model.fit(rows, np.exp(target(rows) / 4))
+        likewise.export(model, rows, tmp_path / "model.onnx", double=True, check=False)
+        agree(model, rows, tmp_path / "model.onnx")
+    narrow = rows.astype(np.float32)
+    likewise.export(plain.fit(narrow, np.exp(target(rows) / 4)), narrow, tmp_path / "narrow.onnx", check=False)
+    np.testing.assert_allclose(asked(tmp_path / "narrow.onnx", narrow)[0][:, 0], plain.predict(narrow), rtol=1e-6)
+
+
 def test_trees_decide_in_float64_at_their_thresholds(rows: Any, tmp_path: Path) -> None:
     """On the thresholds, and the doubles right beside them, which float32 does not tell apart."""
     for model in (ensemble.HistGradientBoostingRegressor(max_iter=5), tree.DecisionTreeRegressor(random_state=0)):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ import likewise
 from likewise.contracts.models import Kind
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
 from likewise.registry import describe_model
-from planting import here, script
+from planting import expect, here, script
 
 CODE = """
 import torch
@@ -474,10 +475,30 @@ def test_nested_answers_have_stable_names(form, names):
     assert list(answers(Nested(form), x=normal(4, 2))) == names
 
 
-@pytest.mark.parametrize(("form", "message"), [("twice", "'a.b' twice"), ("nothing", "nothing"), ("text", "str")])
+@pytest.mark.parametrize(("form", "message"), [("twice", "'a.b' twice"), ("nothing", "nothing")])
 def test_answers_that_cannot_be_compared_are_refused(form, message):
     with pytest.raises(ModelError, match=message):
         answers(Nested(form), x=normal(4, 2))
+
+
+def test_what_is_no_tensor_is_refused_unless_it_is_left_out():
+    """Language models answer with a cache beside their logits, of which an export knows nothing."""
+
+    class Cached(torch.nn.Module):
+        def __init__(self, cache):
+            super().__init__()
+            self.cache = cache
+
+        def forward(self, x):
+            return {"logits": 2 * x, "cache": self.cache}
+
+    arrays = {"x": normal(40, 2)}
+    for cache in (object(), "text", torch.device("cpu")):
+        report = data_only.check(Cached(cache).eval(), lambda x: {"logits": 2 * x}, arrays)
+        expect(report, "INCONCLUSIVE", f"'cache' holds objects of type {type(cache).__name__}", "--ignore cache")
+        for factor, outcome in ((2, "PASS"), (2.1, "FAIL")):
+            candidate = partial(lambda x, factor: {"logits": factor * x}, factor=factor)
+            expect(data_only.check(Cached(cache).eval(), candidate, arrays, ignore=["cache"]), outcome)
 
 
 def test_a_number_for_a_whole_batch_is_no_answer_for_rows():

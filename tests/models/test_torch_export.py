@@ -15,6 +15,7 @@ from torch.export import Dim
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import data_only
+import likewise
 from likewise.errors import ModelError, UsageError
 from planting import here
 
@@ -295,7 +296,7 @@ class Fixed(nn.Module):
 REFUSED = {
     "a loop that a recording unrolls": (Steps, SEQUENCE, {"dynamic": {"x": (1,)}}, r"fixes x\.shape\[1\] at 6.*may be"),
     "a branch that a recording loses": (Chosen, ROW, {}, r"test_torch_export\.py:\d+: forward branches on values"),
-    "a plain number": (Told, ROW, {}, r"'temperature' is a plain number.*torch\.tensor"),
+    "a plain number": (Told, ROW, {}, r"'temperature' is no tensor.*torch\.tensor"),
     "an axis there is not": (Perceptron, ROW, {"dynamic": {"x": (2,)}}, "no axis 2. Its axes are 0 to 1"),
     "a script of three rows": (
         lambda: torch.jit.trace(Fixed(), torch.zeros(3, 4)), ROW, {}, "answers no other number of rows",
@@ -313,6 +314,15 @@ def test_what_is_not_exported_names_the_thing_to_change(name, capfd):
     with pytest.raises((ModelError, UsageError), match=told):
         export(make().eval(), {"x": rows}, **options)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("made", [lambda module: module, nn.Module.double], ids=["asked for", "as it is"])
+def test_recurrent_layers_in_float64_are_not_written(made, tmp_path):
+    """The file would load, and then refuse every row."""
+    module, rows = made(Recurrent(nn.GRU).eval()), SEQUENCE.astype(np.float64)
+    with pytest.raises(ModelError, match=r"GRU in float64.*leave out --double, export module\.float"):
+        likewise.export(module, {"x": rows}, tmp_path / "model.onnx", double=True)
+    assert not (tmp_path / "model.onnx").exists()
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

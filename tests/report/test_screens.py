@@ -134,6 +134,17 @@ def test_an_explanation_without_time_is_not_told_as_one_that_found_nothing():
         assert "not everything was tested" in render(told, "markdown")
 
 
+def test_what_to_do_is_said_although_a_cause_is_named_without_a_remedy():
+    """A detector finds fewer boxes than it was given rows."""
+    undecided = data_only.check(lambda X: X[:3], lambda X: X[:3], ROWS)
+    cause = Diagnosis("output-layout", "boxes", 0.0, "the shapes differ", "", ())
+    told = " ".join(fits(replace(undecided, diagnoses=(cause,))).split())
+    assert "→ Every output needs one answer per row" in told
+    assert "--batch-axis" in told
+    turned = data_only.check(lambda X: X, lambda X: X[None], ROWS)
+    assert "--batch-axis OUTPUT:1 where its rows lie elsewhere" in " ".join(fits(turned).split())
+
+
 def test_causes_that_did_not_help_are_counted_where_they_are_many():
     report = explained(check({"score": BASE}, {"score": off_by(1, 1)}))
     assert "Tried, did not help: 30 other causes, which the report lists." in screen(report, full=True)
@@ -162,7 +173,7 @@ def test_a_failure_at_other_batch_sizes_is_one_finding():
     found = [finding for finding in report.verdict.findings if finding.severity == "failure"]
     assert [finding.code for finding in found] == ["mismatch_rate"]
     assert found[0].message.endswith("at batch size 1, above its limit of 0; at batch sizes 3, 4, 7–9 too")
-    assert report.verdict.headline.startswith("at batch sizes 1, 3, 4, 7–9 all ")
+    assert report.verdict.headline.startswith("at batch sizes 1, 3, 4, 7–9: all ")
     fits(report)
 
 

@@ -22,6 +22,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -306,6 +307,16 @@ def test_what_does_not_load_never_takes_the_place_of_a_file(frame, sold, tmp_pat
         data_only.export(model, frame, path)
     assert "has no such operator" in caught.value.remedy
     assert path.read_bytes() == before
+
+
+def test_named_classes_that_a_converter_cannot_write_are_the_one_thing_to_change(frame, tmp_path):
+    """Leaving out --double would not help, and is not proposed."""
+    table, rooms = frame[["rooms"]], np.digitize(frame["rooms"], np.quantile(frame["rooms"], [0.3, 0.6]))
+    model = OneVsOneClassifier(LogisticRegression())
+    with pytest.raises(ModelError, match="does not load") as caught:
+        data_only.export(model.fit(table, np.array(["a", "b", "c"])[rooms]), table, tmp_path / "m.onnx", double=True)
+    assert caught.value.remedy.startswith("Train it on classes that are whole numbers (0, 1, 2 …)")
+    assert data_only.export(model.fit(table, rooms), table, tmp_path / "m.onnx", double=True).report.passed
 
 
 def test_questions_that_make_no_sense(frame, sold, tmp_path):

@@ -155,7 +155,8 @@ def _call(side: Side, fed: Batch) -> Tensors:
         with foreign(ModelError, "it raised an error", remedy="Look at the rows, and at the model by itself"):
             given = side.runner.run(fed, outputs=side.outputs)
         for name, array in given.items():
-            _require_values(name, array)
+            if name not in side.ignored:
+                _require_values(name, array)
         # What a model keeps and writes to again in its next call is not ours.
         return {name: array if array.flags.owndata else array.copy() for name, array in given.items()}
     except SystemExit as stop:
@@ -179,11 +180,11 @@ def _require_values(name: str, array: Array) -> None:
         return
     plain: tuple[object, object] = object.__eq__, object.__hash__
     for kind in set(map(type, array.ravel().tolist())) - {type(None)}:
-        if kind.__hash__ is None or (kind.__eq__, kind.__hash__) == plain:
+        if not array.ndim or kind.__hash__ is None or (kind.__eq__, kind.__hash__) == plain:
             raise ModelError(
                 f"output {name!r} holds objects of type {kind.__name__}, which cannot be compared as values",
-                remedy="Answer with numbers or text, as many for every row; what has no rows is compared "
-                "where every call is one sample: --batch-axis none",
+                remedy=f"Leave it out with --ignore {name}, or answer with numbers or text, as many for every row; "
+                "what has no rows is compared where every call is one sample: --batch-axis none",
             )
 
 

@@ -237,6 +237,9 @@ MOST_COLUMNS = 1 << 17
 PEEK_BYTES = 1 << 12
 """How far to look for the first row."""
 
+OTHER_DELIMITERS = (";", "\t", "|", ",")
+"""What stands between the columns of a table whose header seems to be one name."""
+
 CSV_REMEDY = "Correct or write the file again; Parquet is safer"
 _CONVERSION = r"(?s)In CSV column #(\d+): .*conversion error to (\S+): (.*)"
 _FIELDS = r"(?s)(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)"
@@ -366,6 +369,11 @@ def _header(path: str, file: BinaryIO, delimiter: str) -> list[str]:
         raise DataError(f"{path} has no header, only empty lines", remedy=CSV_REMEDY)
     if len(row) > MOST_COLUMNS:
         raise DataError(f"{path} has {len(row):,} columns, more than {MOST_COLUMNS:,}", remedy=CSV_REMEDY)
+    if len(row) == 1 and (other := next((sign for sign in OTHER_DELIMITERS if sign in row[0]), None)):
+        raise DataError(
+            f"{path} seems to have {other!r} between its columns, not {delimiter!r}: its header is {row[0][:80]!r}",
+            remedy=f"Give the Parquet file of pandas.read_csv(..., sep={other!r}).to_parquet(...)",
+        )
     return [name or f"Unnamed: {position}" for position, name in enumerate(row)]
 
 

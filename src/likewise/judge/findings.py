@@ -225,7 +225,7 @@ def failure_in_words(case: Judgement, failed: Sequence[Check]) -> str:
             return in_words(check)
         told = [f"{what} in {check.output!r} is {figure(check.value)}, and {figure(check.bound)} is allowed"]
     text = "; ".join(told)
-    return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])} {text}" if elsewhere else text
+    return f"{at_sizes(sizes, [facts.size for facts in case.comparison.batch_sizes])}: {text}" if elsewhere else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +379,18 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
             continue
         chosen = any(limit.explicit and concerns(limit, output) for limit in policy.limits)
         doubtful = Severity.WARNING if chosen or comparison.rows < ENOUGH else Severity.INCONCLUSIVE
-        if high - low > bound:
+        if not _one_answer_would_do(output, policy, low, high):
             yield from _wide_in_columns(output, policy, extremes.get("columns", {}), doubtful)
             continue
         # Written so that NaN does not follow.
         follows = output.measures.get("max_abs_diff", 0.0) <= ALIKE * (high - low)
         yield _wide(output, f"{output.name!r}", (low, high), bound, Severity.WARNING if follows else doubtful)
+
+
+def _one_answer_would_do(output: OutputFacts, policy: Policy, low: float, high: float) -> bool:
+    """Is there a number that is within tolerance of everything between these two?"""
+    above, below = _allowed(output, policy, abs(low)), _allowed(output, policy, abs(high))
+    return above is not None and below is not None and high - low <= above + below
 
 
 def _wide(output: OutputFacts, what: str, bounds: tuple[float, float], bound: float, severity: Severity) -> Finding:
@@ -408,7 +414,7 @@ def _wide_in_columns(
     wide = []
     for place, low, high, apart in columns["narrowest"]:
         bound = _allowed(output, policy, max(abs(low), abs(high)))
-        if bound is not None and high - low <= bound:
+        if bound is not None and _one_answer_would_do(output, policy, low, high):
             wide.append((place, (low, high), bound, apart <= ALIKE * (high - low)))
     left = [entry for entry in wide if not entry[3]]
     if not wide:

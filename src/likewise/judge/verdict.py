@@ -335,7 +335,8 @@ def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str
 def _advice(code: str) -> str:
     return {
         "extra-output": "Use --pair candidate_output=reference_output, or leave it out with --ignore NAME",
-        "row-count": "Every output needs one answer per row along its first axis",
+        "row-count": "Every output needs one answer per row along its first axis; say --batch-axis OUTPUT:1 where its "
+        "rows lie elsewhere, or --batch-axis none where every call is one sample",
         "classes": "Export the model that was trained on these classes",
         "unstable": "Look for dropout, random numbers and state that one call leaves to the next, before comparing",
     }.get(code, "")

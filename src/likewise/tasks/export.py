@@ -197,6 +197,7 @@ def _save(path: Path, proto: ModelProto, *, double: bool) -> None:
     """Put a file that loads in its place, with the weights beside it where one file cannot hold them."""
     import onnx
 
+    _require_kernels(path, proto)
     if proto.ByteSize() <= ONE_FILE:
         content = proto.SerializeToString(deterministic=True)
         _require_loadable(content, path, double=double)
@@ -217,6 +218,19 @@ def _save(path: Path, proto: ModelProto, *, double: bool) -> None:
             os.replace(Path(folder, name), place / name)
 
 
+def _require_kernels(path: Path, proto: ModelProto) -> None:
+    """Some kernels are found out not to take a type when they are asked, not when the file is loaded."""
+    import onnx
+
+    double = any(value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE for value in proto.graph.input)
+    for node in proto.graph.node if double else ():
+        if node.op_type in ("LSTM", "GRU", "RNN"):
+            raise ModelError(
+                f"{path} was not written: it would hold an {node.op_type} in float64",
+                remedy="ONNX Runtime runs recurrent layers in float32 only: leave out --double, export module.float()",
+            )
+
+
 def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None:
     """Converters succeed and give files that no runtime opens: nothing of that kind takes a file's place."""
     try:
@@ -224,10 +238,14 @@ def _require_loadable(content: bytes | str, path: Path, *, double: bool) -> None
             return
     except ModelError as error:
         remedy = "Serve this model with the framework it comes from, or tell the authors of the converter"
-        if double:
+        if double and ("implementation" in error.message or "double" in error.message):
             trees = "TreeEnsemble(5)" in error.message
             why = "ONNX Runtime has trees in float64 from 1.21 on: install it" if trees else "It may not run in float64"
             remedy = f"{why}{', or' if trees else ':'} leave out --double"
+        elif "Could not find an implementation" in error.message:
+            remedy = "ONNX Runtime has no such kernel for the types of this model: export it in float32"
+        if "Type (tensor(string)) of output arg" in error.message:
+            remedy = "Train it on classes that are whole numbers (0, 1, 2 …): its converter writes no others"
         if "is not a registered function/op" in error.message:
             remedy = "ONNX Runtime has no such operator: serve this model with the framework it comes from"
         raise ModelError(

@@ -132,9 +132,9 @@ def _everything(plan: Plan, prepared: Prepared, head: Head, compared: int, side:
     rows = calls = 0
     if plan.batch_sizes is None and prepared.candidate.fixed_batch is None:
         tries: Sequence[batches.Try] = batches.every(len(head.batch))
-        once = side == REFERENCE
-        rows += sum(min(len(one.places), one.size) if once else len(one.places) for one in tries)
-        calls += sum(1 if once else -(-len(one.places) // one.size) for one in tries)
+        asked = [one.places if side != REFERENCE or one.size == 1 else one.places[: one.size] for one in tries]
+        rows += sum(map(len, asked))
+        calls += sum(-(-len(places) // one.size) for places, one in zip(asked, tries, strict=True))
     if lengths.applies(plan, prepared, head):
         rows += lengths.every(prepared, head.batch)
     if edge:

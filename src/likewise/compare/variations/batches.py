@@ -230,16 +230,18 @@ def _most_telling(
 
 
 def _with_reference(prepared: Prepared, swept: Sequence[_Swept], *, sparing: bool) -> tuple[_Swept, ...]:
-    """The same sizes and orders, with how far the reference's own answers move there: one call each.
+    """The same sizes and orders, with how far the reference's own answers move there: one call each, and single rows.
 
-    `sparing`: one call tells whether it depends on the batch at all, and further ones are made only if it does, or
-    where the candidate differs. The candidate of a reference that moves has to answer as that does in the same batch.
-    Only if parts of the reference stay in training mode, it may also answer as that did in the main run: an export is
-    not to be like that. Where the reference refuses such a batch, it cannot be told.
+    Single rows are what a service is asked, and one of them is no sample: of a branch on the mean of a call, some go
+    the way of the data and others do not. `sparing`: these and one more call tell whether it depends on the batch at
+    all, and further ones are made only if it does, or where the candidate differs. The candidate of a reference that
+    moves has to answer as that does in the same batch. Only if parts of the reference stay in training mode, it may
+    also answer as that did in the main run: an export is not to be like that. Where the reference refuses such a
+    batch, it cannot be told.
     """
     found = [
         entry
-        if sparing and entry.facts.order != REVERSED and not differs(entry.facts)
+        if sparing and entry.facts.order != REVERSED and entry.facts.size != 1 and not differs(entry.facts)
         else replace(entry, facts=_beside(prepared, entry))
         for entry in swept
     ]
@@ -385,7 +387,7 @@ def _beside(prepared: Prepared, entry: _Swept) -> BatchSizeFacts:
     # Rows that are left over are asked for in a call of their own, which size 1 has covered.
     if not facts.outputs or facts.order == LEFT_OVER:
         return facts
-    part = entry.part.slice(facts.size)
+    part = entry.part if facts.size == 1 else entry.part.slice(facts.size)
     try:
         again, _ = answers(prepared.reference, part.batch, facts.size)
     except LikewiseError as error:

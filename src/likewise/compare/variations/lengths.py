@@ -111,7 +111,7 @@ def try_padding(plan: Plan, prepared: Prepared, batch: Batch, axis: Axis) -> tup
         return (_refused(told, plan, len(batch), ours, theirs),)
     still = _moved(prepared, batch, ours, REFERENCE)
     moved = _moved(prepared, batch, theirs, CANDIDATE)
-    partial = observe(prepared, batch, ours[1], theirs[1])
+    partial = observe(prepared, padded(batch, axis, mask), ours[1], theirs[1])
     when = "when rows are padded with masked positions, beyond tolerance; the reference's stays"
     differing = {
         Mismatch("padding", f"{name!r} of the candidate moves by up to {figure(by)} {when}", name)
@@ -130,7 +130,7 @@ def _reference_moves(plan: Plan, mask: Mask, still: dict[str, float]) -> SuiteFa
         "its answers depend on how far a batch is padded, and so may the candidate's"
     )
     title = "Answers stay when rows are padded"
-    return SuiteFacts(KIND, f"reference and the padding of {mask.column}", title, plan.nothing, not_covered=reason)
+    return SuiteFacts(KIND, f"padding of {mask.column} in the reference", title, plan.nothing, not_covered=reason)
 
 
 def _refused(

@@ -141,7 +141,7 @@ def _rounds(step: Any) -> bool:
 
 def _ours(*, double: bool) -> dict[type, Converter]:
     """The classes that we convert ourselves."""
-    from sklearn.ensemble import IsolationForest
+    from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
     from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, PowerTransformer
@@ -154,6 +154,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         MissingIndicator: _indicator,
         OrdinalEncoder: encoders.ordinal,
         **dict.fromkeys(_thresholded(), _threshold),
+        HistGradientBoostingRegressor: partial(_boosted_regressor, double=double),
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
@@ -389,6 +390,15 @@ def _linear_classifier(write: Writing) -> None:
     else:
         write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
     write.into(1, scores)
+
+
+def _boosted_regressor(write: Writing, *, double: bool) -> None:
+    """The trees of `poisson` and `gamma` give a logarithm, and skl2onnx leaves it at that."""
+    from skl2onnx.common._registration import get_converter
+
+    registered = get_converter(write.operator.type)
+    answer = write.first_made_by(_in_full(registered) if double else registered)
+    write.into(0, write("Exp", answer) if write.step._loss.link.inverse(0.0) == 1.0 else answer)
 
 
 def _isolation_forest(write: Writing) -> None:

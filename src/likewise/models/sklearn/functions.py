@@ -97,6 +97,28 @@ class Writing:
 
         get_converter(alias)(self._scope, self.operator, self._container)
 
+    def first_made_by(self, convert: Any) -> str:
+        """What another converter makes of the step as its first output, under another name than that."""
+        between = str(self._scope.get_unique_variable_name("between"))
+        names = {self.operator.outputs[0].full_name: between}
+        convert(self._scope, self.operator, _Renaming(self._container, names))
+        return between
+
+
+class _Renaming:
+    """A container of skl2onnx in which some outputs get other names."""
+
+    def __init__(self, container: Any, names: Mapping[str, str]) -> None:
+        self._container, self._names = container, names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> Any:
+        given = [outputs] if isinstance(outputs, str) else outputs
+        outputs = [self._names.get(name, name) for name in given]
+        return self._container.add_node(op_type, inputs, outputs, **attributes)
+
 
 Form = Callable[..., str]
 """Writes what one function makes of a table: `form(write, table, …)`."""

@@ -194,8 +194,8 @@ def _answer_names(subject: Subject) -> list[str]:
 def _require_tensors(answers: list[tuple[str, bool]]) -> None:
     if plain := [name for name, is_tensor in answers if not is_tensor]:
         raise ModelError(
-            f"output {plain[0]!r} is a plain number, which a graph does not give",
-            remedy="Return torch.tensor(number), or leave it out",
+            f"output {plain[0]!r} is no tensor, and a graph gives nothing else",
+            remedy="Return torch.tensor(...) of a number, or leave it out",
         )
 
 
@@ -358,7 +358,7 @@ def _recorded_instead(subject: Subject, opset: int | None, error: ModelError) ->
         return _believed(subject, opset, f"and it agrees at other sizes: {error.message.replace('; ', ', ')}")
     double = any(tensor.dtype is torch.float64 for tensor in subject.tensors.values())
     if double and any(isinstance(part, torch.nn.RNNBase) for part in subject.module.modules()):
-        error.remedy = "ONNX Runtime runs recurrent layers of a free length in float32 only: leave out --double"
+        error.remedy = "ONNX Runtime runs recurrent layers in float32 only: leave out --double, export module.float()"
     raise error
 
 

@@ -283,22 +283,23 @@ def _arrays_of(answer: Any) -> dict[str, Array]:
     for name, value in flatten(answer):
         if name in arrays:
             raise ModelError(f"it answers {name!r} twice", remedy="Give each answer a name of its own")
-        arrays[name] = _array(name, value)
+        arrays[name] = _array(value)
     if not arrays:
         raise ModelError("it returned nothing", remedy="Return a tensor, or tensors in a dict or tuple")
     return arrays
 
 
-def _array(name: str, value: Any) -> Array:
+def _array(value: Any) -> Array:
+    """A tensor or a number; anything else, such as the cache of a language model, as the object that it is."""
     import numpy as np
     import torch
 
     if isinstance(value, bool | int | float):
         return np.asarray(value)
     if not isinstance(value, torch.Tensor):
-        raise ModelError(
-            f"{name!r} is a {type(value).__name__}, which cannot be compared", remedy="Return tensors and numbers"
-        )
+        thing = np.empty((), dtype=object)
+        thing[()] = value
+        return thing
     dense = value.detach().cpu()
     dense = dense.to_dense() if dense.layout is not torch.strided else dense
     dense = dense.dequantize() if dense.is_quantized else dense

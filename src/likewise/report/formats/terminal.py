@@ -161,7 +161,8 @@ class _Screen:
         yield Line(self.clipped(sentence(report.verdict.headline), 6))
         # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
         short = quiet and report.outcome is Outcome.INCONCLUSIVE
-        if (remedy := remedy_of(report)) and (short or not (quiet or report.diagnoses)):
+        below = any(diagnosis.remedy for diagnosis in report.diagnoses)
+        if (remedy := remedy_of(report)) and (short or not (quiet or below)):
             yield Line(self.clipped(f"→ {sentence(remedy)}", 4), style="italic")
 
     def body(self) -> Iterator[_Block]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from likewise.compare.align import margins
+from likewise.compare.variations.batches import ALONE
 from likewise.compare.variations.edge import FLOAT, IDS, INTEGER, TENSOR, TEXT, features, picked
 from likewise.contracts.comparison import PairSpec, Seen, Suite, Tolerance
 from likewise.contracts.data import Array, Batch
@@ -21,10 +22,7 @@ from likewise.data.cells import Variant, named, varied
 TOGETHER = 8
 """Rows of a batch that is about its rows together."""
 
-SINGLE = 3
-"""Rows that are asked one at a time."""
-
-ALONE = 2
+CONSTANT = 2
 """Columns that are held constant one at a time, each in a call of its own."""
 
 CLOSEST = 16
@@ -41,7 +39,7 @@ def _constant(seen: Seen) -> Iterator[Batch]:
         return
     numbers, texts = features(seen, FLOAT, INTEGER, TENSOR, IDS), features(seen, TEXT)
     every = [*numbers, *texts]
-    chosen = np.random.default_rng(seen.seed).choice(len(every), size=min(ALONE, len(every)), replace=False)
+    chosen = np.random.default_rng(seen.seed).choice(len(every), size=min(CONSTANT, len(every)), replace=False)
     groups = [(every[place].name, [every[place]]) for place in sorted(chosen.tolist())]
     groups += [(what, group) for what, group in (("all numbers", numbers), ("all texts", texts)) if len(group) > 1]
     for what, group in groups:
@@ -57,10 +55,12 @@ def _duplicated(seen: Seen) -> Iterator[Batch]:
 
 
 def _single(seen: Seen) -> Iterator[Batch]:
-    """As a service is asked: axes of length one are squeezed, and statistics over one row are none."""
-    base = picked(seen, SINGLE)
-    for place in range(len(base)):
-        yield named(base, np.array([place]), ["alone"])
+    """As a service is asked: axes of length one are squeezed, and statistics over one row are none.
+
+    The first rows, which were asked that way among other batches: what differs on rows of the data is no edge case.
+    """
+    for place in range(min(ALONE, len(seen.batch))):
+        yield named(seen.batch, np.array([place]), ["alone"])
 
 
 def _tied(seen: Seen) -> Iterator[Batch]:
@@ -106,7 +106,7 @@ def _mixed(values: Array, ones: Array, others: Array) -> Array:
 EXTENSIONS = (
     Suite(
         "constant-columns",
-        f"Batches with one value in all rows: in up to {ALONE} columns alone, in all numbers, in all texts",
+        f"Batches with one value in all rows: in up to {CONSTANT} columns alone, in all numbers, in all texts",
         _constant,
         about_batches=True,
     ),
