@@ -161,6 +161,21 @@ def test_text_travels_whatever_it_is_kept_in(storage):
             assert found.dtype.na_value is missing or found.dtype.na_value != found.dtype.na_value
 
 
+def test_plain_text_of_an_older_pandas_is_text_in_a_newer_one(monkeypatch):
+    """As that pandas would read it from the same file: a type of its own, on which code may depend."""
+    table = pd.DataFrame({"text": pd.Series(["a", None, "ä"], dtype=object), "mixed": pd.Series([1, "a"] * 2)[:3]})
+    buffers: list = []
+    monkeypatch.setattr(wire, "_has_text_type", lambda: False)
+    packed = wire.pack(table, buffers)
+    assert wire.unpack(packed, buffers)["text"].tolist() == ["a", None, "ä"]
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="of type str in pandas"):
+        found = wire.unpack(packed, buffers)
+    assert found["text"].dtype == "str"
+    assert found["text"].isna().tolist() == [False, True, False]
+    assert found["mixed"].dtype == object
+
+
 def test_noise_that_never_ends_is_no_message(monkeypatch):
     monkeypatch.setattr(wire, "MOST_NOISE", 1_000)
     with pytest.raises(ValueError, match="of something else, such as"):

@@ -155,7 +155,9 @@ def _pack_column(column: Any, buffers: list[Any]) -> Any:
 
     kind, values = column.dtype, column.array
     if isinstance(kind, np.dtype):
-        return _pack_array(column.to_numpy(), buffers)
+        packed = _pack_array(column.to_numpy(), buffers)
+        # Before pandas 3 this is how text is held, whoever made the table.
+        return {**packed, "plain": True} if "text" in packed and not _has_text_type() else packed
     if isinstance(kind, pd.CategoricalDtype):
         labels = _pack_column(kind.categories, buffers)
         return {"codes": _pack_array(values.codes, buffers), "categories": labels, "ordered": bool(kind.ordered)}
@@ -292,9 +294,19 @@ def _unpack_column(node: Any, buffers: list[Any]) -> Any:
         column[unpack(node["gaps"], buffers)] = pd.NA
         return column
     values = unpack(node, buffers)
+    if node.get("plain") and _has_text_type() and any(isinstance(value, str) for value in values):
+        warnings.warn(f"text that was of type object is of type str in pandas {pd.__version__}", stacklevel=2)
+        return pd.array(values, dtype="str")
     if values.dtype.kind in "mM" and pd.Series(values[:0]).dtype != values.dtype:
         warnings.warn(f"times of {values.dtype} are nanoseconds in pandas {pd.__version__}", stacklevel=2)
     return np.asarray(values)
+
+
+def _has_text_type() -> bool:
+    """Has this pandas a type of its own for text?"""
+    import pandas as pd
+
+    return int(pd.__version__.split(".")[0]) >= 3
 
 
 def _own(values: Any) -> Any:
@@ -307,7 +319,7 @@ def _strings(values: Any, missing: str) -> Any:
 
     if missing == "NA":
         return pd.array(values, dtype="string")
-    if int(pd.__version__.split(".")[0]) >= 3:
+    if _has_text_type():
         return pd.array(values, dtype="str")
     if any(value is None for value in values):
         warnings.warn(f"gaps in text are NaN among objects in pandas {pd.__version__}", stacklevel=2)
