@@ -258,7 +258,8 @@ def _read(path: Any) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the template of requests {path} cannot be read") from error
+        why = "there is no file" if isinstance(error, FileNotFoundError) else "it cannot be read:"
+        raise UsageError(f"the template of requests: {why} {path}") from error
 
 
 def _input(entry: Mapping[str, Any]) -> InputSpec:
