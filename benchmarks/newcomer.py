@@ -33,6 +33,9 @@ BESIDE = ("pytest", "pyyaml")
 READERS_OWN = ("old.txt", "request.json", "traffic.jsonl")
 """What only a reader's own upgrade or service leaves: such a command has to say that it is not there."""
 
+BY_VERSION = "scikit-learn==1.2.2"
+"""Opens what the oldest scikit-learn has pickled, and not what the newest has: either verdict is right."""
+
 PROJECT = "project"
 
 LIMIT = 900
@@ -239,7 +242,7 @@ def faults(found: Environment, expected: Environment) -> Iterator[tuple[Step, st
             continue
         elif code == 2 or not 0 <= code <= 3:
             yield step, f"exit code {code}"
-        elif code != expected.codes.get(step, code):
+        elif code != expected.codes.get(step, code) and BY_VERSION not in step.text:
             yield step, f"exit code {code}, not {expected.codes[step]}"
 
 
