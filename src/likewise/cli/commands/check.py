@@ -91,7 +91,7 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
             # Recorded traffic holds its own rows.
             given["data"] = stated["data"] = held
         elif given["data"] is None and candidate.endswith((".jsonl", ".ndjson")) and not os.path.exists(candidate):
-            raise UsageError(f"there is no file {candidate}", remedy="Name recorded traffic, or a model and --data FILE")
+            raise UsageError(f"there is no file {candidate}", remedy="Name recorded traffic, or a model and its --data")
         options.required(given["data"], "--data", "Say which rows to compare on: --data FILE, or --data generated")
         settings = {"": options.gate(reference, candidate, stated)}
     if folder is not None:
