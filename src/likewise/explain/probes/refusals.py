@@ -149,8 +149,11 @@ def refusals(case: Case) -> Explained | None:
         told = f"the {side} {'answers nothing' if opened else 'does not load'}: {meaning}"
     name = _name(model) if side == "candidate" else f"the reference: {_name(model)}"
     place = Place(name, (about,) if about else (), side=side)
-    usual = AGAIN if model.framework == "onnx" else OF_ITS_OWN
-    return Explained("unloadable-model", place, told, remedy or usual, simplicity=3 if opened else 1)
+    usual = remedy or (AGAIN if model.framework == "onnx" else OF_ITS_OWN)
+    exports = opened and usual.startswith("Export")
+    elsewhere = f"Serve the model with {case.framework('reference')}"
+    advice = Remedy(elsewhere, again=usual) if exports else usual
+    return Explained("unloadable-model", place, told, advice, simplicity=3 if opened else 1)
 
 
 def _incidents(case: Case) -> list[Incident]:
