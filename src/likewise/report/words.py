@@ -75,7 +75,7 @@ def gates_counted(outcomes: Mapping[str, Outcome]) -> str:
     if all(outcome is Outcome.PASS for outcome in found):
         return gates_told(outcomes)
     counts = [(found.count(outcome), outcome) for outcome in Outcome]
-    return f"{len(found)} gates: " + ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
+    return f"{counted(len(found), 'gates')}: " + ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
 
 
 def titled(report: Report, gate: str | None = None) -> str:
