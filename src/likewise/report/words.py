@@ -92,6 +92,11 @@ def remedy_of(report: Report) -> str:
     return next(filter(None, remedies), "")
 
 
+def told_by_cause(report: Report) -> bool:
+    """Does a cause say what to do? Then that stands with it."""
+    return any(diagnosis.remedy for diagnosis in report.diagnoses)
+
+
 def remedy_told(diagnosis: Diagnosis) -> str:
     """What to do about a cause, and whether that was done and helped; nothing is told as if it had been."""
     if not diagnosis.remedy or not diagnosis.remedy_verified:
