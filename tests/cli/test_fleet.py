@@ -20,6 +20,7 @@ import likewise
 from likewise.cli.fleet import MODEL_TIMES, PROCESS_BYTES, Memory, need
 from likewise.errors import UsageError
 from likewise.report import load, load_gates, render, render_gates
+from likewise.report.words import gates_counted
 from likewise.tasks.fleet import find
 from likewise.tasks.settings import settings_from
 from likewise.tasks.verify import changed
@@ -286,3 +287,7 @@ def test_processes_that_are_copies_draw_numbers_of_their_own(project, ran):
     first, second = (load(project / "likewise-fleet" / f"{name}.json").max_abs_diff for name in DICE)
     assert first is not None
     assert first != second
+
+
+def test_one_gate_is_one_gate():
+    assert gates_counted({"a": likewise.Outcome.FAIL}) == "1 gate: 1 FAIL"

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 
 from likewise.data import formats
 from likewise.errors import DataError
@@ -307,6 +308,11 @@ def test_duplicate_columns(tmp_path):
 
 def test_lazy_frame_is_asked_to_be_collected():
     assert "collect" in refusal(pl.LazyFrame({"a": [1]}), "LazyFrame").remedy
+
+
+def test_sparse_rows_are_asked_for_in_full():
+    for rows in (sparse.csr_matrix(np.eye(3)), sparse.coo_array(np.eye(3))):
+        assert "toarray" in refusal(rows, f"{type(rows).__name__} is sparse").remedy
 
 
 def test_arrays_that_are_none(tmp_path):

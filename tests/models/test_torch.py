@@ -503,11 +503,28 @@ def test_what_is_no_tensor_is_refused_unless_it_is_left_out():
 
 def test_a_number_for_a_whole_batch_is_no_answer_for_rows():
     assert answers(Nested("scalar"), x=normal(4, 2))["temperature"] == 0.5
-    arrays = {"x": normal(4, 2)}
-    assert data_only.check(Nested("scalar"), Nested("scalar"), arrays).comparison.unit == "samples"
-    report = data_only.check(Nested("scalar"), Nested("scalar"), arrays, batch_size=2)
-    assert report.outcome == "INCONCLUSIVE"
-    assert "a single number in output 'temperature'" in said(report)
+    arrays = {"x": normal(40, 2)}
+    report = data_only.check(Nested("scalar"), Nested("scalar"), arrays)
+    expect(report, "INCONCLUSIVE", "a single number in output 'temperature'", "--batch-axis temperature:none")
+
+
+def test_a_loss_beside_answers_for_rows_does_not_cost_the_rows():
+    """One call for all rows would not show what happens to a row alone."""
+
+    class Trained(nn.Module):
+        def __init__(self, alone):
+            super().__init__()
+            self.alone = alone
+
+        def forward(self, x):
+            return x + self.alone * (len(x) == 1), x.mean()
+
+    arrays = {"x": normal(40, 2)}
+    reference, candidate = Trained(0).eval(), Trained(1).eval()
+    for options in ({"batch_axis": "output.1:none"}, {"ignore": ["output.1"]}):
+        expect(data_only.check(reference, candidate, arrays, **options), "FAIL", "at batch size 1: all 16 rows differ")
+        expect(data_only.check(reference, Trained(0).eval(), arrays, **options), "PASS", "40 rows agree")
+    expect(data_only.check(reference, candidate, arrays), "INCONCLUSIVE", "--batch-axis output.1:none")
 
 
 @pytest.mark.parametrize("name", ["perceptron", "lstm", "image"])

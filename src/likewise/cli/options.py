@@ -115,7 +115,11 @@ def _stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 policy_options = _stacked(
-    click.option("--preset", type=click.Choice(list(PRESETS)), help="A named set of limits.  [default: float32]"),
+    click.option(
+        "--preset",
+        type=click.Choice(list(PRESETS)),
+        help="A named set of limits.  [default: float32, unless said above]",
+    ),
     click.option("--abs-tol", type=float, metavar="X", help="Largest absolute difference of any value."),
     click.option("--rel-tol", type=float, metavar="X", help="Added to --abs-tol: X times the reference's value."),
     click.option("--mean-tol", type=float, metavar="X", help="Largest mean absolute difference."),

@@ -36,7 +36,7 @@ def recorded(plan: Plan, side: str) -> bool:
 
 
 class SingleAnswerError(RowCountError):
-    """A reference gave one number for all rows: it has none to lose."""
+    """A reference gave one number for all rows, and nothing else: it has none to lose."""
 
     code = "single-answer"
 
@@ -130,18 +130,20 @@ def _answer_rows(side: Side, fed: Batch) -> Tensors:
     wanted = side.fixed_batch
     tensors = _call(side, _padded(side, fed, wanted) if wanted is not None and len(fed) < wanted else fed)
     expected = wanted or len(fed)
-    tensors = {name: _counted(side, name, array, expected) for name, array in tensors.items()}
+    # Beside answers for rows, one number for all of them must not cost the rows: other batches are tried with these.
+    alone = side.name == "reference" and all(array.ndim == 0 for array in tensors.values())
+    tensors = {name: _counted(side, name, array, expected, alone=alone) for name, array in tensors.items()}
     return {name: array[: len(fed)] for name, array in tensors.items()} if wanted else tensors
 
 
-def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
+def _counted(side: Side, name: str, array: Array, expected: int, *, alone: bool) -> Array:
     """The answers, if there is one a row; of an output that is left out, at least its name."""
     if array.ndim > 0 and len(array) == expected:
         return array
     if name in side.ignored:
         return np.zeros((expected, 0))
     got = "a single number" if array.ndim == 0 else f"{len(array):,}"
-    raise (SingleAnswerError if array.ndim == 0 and side.name == "reference" else RowCountError)(
+    raise (SingleAnswerError if alone else RowCountError)(
         f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
         f"of shape {array.shape}",
         remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {name}, or use "

@@ -374,12 +374,10 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
         if bounds is None or bounds[0] == bounds[1]:
             continue
         low, high = bounds
-        bound = _allowed(output, policy, max(abs(low), abs(high)))
-        if bound is None:
-            continue
+        bound = _covering(output, policy, low, high)
         chosen = any(limit.explicit and concerns(limit, output) for limit in policy.limits)
         doubtful = Severity.WARNING if chosen or comparison.rows < ENOUGH else Severity.INCONCLUSIVE
-        if not _one_answer_would_do(output, policy, low, high):
+        if bound is None:
             yield from _wide_in_columns(output, policy, extremes.get("columns", {}), doubtful)
             continue
         # Written so that NaN does not follow.
@@ -387,10 +385,10 @@ def wide_tolerance_findings(comparison: Comparison, policy: Policy) -> Iterator[
         yield _wide(output, f"{output.name!r}", (low, high), bound, Severity.WARNING if follows else doubtful)
 
 
-def _one_answer_would_do(output: OutputFacts, policy: Policy, low: float, high: float) -> bool:
-    """Is there a number that is within tolerance of everything between these two?"""
-    above, below = _allowed(output, policy, abs(low)), _allowed(output, policy, abs(high))
-    return above is not None and below is not None and high - low <= above + below
+def _covering(output: OutputFacts, policy: Policy, low: float, high: float) -> float | None:
+    """The most that answers may differ by, if some number is within tolerance of everything between these two."""
+    below, above = (_allowed(output, policy, abs(end)) for end in (low, high))
+    return None if below is None or above is None or high - low > below + above else max(below, above)
 
 
 def _wide(output: OutputFacts, what: str, bounds: tuple[float, float], bound: float, severity: Severity) -> Finding:
@@ -413,8 +411,7 @@ def _wide_in_columns(
         return
     wide = []
     for place, low, high, apart in columns["narrowest"]:
-        bound = _allowed(output, policy, max(abs(low), abs(high)))
-        if bound is not None and _one_answer_would_do(output, policy, low, high):
+        if (bound := _covering(output, policy, low, high)) is not None:
             wide.append((place, (low, high), bound, apart <= ALIKE * (high - low)))
     left = [entry for entry in wide if not entry[3]]
     if not wide:

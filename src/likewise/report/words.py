@@ -75,7 +75,7 @@ def gates_counted(outcomes: Mapping[str, Outcome]) -> str:
     if all(outcome is Outcome.PASS for outcome in found):
         return gates_told(outcomes)
     counts = [(found.count(outcome), outcome) for outcome in Outcome]
-    return f"{len(found)} gates: " + ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
+    return f"{counted(len(found), 'gates')}: " + ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
 
 
 def titled(report: Report, gate: str | None = None) -> str:
@@ -90,6 +90,11 @@ def remedy_of(report: Report) -> str:
     told = [finding for finding in report.verdict.findings if finding.message == report.headline]
     remedies = [*map(remedy_told, report.diagnoses), *(finding.remedy for finding in told)]
     return next(filter(None, remedies), "")
+
+
+def told_by_cause(report: Report) -> bool:
+    """Does a cause say what to do? Then that stands with it."""
+    return any(diagnosis.remedy for diagnosis in report.diagnoses)
 
 
 def remedy_told(diagnosis: Diagnosis) -> str:

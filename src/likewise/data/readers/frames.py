@@ -53,7 +53,8 @@ class FramesReader:
             return are_records(target)
         from narwhals import dependencies as known
 
-        return known.is_into_dataframe(target) or known.is_into_series(target) or _is_arrow(target) or _is_lazy(target)
+        live = known.is_into_dataframe(target) or known.is_into_series(target) or _is_arrow(target)
+        return live or _is_lazy(target) or _is_sparse(target)
 
     def open(self, target: object) -> Source:
         import narwhals as nw
@@ -61,6 +62,9 @@ class FramesReader:
         kind = type(target).__name__
         if _is_lazy(target):
             raise DataError(f"a {kind} is a query, not rows", remedy="Give its result: .collect()")
+        if _is_sparse(target):
+            remedy = "Give an array of as many rows as fit: [:1000].toarray(); or the table before it was encoded"
+            raise DataError(f"a {kind} is sparse, and ONNX files take arrays in full", remedy=remedy)
         frame: Any = target
         if isinstance(target, list):
             import pandas as pd
@@ -85,6 +89,11 @@ def _is_arrow(target: object) -> bool:
 def _is_lazy(target: object) -> bool:
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(target, polars.LazyFrame)
+
+
+def _is_sparse(target: object) -> bool:
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(target))
 
 
 EXTENSION = FramesReader()

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import AT_LEAST, Check, Outcome, SuiteVerdict, at_sizes
 from likewise.report.console import printable
-from likewise.report.words import remedy_of, remedy_told, sign, titled
+from likewise.report.words import remedy_of, remedy_told, sign, titled, told_by_cause
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may hold."""
@@ -155,7 +155,7 @@ def _told(report: Report) -> str:
     lines = [f"{report.outcome}: {report.verdict.headline}"]
     for diagnosis in report.diagnoses:
         lines += [f"{diagnosis.cause}, {diagnosis.culprit}: {diagnosis.evidence}", f"→ {remedy_told(diagnosis)}"]
-    if (remedy := remedy_of(report)) and not report.diagnoses:
+    if (remedy := remedy_of(report)) and not told_by_cause(report):
         lines.append(f"→ {remedy}")
     others = (finding for finding in report.verdict.findings if finding.message != report.headline)
     return "\n".join([*lines, *(f"{finding.message}. {finding.remedy}".rstrip() for finding in others)])

@@ -28,6 +28,7 @@ from likewise.report.words import (
     strata_told,
     suites_told,
     titled,
+    told_by_cause,
     unexplained_told,
     worst,
     worst_beyond,
@@ -62,7 +63,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"## {MARKS[report.outcome]} {report.outcome}: {text(titled(report), limit=500)}"
     yield ""
     yield text(sentence(verdict.headline))
-    if (remedy := remedy_of(report)) and not report.diagnoses:
+    if (remedy := remedy_of(report)) and not told_by_cause(report):
         yield f"→ {text(sentence(remedy), limit=400)}"
     yield from _why(report)
     yield from _checks(verdict.checks)

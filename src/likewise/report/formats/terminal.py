@@ -40,6 +40,7 @@ from likewise.report.words import (
     share_told,
     sign,
     strata_told,
+    told_by_cause,
     tried_told,
     unexplained_told,
     worst_beyond,
@@ -161,8 +162,7 @@ class _Screen:
         yield Line(self.clipped(sentence(report.verdict.headline), 6))
         # What is not told by limits says at once what to do; where there is a cause, its own remedy stands below.
         short = quiet and report.outcome is Outcome.INCONCLUSIVE
-        below = any(diagnosis.remedy for diagnosis in report.diagnoses)
-        if (remedy := remedy_of(report)) and (short or not (quiet or below)):
+        if (remedy := remedy_of(report)) and (short or not (quiet or told_by_cause(report))):
             yield Line(self.clipped(f"→ {sentence(remedy)}", 4), style="italic")
 
     def body(self) -> Iterator[_Block]:

@@ -38,6 +38,7 @@ from likewise.report.words import (
     sentence,
     size,
     titled,
+    told_by_cause,
     worst,
 )
 
@@ -186,7 +187,7 @@ def _context(report: Report) -> dict[str, Any]:
         "mark": MARKS[report.outcome],
         "tone": TONES[report.outcome],
         "headline": sentence(report.verdict.headline),
-        "remedy": "" if report.diagnoses else sentence(remedy_of(report)),
+        "remedy": "" if told_by_cause(report) else sentence(remedy_of(report)),
         "made_up": _made_up(report),
         "reach": _reach(report),
         "figures": _figures(report),
