@@ -24,7 +24,8 @@ def double(x):
     return 2.0 * np.asarray(x)
 
 def asleep(x):
-    return double(x) if os.environ.get("OMP_WAIT_POLICY") == "PASSIVE" else np.zeros(len(x))
+    told = os.environ.get("OMP_WAIT_POLICY"), os.environ.get("OPENBLAS_THREAD_TIMEOUT")
+    return double(x) if told == ("PASSIVE", "4") else np.zeros(len(x))
 
 def crashes(x):
     if (np.asarray(x) == 30).any():
@@ -66,7 +67,8 @@ def test_live_models_and_data_give_the_report_that_they_give_here(models):
 
 
 def test_threads_that_wait_leave_the_cores_to_the_other_model_unless_a_user_says_so(models, monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for name in ("OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
     assert data_only.check(models.double, models.asleep, ROWS, isolate=True).passed
     assert not data_only.check(models.double, models.asleep, ROWS).passed, "the caller's own process is left alone"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")

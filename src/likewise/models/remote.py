@@ -142,13 +142,19 @@ def surroundings() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, path)), "PYTHONFAULTHANDLER": "1"}
 
 
+ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_THREAD_TIMEOUT": "4"}
+"""How OpenMP and OpenBLAS are told that threads sleep while they wait; the second by the power of two of the cycles
+that they turn round before, of which this is the least."""
+
+
 def wait_asleep() -> None:
-    """Have threads of OpenMP sleep while they wait for each other, before a library reads how; a user's word counts.
+    """Have threads sleep while they wait for each other, before libraries read how they are to; a user's word counts.
 
     The cores belong to both models, and others may keep them busy: a thread that turns round and round on one takes it
     from the very thread it waits for. Answers do not depend on it.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for name, value in ASLEEP.items():
+        os.environ.setdefault(name, value)
 
 
 def start(code: str) -> Process:

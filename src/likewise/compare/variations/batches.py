@@ -38,6 +38,7 @@ from likewise.compare.observe import (
     paired,
     rows_beyond,
 )
+from likewise.compare.sums import BLOCK
 from likewise.contracts.comparison import (
     BatchSizeFacts,
     Comparison,
@@ -353,10 +354,13 @@ def _same(before: Tensors, after: Tensors) -> bool:
 def _same_array(before: Array, after: Array) -> bool:
     if before is after or before.dtype != after.dtype or before.shape != after.shape:
         return before is after
-    if before.dtype.kind != "O":
-        return before.tobytes() == after.tobytes()
-    ours, theirs = before.ravel().tolist(), after.ravel().tolist()
-    return ours == theirs and [*map(type, ours)] == [*map(type, theirs)]
+    if before.dtype.kind == "O":
+        ours, theirs = before.ravel().tolist(), after.ravel().tolist()
+        return ours == theirs and [*map(type, ours)] == [*map(type, theirs)]
+    # A block at a time: to copy all of them would take longer than to compare them.
+    step = max(1, BLOCK * len(before) // max(1, before.size))
+    parts = (slice(start, start + step) for start in range(0, len(before), step))
+    return all(before[part].tobytes() == after[part].tobytes() for part in parts)
 
 
 def _observed(prepared: Prepared, part: Head, again: Tensors) -> Partial:
