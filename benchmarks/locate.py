@@ -214,7 +214,7 @@ def clock_by_processor() -> None:
     """Explanations go by the time that the processor gave to this process, whatever else the machine does."""
     room = importlib.import_module("likewise.explain")
 
-    clock = SimpleNamespace(monotonic=time.process_time, perf_counter=time.process_time)
+    clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
         module = importlib.import_module(found.name)
         if getattr(module, "time", None) is time:

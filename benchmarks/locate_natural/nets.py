@@ -128,3 +128,44 @@ class Ranked(nn.Module):
     def forward(self, series: Tensor) -> Tensor:
         best = series.sort(-1, descending=True).values
         return self.head(torch.nan_to_num(best[:, :3], nan=9.0))
+
+
+class Sentence(nn.Module):
+    """Words and their places, a vector of length one: what libraries add around a network is easily left out."""
+
+    unit = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.out = nn.Embedding(50, 12), nn.Embedding(30, 12), nn.Linear(12, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        known = (ids != 0).unsqueeze(-1).float()
+        h = torch.tanh(self.out(self.words(ids) + self.places(torch.arange(ids.shape[1]))))
+        mean = (h * known).sum(1) / known.sum(1).clamp(min=1)
+        return F.normalize(mean, dim=-1) if self.unit else mean
+
+
+class SentenceOfAnyLength(Sentence):
+    unit = False
+
+
+class Started(nn.Module):
+    """Both states of the memory are learnt."""
+
+    learnt = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.h, self.c = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 1, 8))
+        self.lstm, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, series: Tensor) -> Tensor:
+        rows = series.shape[0]
+        states = (self.h.expand(1, rows, 8).contiguous(), self.c.expand(1, rows, 8).contiguous())
+        found, _ = self.lstm(series, states) if self.learnt else self.lstm(series)
+        return self.head(found[:, -1])
+
+
+class StartedAtZero(Started):
+    learnt = False

@@ -105,11 +105,34 @@ def approximated(net: torch.nn.Module, rows: Rows, path: Path) -> None:
     )
 
 
+def instead(other: type[torch.nn.Module], exporter: str) -> Callable[[torch.nn.Module, Rows, Path], None]:
+    """Another module with the same weights."""
+
+    def how(net: torch.nn.Module, rows: Rows, path: Path) -> None:
+        made = other()
+        made.load_state_dict(net.state_dict())
+        export(made.eval(), rows, exporter, path)
+
+    return how
+
+
+def retrained(net: torch.nn.Module, rows: Rows, path: Path) -> None:
+    """The same module of another training."""
+    export(type(net)().eval(), rows, "dynamo", path)
+
+
 def tame_first(*shape: int, tame: float = 1.0) -> np.ndarray:
     rows = normal(*shape)
     rows[:8] *= tame
     rows[8:] *= np.random.default_rng(1).uniform(1, 6, (ROWS - 8, *[1] * len(shape))).astype(np.float32)
     return rows
+
+
+def sentences() -> np.ndarray:
+    """Ids of words, and zeros behind the last."""
+    rng = np.random.default_rng(6)
+    ids, lengths = rng.integers(1, 50, (ROWS, 9)), rng.integers(3, 10, ROWS)
+    return np.where(np.arange(9) < lengths[:, None], ids, 0)
 
 
 def with_gaps(*shape: int) -> np.ndarray:
@@ -215,6 +238,27 @@ CASES = [
         ("traced-branch", "batch-dependence"),
         ("Div",),
         ("batch size",),
+    ),
+    Natural(
+        "vector-of-any-length",
+        nets.Sentence,
+        {"ids": sentences()},
+        instead(nets.SentenceOfAnyLength, "dynamo"),
+        ("model-part-dropped", "link-function"),
+        ("Div",),
+        ("answer",),
+    ),
+    Natural(
+        "states-at-zero",
+        nets.Started,
+        {"series": normal(6, 4)},
+        instead(nets.StartedAtZero, "legacy"),
+        ("model-part-dropped",),
+        ("ConstantOfShape", "LSTM"),
+        ("lstm",),
+    ),
+    Natural(
+        "table-of-another-training", nets.Sentence, {"ids": sentences()}, retrained, ("stale-weights",), (), ("model",)
     ),
 ]
 

@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -46,6 +47,11 @@ def with_zeros() -> pd.DataFrame:
     frame = numbers()
     frame[np.random.default_rng(9).random(frame.shape) < 0.15] = 0
     return frame
+
+
+def of_few_values() -> pd.DataFrame:
+    rng = np.random.default_rng(10)
+    return pd.DataFrame({name: rng.integers(0, 5, 300) for name in NUMBERS}).astype(np.float32)
 
 
 def notes() -> pd.DataFrame:
@@ -144,7 +150,25 @@ CASES = [
         numbers,
         labels,
         ("operator-semantics", "approximation"),
-        ("calibrated_classifiers_", "ArgMin", "calibration"),
+        ("IsotonicRegression", "calibrators", "ArgMin"),
+        by_skl2onnx,
+    ),
+    Natural(
+        "neighbours-equally-near",
+        lambda: KNeighborsClassifier(5),
+        of_few_values,
+        labels,
+        ("tie-breaking",),
+        ("KNeighborsClassifier",),
+        partial(by_skl2onnx, zipmap=False),
+    ),
+    Natural(
+        "neighbours-unweighted",
+        lambda: KNeighborsRegressor(4, weights="distance"),
+        numbers,
+        target,
+        ("aggregation",),
+        ("KNeighborsRegressor",),
         by_skl2onnx,
     ),
     Natural(

@@ -16,7 +16,6 @@ PLANTED = [name for name, entry in FAULTS.items() if not entry.natural]
 NOT_FOUND = {
     "outputs/scores_one_against_one": "nothing is said of a score that is one minus another",
     "trees/bin_edges": "said to be the cast of the column, which heals 68% of the rows",
-    "steps/calibration_by_steps": "nothing is said of a calibration that takes the nearest point",
 }
 """Natural faults whose cause is not found yet, and what is said instead."""
 

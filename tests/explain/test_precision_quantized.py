@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import data_only
 import likewise
+from likewise.explain.probes.quantization import Quantized
 from likewise.models.onnx.quantized import miscounted
 
 ROWS = {"x": sg.rows()}
@@ -126,6 +127,18 @@ def test_values_that_are_cut_off_are_counted():
     scale = next(tensor for tensor in narrow.graph.initializer if tensor.name == "relu_scale")
     assert "of the values of 'relu' are cut off" in best.evidence
     assert f"and its scale {255 * float(numpy_helper.to_array(scale)):.4g}" in best.evidence
+
+
+def test_weights_that_are_taken_for_others_do_not_hide_what_is_cut_off(monkeypatch):
+    """Of layers of one shape, folded by an exporter, the reference's may not be told apart."""
+
+    def exchanged(graph, arrays):
+        graph.restored = {name: weight.values[::-1].copy() for name, weight in graph.weights.items()}
+
+    monkeypatch.setattr(Quantized, "restore", exchanged)
+    best = sg.explained(sg.network(), with_scale(quantized("qdq"), "relu_scale", 0.2), ROWS, preset="quantized")
+    assert best.cause == "quantization"
+    assert "of the values of 'relu' are cut off" in best.evidence
 
 
 def test_a_bias_in_other_steps_than_its_operator_counts_in_is_seen():

@@ -192,7 +192,8 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
         cause = "weight-corruption"
     # What a probe of its own knows a cause by is told in better words than that two nodes differ.
     single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how in MISSING for culprit in culprits)
-    known = all(culprit.graft.how != "replaced" or culprit.differing for culprit in culprits)
+    # So is an output that is another tensor of the reference.
+    known = all(culprit.graft.how in ("inserted", "bypassed") or culprit.differing for culprit in culprits)
     exact = 2 if cause == "weight-corruption" or len(culprits) > 1 else 1
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
     more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""

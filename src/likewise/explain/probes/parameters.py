@@ -218,7 +218,7 @@ def _at_nearest_points(estimator: Any) -> Any:
 
 
 EQUALLY_NEAR = 64
-"""Neighbours beyond those wanted among which ties are looked for: more than that are not told apart at all."""
+"""Neighbours beyond those wanted that are asked for, so that those as near as the last of them are seen."""
 
 
 def _first_of_equally_near(estimator: Any) -> Any:

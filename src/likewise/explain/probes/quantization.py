@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -232,13 +233,12 @@ def _miscounted(proto: ModelProto, unfused: Effect) -> Explained | None:
 def _in_floats(graph: Quantized) -> Explained | None:
     """What is left of the difference without any quantisation, and where it comes from."""
     trial = Trial.whole(graph.case)
-    for bounded in ("relu", "none", "clip"):
-        graph.bounded = bounded
+    ways = [*product([graph.restored], ("relu", "none", "clip")), ({}, "relu")]  # weights may be taken for others
+    for graph.restored, graph.bounded in ways:
         effect = trial.run(Change(target=graph.floating(graph.sites, list(graph.weights))))
         if effect is not None and effect.explains:
             return _blamed(graph, effect)
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
-    graph.bounded = "relu"
     centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
     if centre is None or not graph.weights:
         return None
