@@ -435,8 +435,10 @@ class Loop:
             outcome = copied(work, patience(tests))
             failing.seek(0)
             name = failing.read()
-        if outcome not in ("killed", "hangs") or not name:  # it cannot even be put in
+        if outcome not in ("killed", "hangs"):
             return outcome
+        if not name:  # it ended before the first test: it cannot be put in
+            return "made elsewhere"
         if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
             return outcome
         self.unsteady.add(name)
