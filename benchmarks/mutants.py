@@ -9,6 +9,7 @@ the line makes no difference.
     --sample 200      mutants, drawn with --seed from all that there are
     --only compare    modules with this in their path
     --tests FILE      other tests than those below
+    --longest 0.2     only those that take so many seconds at most, where others use the machine too
 """
 
 from __future__ import annotations
@@ -523,11 +524,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--tests", nargs="*", default=list(TESTS))
+    parser.add_argument("--longest", type=float, default=math.inf)
     chosen = parser.parse_args()
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"})
     prepare()
     picked, began = drawn(chosen.sample, chosen.seed, chosen.only), time.perf_counter()
-    known = reach(chosen.tests)
+    known = [test for test in reach(chosen.tests) if test.seconds <= chosen.longest]
     print(f"{len(picked)} mutants of {len(modules(chosen.only))} modules, {len(known)} tests", flush=True)
     counted = ask_all(picked, known, chosen.tests)
     noticed = counted["killed"] + counted["hangs"]
