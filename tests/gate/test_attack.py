@@ -13,6 +13,7 @@ import operator
 import os
 import pickle
 import queue
+import re
 import zipfile
 
 import numpy as np
@@ -20,6 +21,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import scipy.stats
+import skops.io
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.cluster._kmeans import _kmeans_single_lloyd
 from sklearn.ensemble import GradientBoostingClassifier
@@ -29,7 +31,7 @@ from sklearn.linear_model import LogisticRegression, enet_path
 from sklearn.metrics import make_scorer
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MultiLabelBinarizer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, MultiLabelBinarizer, OneHotEncoder, StandardScaler
 from sklearn.utils import Bunch
 
 import likewise
@@ -37,6 +39,7 @@ from likewise.cli import gates
 from likewise.data.files import remove
 from likewise.errors import UntrustedModelError
 from likewise.models.pickles import load
+from likewise.models.sklearn import open as sklearn_files
 from likewise.report.console import quoted
 from likewise.tasks.isolation import messages
 from likewise.tasks.isolation.supervisor import CrashError
@@ -146,6 +149,41 @@ HONEST = {
 def test_what_people_fit_is_not_refused(tmp_path, name):
     (tmp_path / "m.pkl").write_bytes(pickle.dumps(HONEST[name](), protocol=5))
     load(tmp_path / "m.pkl")
+
+
+def edited_skops(path, model, old, new):
+    """A file of skops with one text in its description replaced."""
+    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(model))) as before, zipfile.ZipFile(path, "w") as after:
+        for name in before.namelist():
+            content, found = re.subn(old, new, before.read(name)) if name == "schema.json" else (before.read(name), 1)
+            assert found
+            after.writestr(name, content)
+
+
+def test_no_text_in_a_skops_file_is_run(tmp_path):
+    """The state of a distribution of scipy holds source, which scipy runs as soon as it is given that state."""
+    ran = tmp_path / "ran"
+    genuine = scipy.stats.norm.__getstate__()
+    state = {name: value for name, value in genuine.items() if isinstance(value, str | int | None)}
+    state["_parse_arg_template"] = f"import os\nos.mkdir({str(ran)!r})\n{genuine['_parse_arg_template']}"
+    model = LogisticRegression().fit(X, Y)
+    model.extra = MinMaxScaler()
+    vars(model.extra).clear()
+    vars(model.extra).update(state)
+    old = rb'"MinMaxScaler",(\s*)"__module__": "sklearn.preprocessing._data"'
+    edited_skops(tmp_path / "m.skops", model, old, rb'"norm_gen",\1"__module__": "scipy.stats._continuous_distns"')
+    with pytest.raises(UntrustedModelError, match="norm_gen"):
+        sklearn_files.read(tmp_path / "m.skops", trusted=())
+    assert not ran.exists()
+    skops.io.load(tmp_path / "m.skops", trusted=["scipy.stats._continuous_distns.norm_gen"])  # the attack itself
+    assert ran.exists()
+
+
+def test_a_skops_file_takes_no_method_of_an_object(tmp_path):
+    model = FunctionTransformer(LogisticRegression().fit(X, Y).predict)
+    edited_skops(tmp_path / "m.skops", model, b'"predict"', b'"__sklearn_tags__"')
+    with pytest.raises(UntrustedModelError, match="takes a method of an object"):
+        sklearn_files.read(tmp_path / "m.skops", trusted=())
 
 
 def test_a_time_zone_names_no_file(tmp_path):

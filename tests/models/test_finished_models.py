@@ -433,7 +433,7 @@ def test_the_state_of_a_skops_file_is_looked_at_too(tmp_path):
     assert "model.chain_method_ is 'fit'" in refused_skops(chain)
     assert "child is not in the tree" in refused_skops(changed_tree("left_child", 1 << 40))
     assert "index beyond" in refused_skops(FunctionTransformer(kw_args={"w": SPARSE[0]}))
-    assert "Pipeline.fit" in refused_skops(FunctionTransformer(Pipeline([("a", StandardScaler())]).fit))
+    assert "takes a method of an object" in refused_skops(FunctionTransformer(Pipeline([("a", StandardScaler())]).fit))
 
 
 class Called:

@@ -226,6 +226,14 @@ def test_code_that_a_report_names_is_not_run(folder):
     here("replay", "parity_report.json", "--trust-report", folder=folder).expect(0, "HOLDS")
 
 
+def test_a_run_that_is_replayed_writes_nothing(folder):
+    """Formats stand among the settings of a report by their names, and a stranger's report may name any file."""
+    edited(folder, lambda found: found["provenance"]["settings"].update(html="page.html", statement="told.json"))
+    here("replay", "parity_report.json", folder=folder).expect(0, "HOLDS")
+    assert not (folder / "page.html").exists()
+    assert not (folder / "told.json").exists()
+
+
 def test_without_other_batches_a_run_is_replayed_without_them(folder):
     stored = json.loads((folder / "parity_report.json").read_text())
     assert stored["provenance"]["settings"]["batch_sizes"] == []

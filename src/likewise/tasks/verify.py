@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -253,7 +254,9 @@ def settings_again(stored: Report, **given: Any) -> Settings:
                 f"the {name} of the report is not a file: {named}", remedy=f"Name one that stands for it: --{name} FILE"
             )
         table[name] = named
-    return settings_from({**table, "explain": False}, where="the report")
+    settings = settings_from({**table, "explain": False}, where="the report")
+    # Whatever the report calls them: formats stand among the settings by their own names too.
+    return replace(settings, report=None, formats={})
 
 
 def require_same_files(stored: Report, again: Report) -> None:

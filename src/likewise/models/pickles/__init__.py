@@ -61,14 +61,16 @@ def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> tuple[
 
 
 def known(reference: str) -> bool:
-    """Is this part of scikit-learn, scipy or numpy, and safe to have in a model?"""
+    """Is this part of scikit-learn, scipy or numpy, and safe to be given a state at which nobody looks before?"""
     module, _, name = reference.rpartition(".")
     if module.partition(".")[0] not in ("sklearn", "scipy", "numpy") or not rights.importable(module, name):
         return False
     try:
-        return rights.right_to(reference, rights.resolve(module, name)) is not None
+        found = rights.resolve(module, name)
     except (ImportError, AttributeError):
         return False
+    kept = not isinstance(found, type) or given.keeps_any_state(found)
+    return kept and rights.right_to(reference, found) is not None
 
 
 def refusal(name: str, refused: Iterable[str]) -> UntrustedModelError:

@@ -34,6 +34,13 @@ PLAIN_ONLY = ("builtins", "collections", "decimal", "fractions", "pathlib", "re"
 BUILT_FROM_DATA = ("datetime", "decimal", "fractions", "pandas", "pathlib", "pyarrow")
 """Packages whose objects are made and filled from data alone."""
 
+ESTIMATOR = "sklearn.base.BaseEstimator"
+LOOKING = (
+    *("numpy.ma.MaskedArray", "scipy.sparse._coo.coo_matrix", "sklearn.isotonic.IsotonicRegression"),
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+)
+"""Classes that look at the arrays in their state, and at nothing else."""
+
 STORING = frozenset(("functools.partial", "sklearn.utils._bunch.Bunch"))
 """Classes that take a state by keeping it, and look at nothing in it."""
 
@@ -198,6 +205,16 @@ def state_allowed(target: Any, state: Any, held: dict[int, Any]) -> bool:
     return True
 
 
+def keeps_any_state(kind: type) -> bool:
+    """Does a class store what it is filled with, and run nothing of it? scipy's distributions run a text in it.
+
+    What is compiled looks at arrays and numbers; those are looked at when all is there.
+    """
+    setter = next((base for base in kind.__mro__ if "__setstate__" in vars(base)), None)
+    compiled = setter is not None and not setter.__flags__ & HEAP_TYPE
+    return setter is None or compiled or identity(setter) in (ESTIMATOR, *LOOKING, *STORING)
+
+
 def _kept_as_it_is(target: Any, state: Any) -> bool:
     """Is the state only stored, with no look at what is in it?"""
     import numpy as np
@@ -206,7 +223,7 @@ def _kept_as_it_is(target: Any, state: Any) -> bool:
     setter = next((base for base in kind.__mro__ if "__setstate__" in vars(base)), None)
     if setter is None:
         return top(kind.__module__) not in BUILT_FROM_DATA
-    if identity(setter) == "sklearn.base.BaseEstimator":
+    if identity(setter) == ESTIMATOR:
         # Another version is told with what stands here, as text.
         return type(state) is dict and type(state.get("_sklearn_version", "")) is str
     if kind is np.ndarray:

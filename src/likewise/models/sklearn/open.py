@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import zipfile
@@ -14,7 +15,8 @@ from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Runner, Shape, Signature
 from likewise.contracts.values import dataclass
-from likewise.errors import LikewiseError, ModelError, extra, one_line
+from likewise.data.files import named_once
+from likewise.errors import LikewiseError, ModelError, UntrustedModelError, extra, one_line
 from likewise.models import pickles, require_known
 from likewise.models.arrays import dense, plain_labels
 from likewise.models.sklearn.asking import apply_steps, is_multilabel, labels_from, rule_of
@@ -45,6 +47,13 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         with zipfile.ZipFile(name) as archive:
             if len(set(archive.namelist())) != len(archive.namelist()):
                 raise ValueError("it holds two files of one name, and readers do not agree on which counts")
+            schema = archive.read("schema.json")
+        loaders: set[Any] = set()
+        json.loads(schema, object_pairs_hook=lambda pairs: loaders.add(named_once(pairs).get("__loader__")))
+        if "MethodNode" in loaders and "*" not in trusted:
+            # To take a method of an object may run code of it, which nobody has looked at yet.
+            told = f"{name} takes a method of an object, which could run before anybody has looked at it"
+            raise UntrustedModelError(told, remedy="Name a function instead, or allow everything with --trust '*'")
         unknown, gate = skops.io.get_untrusted_types(file=name), pickles.Gate(trusted)
         if refused := [entry for entry in unknown if not pickles.known(entry) and not gate.trusts(entry)]:
             raise pickles.refusal(name, refused)
