@@ -16,7 +16,7 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m compileall -q src # once, where the environment keeps Python from doing so itself
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal # one more than cores: some tests wait for processes that they started
 
 # Runs every command and every example of README.md and docs/, and writes what they print today into the pages.
 docs: $(READY)

@@ -286,7 +286,8 @@ def varies_little(pair: Pair, absolute: float, relative: float) -> bool:
         both = np.isfinite(ours) & np.isfinite(theirs)
         known, furthest = ours[both].tolist(), max(abs(ours[both] - theirs[both]).tolist(), default=0.0)
         spread = max(known, default=0.0) - min(known, default=0.0)
-        if known and spread <= absolute + relative * max(map(abs, known)) and furthest > FOLLOWS * spread:
+        ends = abs(min(known, default=0.0)) + abs(max(known, default=0.0))
+        if known and spread <= 2 * absolute + relative * ends and furthest > FOLLOWS * spread:
             return True
     return False
 
@@ -464,7 +465,7 @@ def disagreements(report: likewise.Report, pairs: Mapping[str, Pair], asked: Ask
         gate = FAIL if failed else INCONCLUSIVE if unknown else PASS
         told.add(gate)
         wanted = expected(pair, asked, labels=labels)
-        if gate not in wanted and not (gate == INCONCLUSIVE and unknown == {"undecided"}):
+        if gate not in wanted and not (gate == INCONCLUSIVE and "undecided" in unknown):
             found[name] = f"the oracle says {' or '.join(sorted(wanted))}, the gate {gate} {sorted(failed | unknown)}"
     wanted_measures = [*asked.get("limits", {})]
     if any(not pair.labels and (not same_shape(pair) or pair.reference.size) for pair in judged.values()):
