@@ -224,3 +224,10 @@ def test_every_row_alike(classifier, data):
     found = first(model, still, data[0])
     assert found.cause == "constant-output"
     assert found.culprit == "label, probabilities (the same for every row)"
+
+
+def test_an_output_that_has_no_rows_in_either_model_is_no_other_layout(data):
+    found = lambda X: {"boxes": X[X[:, 0] > 0]}  # noqa: E731 - as many as a detector finds
+    report = data_only.check(found, lambda X: found(X), data[0], explain=True)
+    assert report.outcome == "INCONCLUSIVE"
+    assert not report.diagnoses
