@@ -173,11 +173,9 @@ def share(difference: float | Fraction, size: float) -> float:
 
 
 def mean(values: list[float | Fraction]) -> float:
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:  # of a sum that is no float64, though the mean may be
-        exact = sum(map(Fraction, values), Fraction()) / len(values)
-        return math.inf if exact > LARGEST else float(exact)
+    """Rounded once: a sum that is rounded before it is divided may end on the other side of a limit."""
+    exact = sum(map(Fraction, values), Fraction()) / len(values)
+    return math.inf if exact > LARGEST else float(exact)
 
 
 def flips(pair: Pair, absolute: float, relative: float) -> dict[str, float]:
